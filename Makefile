@@ -1,0 +1,70 @@
+# The short names. `make release` and `make test` are all the set-up a fresh clone needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOCK   := deployments/constraints.txt
+SPEC   ?= examples/breast-cancer/release.yaml
+
+.PHONY: help release release-all population test check format serve bench-banknote bench-adult clean
+
+help:
+	@echo "make release     install what a release needs, and publish the worked example"
+	@echo "make test        install what the tests need, and run them"
+	@echo "make check       ruff and mypy"
+	@echo "make release-all the same data with all 30 columns: the honest verdict is 'none'"
+	@echo "make population  a simulated population of 50,000 people with known truth"
+	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
+	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
+	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
+
+$(VENV)/.pipeline: pyproject.toml $(LOCK)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pipeline into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.pipeline
+	@echo "installing the test tools into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,test]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.pipeline
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,bench]'
+	@touch $@
+
+release: $(VENV)/.pipeline
+	@$(BIN)/python examples/prepare.py breast-cancer
+	@$(BIN)/python -m flows.release $(SPEC)
+
+release-all: $(VENV)/.pipeline
+	@$(BIN)/python examples/prepare.py breast-cancer-all
+	@$(BIN)/python -m flows.release examples/breast-cancer-all/release.yaml
+
+population: $(VENV)/.pipeline
+	@$(BIN)/python examples/prepare.py population
+	@$(BIN)/python -m flows.release examples/population/release.yaml
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+serve: $(VENV)/.pipeline
+	@$(BIN)/python examples/prepare.py breast-cancer
+	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
+
+bench-banknote: $(VENV)/.bench
+	$(BIN)/python benchmarks/banknote.py --data $(DATA)
+
+bench-adult: $(VENV)/.bench
+	$(BIN)/python benchmarks/privbayes_adult.py --data $(DATA)
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# A local Prefect server, one process worker, and the deployment: for trying and for tests.
+# Everything Prefect writes lies in PREFECT_HOME (default .dpiw/prefect), readable by you alone.
+#   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C
+set -euo pipefail
+umask 077
+file="${1:-deployments/prefect.yaml}"
+port="${DPIW_PREFECT_PORT:-4200}"
+export DPIW_CHECKOUT="${DPIW_CHECKOUT:-$PWD}"
+export PREFECT_HOME="${PREFECT_HOME:-$PWD/.dpiw/prefect}"
+export PREFECT_API_URL="http://127.0.0.1:$port/api"
+export PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 GX_ANALYTICS_ENABLED=false
+export PREFECT_RESULTS_PERSIST_BY_DEFAULT=false PREFECT_TASKS_DEFAULT_NO_CACHE=true
+export PREFECT_LOGGING_TO_API_ENABLED=false
+mkdir -p "$PREFECT_HOME"
+
+prefect server start --host 127.0.0.1 --port "$port" --no-ui >"$PREFECT_HOME/server.log" 2>&1 &
+server=$!
+worker=
+trap 'kill $worker $server 2>/dev/null || true; wait 2>/dev/null || true' EXIT
+trap 'exit 0' INT TERM
+for _ in $(seq 1 120); do
+  python - "$PREFECT_API_URL/health" <<'PY' && break
+import sys, urllib.request
+try:
+    sys.exit(0 if urllib.request.urlopen(sys.argv[1], timeout=1).status == 200 else 1)
+except OSError:
+    sys.exit(1)
+PY
+  kill -0 "$server" 2>/dev/null || { echo "the Prefect server did not start; see $PREFECT_HOME/server.log" >&2; exit 1; }
+  sleep 0.5
+done
+prefect --no-prompt work-pool create dpiw --type process --overwrite >/dev/null
+prefect work-pool set-concurrency-limit dpiw 1 >/dev/null
+prefect --no-prompt deploy --all --prefect-file "$file"
+echo "Prefect API: $PREFECT_API_URL   deployment: dpiw-release/monthly"
+echo "Run it now with: PREFECT_API_URL=$PREFECT_API_URL prefect deployment run dpiw-release/monthly"
+prefect worker start --pool dpiw --type process --name local &
+worker=$!
+wait "$worker"

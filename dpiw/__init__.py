@@ -1,0 +1,32 @@
+"""Differentially private synthetic data with importance weights.
+
+>>> import dpiw
+>>> release = dpiw.load_release("census-2027-q1", public_key="curator.pub")  # doctest: +SKIP
+>>> release.mean("age")  # doctest: +SKIP
+
+An analyst needs nothing but `load_release` and `dpiw.analysis`; both import only numpy, pandas,
+pyarrow and cryptography. Names are resolved on first use, so that `import dpiw` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpiw.version import __version__
+
+if TYPE_CHECKING:
+    from dpiw.release import Release, load_release
+
+__all__ = ["Release", "__version__", "load_release"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"Release", "load_release"}:
+        from dpiw import release
+
+        return getattr(release, name)
+    raise AttributeError(f"module 'dpiw' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,94 @@
+"""Weighted estimates and resampling. Imports nothing but NumPy."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpiw.errors import WeightError
+
+
+class Resampling(enum.Enum):
+    """How rows are redrawn by weight.
+
+    `SYSTEMATIC`: one uniform draw, evenly spaced; every row appears floor or ceil of its expected
+    number of times. `MULTINOMIAL`: independent draws with replacement.
+    """
+
+    SYSTEMATIC = "systematic"
+    MULTINOMIAL = "multinomial"
+
+
+def _probabilities(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    log_weights = np.asarray(log_weights, dtype=np.float64)
+    if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
+        raise WeightError("weights: expected a vector of finite log weights, at least one row")
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _matching(values: ArrayLike, rows: int) -> NDArray[np.float64]:
+    found = np.asarray(values, dtype=np.float64)
+    if found.shape != (rows,):
+        raise WeightError("values: expected one number per weight")
+    return found
+
+
+def weighted_mean(values: ArrayLike, log_weights: NDArray[np.float64]) -> float:
+    """Self-normalised mean sum(w h) / sum(w).
+
+    Args:
+        values: h per row, shape (n,); NaN gives NaN.
+        log_weights: shape (n,), natural log, any scale.
+
+    Raises:
+        WeightError: no rows, a log weight that is not finite, or shapes that differ.
+    """
+    shares = _probabilities(log_weights)
+    return float(shares @ _matching(values, shares.size))
+
+
+def weighted_mean_standard_error(values: ArrayLike, log_weights: NDArray[np.float64]) -> float:
+    """Standard error of `weighted_mean` over the synthetic rows alone.
+
+    sqrt(sum w^2 (h - mean)^2) / sum w. It covers neither the privacy noise in the weights nor
+    the generator's, which do not shrink with more synthetic rows (METHOD section 2.5).
+    """
+    shares = _probabilities(log_weights)
+    found = _matching(values, shares.size)
+    return float(np.sqrt(np.sum((shares * (found - shares @ found)) ** 2)))
+
+
+def resample(
+    log_weights: NDArray[np.float64],
+    rows: int,
+    *,
+    rng: np.random.Generator,
+    method: Resampling = Resampling.SYSTEMATIC,
+) -> NDArray[np.int64]:
+    """Row indices drawn with probability proportional to the weights, shape (rows,), ascending.
+
+    Each row is expected rows * w_i / sum(w) times under both methods.
+
+    Args:
+        log_weights: shape (n,), natural log, any scale.
+        rows: number of indices, >= 0.
+        rng: the analyst's generator; no privacy noise.
+        method: systematic (least variance) or multinomial.
+
+    Raises:
+        WeightError: as `weighted_mean`, or `rows` < 0.
+    """
+    shares = _probabilities(log_weights)
+    if rows < 0:
+        raise WeightError(f"rows={rows}: expected a whole number >= 0")
+    points = (
+        (np.arange(rows) + rng.random()) / max(rows, 1)
+        if method is Resampling.SYSTEMATIC
+        else np.sort(rng.random(rows))
+    )
+    cumulative = np.cumsum(shares)
+    cumulative /= cumulative[-1]  # rounding must not leave the last point beyond the end
+    return np.searchsorted(cumulative, points, side="right").astype(np.int64)

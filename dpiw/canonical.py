@@ -1,0 +1,123 @@
+"""One way to write a JSON value as bytes, and a reader that accepts no other way.
+
+Keys are sorted, two spaces indent, text is UTF-8 without escapes that are not needed, a newline
+ends the file, and there are no numbers JSON does not know. Reading writes the value again and
+compares, so two different files never mean the same thing.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpiw.errors import ReleaseError
+
+_T = TypeVar("_T")
+_DECIMAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?(E[+-]?[0-9]+)?")
+_HEX = re.compile(r"[0-9a-f]+")
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as plain JSON types, the same on every machine.
+
+    Tuples become lists, enums their values, decimals their text, numpy scalars and arrays Python
+    numbers and lists. A number JSON cannot hold becomes the text `inf`, `-inf` or `nan`.
+
+    Raises:
+        ReleaseError: a value has no JSON form.
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(item) for item in value]
+    raise ReleaseError(f"a value of type {type(value).__name__} cannot be written as JSON")
+
+
+def canonical_json(value: Any) -> bytes:
+    """Write plain JSON types as the one sequence of bytes that means them."""
+    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode()
+
+
+def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
+    """Read what `canonical_json` wrote.
+
+    Args:
+        data: the file's bytes.
+        what: the file's name, for messages.
+        error: the class to raise.
+
+    Raises:
+        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or other bytes than
+            `canonical_json` would write.
+    """
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        same = canonical_json(value) == data
+    except (ValueError, RecursionError) as reason:
+        raise error(f"{what}: not readable as JSON") from reason
+    if not same:
+        raise error(f"{what}: not in canonical form")
+    return value
+
+
+def record(value: Any, keys: Sequence[str], *, what: str, error: type[ReleaseError]) -> Any:
+    """Return `value` if it is a JSON object with exactly `keys`; refuse it otherwise."""
+    if not isinstance(value, dict):
+        raise error(f"{what}: expected an object")
+    unknown = sorted(set(value) - set(keys))
+    if unknown:
+        raise error(f"{what}: unknown key {unknown[0]!r}")
+    missing = sorted(set(keys) - set(value))
+    if missing:
+        raise error(f"{what}: key {missing[0]!r} is missing")
+    return value
+
+
+def typed(value: Any, kind: type[_T], *, what: str, error: type[ReleaseError]) -> _T:
+    """Return `value` if it is of `kind`; a truth value is not a number here."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise error(f"{what}: expected {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def decimal_of(text: Any, *, what: str, error: type[ReleaseError]) -> Decimal:
+    """Read a number >= 0 written as decimal text: `1.2`, `1E-6`, `0`."""
+    if not isinstance(text, str) or _DECIMAL.fullmatch(text) is None:
+        raise error(f"{what}: expected a number >= 0 as decimal text such as '1.2' or '1E-6'")
+    return Decimal(text)
+
+
+def hexadecimal(text: Any, *, digits: int, what: str, error: type[ReleaseError]) -> str:
+    """Return `text` if it is exactly `digits` lower-case hexadecimal digits."""
+    if not isinstance(text, str) or len(text) != digits or _HEX.fullmatch(text) is None:
+        raise error(f"{what}: expected {digits} lower-case hexadecimal digits")
+    return text
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key appears twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,132 @@
+"""The files of a release folder, from the values that make them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.canonical import canonical_json, plain
+from dpiw.certificate import Certificate
+from dpiw.croissant import croissant_json
+from dpiw.manifest import (
+    CERTIFICATE,
+    CROISSANT,
+    REPORT,
+    SCHEMA,
+    SYNTHETIC,
+    FileEntry,
+    ManifestFacts,
+)
+from dpiw.parquet import arrow_fields, arrow_schema, footer_facts, write_synthetic
+from dpiw.publication import FileSource
+from dpiw.report import build_report
+from dpiw.schema import PublicSchema
+from dpiw.verification import file_digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseContents:
+    """What `publish_folder` and `build_folder` take: files by name, and the manifest's facts."""
+
+    files: Mapping[str, FileSource]
+    facts: ManifestFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogueEntry:
+    """What a data catalogue wants to know and dpiw cannot: all public, all declared.
+
+    Attributes:
+        licence: URL of the licence.
+        url: page of the data set.
+        creator: the organisation that publishes.
+    """
+
+    licence: str = "https://spdx.org/licenses/CC-BY-4.0"
+    url: str = "https://example.org/"
+    creator: str = "not stated"
+
+
+def release_contents(
+    certificate: Certificate,
+    *,
+    frame: pd.DataFrame,
+    log_weights: NDArray[np.float64],
+    log_weight_noise_sd: NDArray[np.float64] | None,
+    schema: PublicSchema,
+    catalogue: CatalogueEntry,
+    published_at: str,
+    previous: str | None,
+    workspace: Path,
+    rng: np.random.Generator,
+    truth_margins: Mapping[str, NDArray[np.float64]] | None = None,
+) -> ReleaseContents:
+    """Make every file of a release but manifest and signature. Everything in it is public.
+
+    Args:
+        certificate: of this release.
+        frame: synthetic rows in declared types.
+        log_weights: shape (rows,), natural log.
+        log_weight_noise_sd: shape (rows,), standard deviation of the privacy noise in each log
+            weight; None: not known.
+        schema: the public schema.
+        catalogue: for `croissant.json`.
+        published_at: the scheduled moment, `2027-01-31T06:00:00Z`.
+        previous: SHA-256 of the manifest of the population's previous release.
+        workspace: an existing folder where `synthetic.parquet` is written first; a leftover of
+            an earlier attempt is replaced.
+        rng: shuffles the rows.
+        truth_margins: of simulated examples whose truth is public (`dpiw.margins.margins`).
+
+    Raises:
+        ReleaseError: as `write_synthetic`.
+    """
+    rows_path = workspace / SYNTHETIC
+    rows_path.unlink(missing_ok=True)
+    write_synthetic(
+        rows_path, frame=frame, log_weights=log_weights, schema=schema,
+        facts=footer_facts(certificate), rng=rng,
+    )  # fmt: skip
+    dictionary = canonical_json(plain(schema.to_mapping()))
+    catalogue_page = croissant_json(
+        certificate,
+        schema=schema,
+        synthetic=FileEntry(size=rows_path.stat().st_size, sha256=file_digest(rows_path)),
+        published_at=published_at,
+        licence=catalogue.licence,
+        url=catalogue.url,
+        creator=catalogue.creator,
+    )
+    report = build_report(
+        certificate, frame=frame, log_weights=log_weights,
+        log_weight_noise_sd=log_weight_noise_sd, schema=schema, truth_margins=truth_margins,
+    )  # fmt: skip
+    files: dict[str, FileSource] = {
+        SYNTHETIC: partial(_copy, rows_path),
+        CERTIFICATE: certificate.to_json(),
+        SCHEMA: dictionary,
+        REPORT: report.encode(),
+        CROISSANT: catalogue_page,
+    }
+    facts = ManifestFacts.of_certificate(
+        certificate,
+        rows=len(frame),
+        columns=arrow_fields(arrow_schema(schema)),
+        constraints_digest=hashlib.sha256(dictionary).hexdigest(),
+        previous=previous,
+        published_at=published_at,
+    )
+    return ReleaseContents(files=files, facts=facts)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer)

@@ -1,0 +1,184 @@
+"""The errors of dpiw, as one tree.
+
+    DPIWError                     everything we raise on purpose
+    ├─ SpecError                  a field of a release spec or a plan is not admissible
+    ├─ SchemaError                a column, level or bound of the public schema is not admissible
+    ├─ SourceError                the confidential file's structure is not what the schema declares
+    ├─ PrivacyError
+    │  ├─ UnsupportedRelationError    costs or mechanisms under another neighbouring relation
+    │  ├─ BudgetExceededError         .requested .remaining
+    │  ├─ GrantSpentError             a stage's draw was armed before and may not be drawn again
+    │  ├─ UncalibratedError           a mechanism was used before its noise was set
+    │  └─ NotPublishableError         a non-private or seeded result was offered for release
+    ├─ LedgerError                the ledger is missing, locked, or refuses
+    │  ├─ UnknownPopulationError
+    │  ├─ LedgerConflictError         the same key with another content
+    │  └─ LedgerTamperedError         a broken chain, or a published head that is missing
+    ├─ WeightError                weights that cannot be computed
+    │  └─ UnreliableWeightsError      .k_hat .effective_sample_size
+    ├─ ReleaseError               a release folder cannot be written or read
+    │  ├─ ManifestError               missing, malformed, or files beside what it lists
+    │  ├─ ChecksumError               a file's bytes differ from the manifest
+    │  └─ SignatureError              the signature does not match, or the key is not the expected one
+    └─ StageFailedError           a stage process ended without its output; .stage .code
+
+Every message names the field or column, the kind of value and the allowed range. No message
+ever holds a cell of a confidential table: this is a rule for those who raise, checked by the
+canary tests.
+
+Each class carries `exit_code`, the status a command line or a stage process ends with. The code
+depends on the class alone, and data-dependent failures share one code (`StageFailedError`), so
+a code never tells data apart.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DPIWError(Exception):
+    """Base of every error dpiw raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class SpecError(DPIWError):
+    """A field of a release spec is not admissible. Nothing was read, nothing was spent."""
+
+    exit_code: ClassVar[int] = 10
+
+
+class SchemaError(DPIWError):
+    """A column, level or bound of the public schema is not admissible."""
+
+    exit_code: ClassVar[int] = 11
+
+
+class SourceError(DPIWError):
+    """The confidential source's structure (file, columns, types) is not as declared."""
+
+    exit_code: ClassVar[int] = 12
+
+
+class PrivacyError(DPIWError):
+    """A step would break, or cannot show, the promised guarantee."""
+
+    exit_code: ClassVar[int] = 20
+
+
+class UnsupportedRelationError(PrivacyError):
+    """A neighbouring relation is unknown here, or two relations met in one sum."""
+
+    exit_code: ClassVar[int] = 21
+
+
+class BudgetExceededError(PrivacyError):
+    """A request does not fit the population's remaining budget. Nothing was spent.
+
+    Attributes:
+        requested: what was asked, as text such as `epsilon=1.2, delta=1e-06`.
+        remaining: what is left, in the same form.
+    """
+
+    exit_code: ClassVar[int] = 22
+
+    def __init__(self, message: str, *, requested: str, remaining: str) -> None:
+        super().__init__(message)
+        self.requested = requested
+        self.remaining = remaining
+
+
+class GrantSpentError(PrivacyError):
+    """This stage's draw was armed before: it is committed, lost, or another process holds it."""
+
+    exit_code: ClassVar[int] = 23
+
+
+class UncalibratedError(PrivacyError):
+    """A mechanism was asked for its events, or to draw, before its noise was calibrated."""
+
+    exit_code: ClassVar[int] = 24
+
+
+class NotPublishableError(PrivacyError):
+    """A result of a non-private method, or of seeded noise, was offered for release."""
+
+    exit_code: ClassVar[int] = 25
+
+
+class LedgerError(DPIWError):
+    """The ledger is missing, locked or unusable; spending fails closed."""
+
+    exit_code: ClassVar[int] = 30
+
+
+class UnknownPopulationError(LedgerError):
+    """No population of that name is registered in this ledger."""
+
+    exit_code: ClassVar[int] = 31
+
+
+class LedgerConflictError(LedgerError):
+    """The same key came back with another content."""
+
+    exit_code: ClassVar[int] = 32
+
+
+class LedgerTamperedError(LedgerError):
+    """The hash chain is broken, or the ledger lacks a head that was published."""
+
+    exit_code: ClassVar[int] = 33
+
+
+class WeightError(DPIWError):
+    """Importance weights cannot be computed from these values."""
+
+    exit_code: ClassVar[int] = 40
+
+
+class UnreliableWeightsError(WeightError):
+    """The weights exist, but their diagnostics forbid their use."""
+
+    exit_code: ClassVar[int] = 41
+
+    def __init__(self, message: str, *, k_hat: float, effective_sample_size: float) -> None:
+        super().__init__(message)
+        self.k_hat = k_hat
+        self.effective_sample_size = effective_sample_size
+
+
+class ReleaseError(DPIWError):
+    """A release folder cannot be written or read."""
+
+    exit_code: ClassVar[int] = 50
+
+
+class ManifestError(ReleaseError):
+    """The manifest is missing or malformed, or the folder holds other files than it lists."""
+
+    exit_code: ClassVar[int] = 51
+
+
+class ChecksumError(ReleaseError):
+    """A file's bytes differ from what the manifest says."""
+
+    exit_code: ClassVar[int] = 52
+
+
+class SignatureError(ReleaseError):
+    """The manifest's signature does not verify under the expected key."""
+
+    exit_code: ClassVar[int] = 53
+
+
+class StageFailedError(DPIWError):
+    """A stage process ended without its output. The reason stays in the confidential workspace."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, stage: str, code: int) -> None:
+        super().__init__(
+            f"stage {stage} ended with code {code}; its log is in the confidential workspace"
+        )
+        self.stage = stage
+        self.code = code

@@ -1,0 +1,1 @@
+"""The synthetic data generating processes (SDGPs), one file each."""

@@ -1,0 +1,68 @@
+"""What a synthetic data generating process is, as a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from dpiw.measurement import Measurement
+from dpiw.privacy import PrivacyEvent, PrivacyUnit
+from dpiw.randomness import NoiseSource
+from dpiw.schema import PublicSchema
+from dpiw.tables import PrivateTable, SyntheticTable
+
+
+class GenerativeModel(Protocol):
+    """A fitted SDGP: a pure function of a measurement, so sampling costs nothing."""
+
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
+        ...
+
+
+class Synthesizer(Protocol):
+    """An SDGP before it has seen data: frozen public settings.
+
+    Formal guarantees:
+        `events` is known before any data is read and is what `measure` does to the data.
+        `measure` reads the table once and returns only noisy values.
+        `model(measurement)` needs nothing but the measurement and the public settings.
+    """
+
+    @property
+    def method(self) -> str:
+        """The registry's name of this method."""
+        ...
+
+    @property
+    def private(self) -> bool:
+        """False for benchmark-only methods, which publication refuses."""
+        ...
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Return settings whose noise spends the zCDP-equivalent effort `rho` > 0.
+
+        The plan varies `rho` until the total (epsilon, delta) of the whole run is met, so noise
+        must be continuous and decreasing in `rho`.
+        """
+        ...
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
+        ...
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise scales, JSON values only, for plan and certificate."""
+        ...
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Read the private table and return noisy values."""
+        ...
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
+        """Post-process a measurement into a sampler. Costs nothing, repeatable."""
+        ...

@@ -1,0 +1,92 @@
+"""From noisy marginals to the conditional tables of a network: post-processing, free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.domain import Domain
+from dpiw.errors import SpecError
+from dpiw.generators.consistency import (
+    combine,
+    estimate_total,
+    margin,
+    project_to_total,
+    reconcile,
+)
+from dpiw.generators.network import Family
+from dpiw.generators.sampling import Conditional
+from dpiw.measurement import Measurement
+from dpiw.schema import PublicSchema
+
+
+def measured_domain(measurement: Measurement, *, kind: str, schema: PublicSchema) -> Domain:
+    """The domain a measurement was made on.
+
+    Raises:
+        SpecError: the measurement is of another method, schema or discretisation.
+    """
+    if measurement.kind != kind:
+        raise SpecError(f"measurement.kind: expected {kind}")
+    facts = measurement.facts
+    domain = Domain.from_schema(schema, bins=int(facts["bins"]))
+    names = [column.name for column in schema.released]
+    if list(domain.sizes) != facts["sizes"] or names != facts["columns"]:
+        raise SpecError("measurement: its columns or sizes are not this schema's")
+    return domain
+
+
+def distribution(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A noisy one-way marginal as a distribution."""
+    total = max(1.0, float(noisy.sum()))
+    return project_to_total(noisy, total) / total
+
+
+def _margins(
+    one_way: Sequence[NDArray[np.float64]],
+    families: Sequence[Family],
+    tables: Sequence[NDArray[np.float64]],
+    *,
+    narrow: float,
+    wide: float,
+) -> list[NDArray[np.float64]]:
+    """Best one-way marginals, non-negative, of one total: every table that shows a column votes."""
+    total = estimate_total([*one_way, *tables], [narrow] * len(one_way) + [wide] * len(tables))
+    estimates = [[direct] for direct in one_way]
+    variances = [[narrow] for _ in one_way]
+    for family, table in zip(families, tables, strict=True):
+        for axis, column in enumerate(family.members):
+            estimates[column].append(margin(table, axis))
+            variances[column].append(wide * table.size / table.shape[axis])
+    return [
+        project_to_total(combine(e, v), total) for e, v in zip(estimates, variances, strict=True)
+    ]
+
+
+def conditionals(
+    one_way: Sequence[NDArray[np.float64]],
+    families: Sequence[Family],
+    tables: Sequence[NDArray[np.float64]],
+    *,
+    one_way_variance: float,
+    family_variance: float,
+) -> tuple[Conditional, ...]:
+    """Conditional tables in sampling order.
+
+    Args:
+        one_way: noisy one-way marginal of each column.
+        families: in sampling order; the first is the root.
+        tables: noisy marginals of all families but the root.
+        one_way_variance: noise variance of one cell of a one-way marginal.
+        family_variance: the same of a family's marginal.
+    """
+    measured = families[1:]
+    margins = _margins(one_way, measured, tables, narrow=one_way_variance, wide=family_variance)
+    root = families[0]
+    found = [Conditional.from_table(root, margins[root.child], margins[root.child])]
+    for family, table in zip(measured, tables, strict=True):
+        agreed = reconcile(table, [margins[j] for j in family.members])
+        found.append(Conditional.from_table(family, agreed, margins[family.child]))
+    return tuple(found)

@@ -1,0 +1,109 @@
+"""Replay stored entries: does the chain hold, and is every step legal?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpiw.errors import BudgetExceededError, DPIWError
+from dpiw.ledger.book import Book
+from dpiw.ledger.entries import NO_ENTRY, Entry, EntryKind, LedgerHead, entry_hash, from_stored
+from dpiw.ledger.values import Fault, FaultKind
+
+Row = Mapping[str, Any]
+
+
+def replay(
+    rows: Sequence[Row], *, book: Book, head: LedgerHead | None
+) -> tuple[LedgerHead | None, Fault | None]:
+    """Take `rows` (by seq) into `book`, which stands at `head`, as far as they are sound.
+
+    Returns:
+        The head reached, and the first fault, or None.
+    """
+    for index, row in enumerate(rows):
+        entry = _sound_entry(row)
+        if entry is None or not _continues(entry, head):
+            return head, _chain_fault(rows, index, entry, head)
+        fault = _rule_fault(book, entry)
+        if fault is not None:
+            return head, fault
+        head = entry.head
+    return head, None
+
+
+def _sound_entry(row: Row) -> Entry | None:
+    try:
+        entry = from_stored(row)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return entry if entry.expected_hash() == entry.hash else None
+
+
+def _next(head: LedgerHead | None) -> tuple[int, str]:
+    """The `seq` and `previous` of the entry after `head`."""
+    return (1, NO_ENTRY) if head is None else (head.seq + 1, head.hash)
+
+
+def _continues(entry: Entry, head: LedgerHead | None) -> bool:
+    return (entry.seq, entry.previous) == _next(head)
+
+
+def _chain_fault(
+    rows: Sequence[Row], index: int, entry: Entry | None, head: LedgerHead | None
+) -> Fault:
+    seq, _ = _next(head)
+    row = rows[index]
+    if row["seq"] != seq:
+        return Fault(kind=FaultKind.MISSING, seq=seq, reason="no entry of this number")
+    known = {other["hash"] for other in rows}
+    if entry is None:
+        return _moved_fault(row, known, len(rows)) or Fault(
+            kind=FaultKind.EDITED, seq=seq, reason="its fields do not match its hash"
+        )
+    if entry.previous in known:
+        return Fault(
+            kind=FaultKind.OUT_OF_ORDER, seq=seq, reason="it continues an entry of another number"
+        )
+    # Its own hash is sound, so the likelier forgery is the entry before it, hashed anew.
+    return Fault(
+        kind=FaultKind.EDITED,
+        seq=max(1, seq - 1),
+        reason="the next entry continues another text of this one",
+    )
+
+
+def _moved_fault(row: Row, known: set[str], count: int) -> Fault | None:
+    """Whether the row is whole but stands at another number than it was written with."""
+    try:
+        fields = from_stored(row).to_json()
+    except (TypeError, ValueError, RecursionError):
+        return None
+    del fields["hash"]
+    for seq in range(1, 2 * count + 16):
+        if entry_hash({**fields, "seq": seq}) == row["hash"]:
+            moved = row["previous"] in known or row["previous"] == NO_ENTRY
+            return Fault(
+                kind=FaultKind.OUT_OF_ORDER if moved else FaultKind.MISSING,
+                seq=row["seq"],
+                reason=f"here stands the entry written as number {seq}",
+            )
+    return None
+
+
+def _rule_fault(book: Book, entry: Entry) -> Fault | None:
+    if entry.seq == 1 and entry.kind is not EntryKind.GENESIS:
+        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=1, reason="not a first entry")
+    try:
+        book.apply(entry)
+    except BudgetExceededError as error:
+        return Fault(kind=FaultKind.OVERSPENT, seq=entry.seq, reason=str(error))
+    except DPIWError as error:
+        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=entry.seq, reason=str(error))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return Fault(
+            kind=FaultKind.ILLEGAL_TRANSITION,
+            seq=entry.seq,
+            reason=f"malformed {entry.kind.value} payload",
+        )
+    return None

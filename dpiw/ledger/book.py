@@ -1,0 +1,369 @@
+"""The book: what all entries so far amount to, and which entry may come next.
+
+There is one set of rules. `Ledger` asks it before it writes; `verify` replays every stored entry
+through it. The rules, per stage of an attempt:
+
+    (none) -> RESERVED -> ARMED -> COMMITTED        a run is PUBLISHED once, from all COMMITTED
+                 |          |
+               VOIDED     LOST                      nothing armed is ever refunded
+
+* A run's first reservation fixes its population, plan, period, `max_attempts`, stages and events.
+* Attempts are numbered 1, 2, ... without gaps. A further attempt may hold only stages that are
+  LOST, or VOIDED. An attempt voided before anything was armed cost nothing: its number stays used
+  for ever, but it does not count against `max_attempts`.
+* Held = every attempt not voided, plus the attempt's cost again for each conflicting output: two
+  outputs under one grant are two draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dpiw.errors import (
+    BudgetExceededError,
+    GrantSpentError,
+    LedgerConflictError,
+    SpecError,
+    UnknownPopulationError,
+    UnsupportedRelationError,
+)
+from dpiw.ledger.entries import Entry, EntryKind, check_count, check_digest, check_label, check_name
+from dpiw.ledger.values import (
+    AttemptRecord,
+    Population,
+    RunRecord,
+    RunState,
+    StageRecord,
+    StageState,
+)
+from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost
+
+_Rule = Callable[["Book", Entry], RunRecord]
+
+
+class Book:
+    """Populations, runs and held costs after a prefix of the chain. Changed only by `apply`."""
+
+    def __init__(self) -> None:
+        self.populations: dict[str, Population] = {}
+        self.runs: dict[str, RunRecord] = {}
+        self._spent: dict[str, PrivacyCost] = {}
+
+    def population(self, name: str) -> Population:
+        """The registered terms, or UnknownPopulationError."""
+        if name not in self.populations:
+            raise UnknownPopulationError(f"no population {name!r} is registered in this ledger")
+        return self.populations[name]
+
+    def spent(self, name: str) -> PrivacyCost:
+        """The sum of what all runs of a population hold."""
+        self.population(name)
+        return self._spent[name]
+
+    def remaining(self, name: str) -> PrivacyBudget:
+        """Lifetime budget less what is held, never below zero."""
+        return self.population(name).budget.minus(self.spent(name))
+
+    def runs_of(self, name: str) -> tuple[RunRecord, ...]:
+        """All runs of a population, in the order of their first reservation."""
+        self.population(name)
+        return tuple(run for run in self.runs.values() if run.population == name)
+
+    def check(self, entry: Entry) -> None:
+        """Raise unless `entry` may come next; changes nothing.
+
+        Raises:
+            BudgetExceededError: the population's budget does not cover it.
+            GrantSpentError, LedgerConflictError, UnknownPopulationError, UnsupportedRelationError,
+            SpecError: it is not a legal transition.
+        """
+        if entry.kind is EntryKind.GENESIS:
+            _check_genesis(entry)
+        elif entry.kind is EntryKind.REGISTER:
+            self._registered(entry)
+        else:
+            _RULES[entry.kind](self, entry)
+
+    def apply(self, entry: Entry) -> None:
+        """Check `entry` and take it into account."""
+        if entry.kind is EntryKind.GENESIS:
+            _check_genesis(entry)
+        elif entry.kind is EntryKind.REGISTER:
+            population = self._registered(entry)
+            self.populations[population.name] = population
+            self._spent[population.name] = PrivacyCost(
+                epsilon_units=0, delta_units=0, relation=population.relation
+            )
+        else:
+            self._replace_run(_RULES[entry.kind](self, entry))
+
+    def _registered(self, entry: Entry) -> Population:
+        name = check_name("population.name", entry.population or "")
+        if name in self.populations:
+            raise LedgerConflictError(f"population {name}: already registered")
+        return Population.from_payload(name, entry.payload)
+
+    def _replace_run(self, run: RunRecord) -> None:
+        before = self.runs.get(run.run_key)
+        spent = self._spent[run.population]
+        held = run.held
+        self._spent[run.population] = PrivacyCost(
+            epsilon_units=spent.epsilon_units
+            + held.epsilon_units
+            - (before.held.epsilon_units if before else 0),
+            delta_units=spent.delta_units
+            + held.delta_units
+            - (before.held.delta_units if before else 0),
+            relation=spent.relation,
+        )
+        self.runs[run.run_key] = run
+
+
+def cost_of(payload: Mapping[str, Any]) -> PrivacyCost:
+    """The cost a reservation's payload states."""
+    if type(payload["epsilon_units"]) is not int or type(payload["delta_units"]) is not int:
+        raise SpecError("cost: expected whole units")
+    return PrivacyCost(
+        epsilon_units=payload["epsilon_units"],
+        delta_units=payload["delta_units"],
+        relation=NeighbouringRelation(payload["relation"]),
+    )
+
+
+def _check_genesis(entry: Entry) -> None:
+    if entry.seq != 1:
+        raise LedgerConflictError("a ledger has one first entry")
+
+
+# --- reserve and void ---------------------------------------------------------------------------
+
+
+def _reserve(book: Book, entry: Entry) -> RunRecord:
+    payload = entry.payload
+    population = book.population(entry.population or "")
+    cost = cost_of(payload)
+    if cost.relation is not population.relation:
+        raise UnsupportedRelationError(
+            f"population {population.name} is registered under {population.relation.value}; "
+            f"a cost under {cost.relation.value} cannot be charged to it"
+        )
+    if cost.epsilon_units == 0 and cost.delta_units == 0:
+        raise SpecError("cost: expected more than zero; no draw is free")
+    run = _run_with_attempt(book, entry, cost)
+    remaining = book.remaining(population.name)
+    if not remaining.covers(cost):
+        raise BudgetExceededError(
+            f"population {population.name}: this run asks {cost}; {remaining} is left "
+            f"of {population.budget}",
+            requested=str(cost),
+            remaining=str(remaining),
+        )
+    return run
+
+
+def _run_with_attempt(book: Book, entry: Entry, cost: PrivacyCost) -> RunRecord:
+    stages = {
+        check_name("stage", name): StageRecord(
+            stage=name,
+            attempt=check_count("attempt", entry.attempt or 0),
+            state=StageState.RESERVED,
+            events=tuple(events),
+        )
+        for name, events in entry.payload["stages"].items()
+    }
+    if not stages:
+        raise SpecError("stages: expected at least one")
+    attempt = AttemptRecord(
+        attempt=entry.attempt or 0,
+        cost=cost,
+        stages=stages,
+        voided=False,
+        head=entry.head,
+        at=entry.at,
+    )
+    run = book.runs.get(entry.run_key or "")
+    if run is None:
+        return _first_attempt(entry, attempt)
+    return _further_attempt(run, entry, attempt)
+
+
+def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
+    if attempt.attempt != 1:
+        raise LedgerConflictError(f"attempt {attempt.attempt}: this run's first attempt is 1")
+    return RunRecord(
+        run_key=check_digest("run_key", entry.run_key or ""),
+        population=entry.population or "",
+        plan_digest=check_digest("plan_digest", entry.payload["plan_digest"]),
+        period=check_label("period", entry.payload["period"]),
+        max_attempts=check_count("max_attempts", entry.payload["max_attempts"]),
+        attempts=(attempt,),
+    )
+
+
+def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
+    check_same_run(run, entry.population, entry.payload)
+    if attempt.attempt != len(run.attempts) + 1:
+        raise LedgerConflictError(
+            f"attempt {attempt.attempt}: this run's next attempt is {len(run.attempts) + 1}"
+        )
+    current = run.stages
+    for name, stage in attempt.stages.items():
+        known = current.get(name)
+        if known is None or known.events != stage.events:
+            raise LedgerConflictError(
+                f"stage {name}: not the stage or events this run was first reserved with"
+            )
+        if known.state not in (StageState.LOST, StageState.VOIDED):
+            raise GrantSpentError(
+                f"stage {name} is {known.state.value} in attempt {known.attempt}; "
+                "only a lost or voided stage may be reserved again"
+            )
+    if run.counted_attempts >= run.max_attempts:
+        raise GrantSpentError(
+            f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
+        )
+    return replace(run, attempts=(*run.attempts, attempt))
+
+
+def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str, Any]) -> None:
+    """Raise LedgerConflictError unless these are the terms of the run's first reservation."""
+    terms = {
+        "population": (run.population, population),
+        "plan_digest": (run.plan_digest, payload["plan_digest"]),
+        "period": (run.period, payload["period"]),
+        "max_attempts": (run.max_attempts, payload["max_attempts"]),
+    }
+    for name, (before, now) in terms.items():
+        if before != now:
+            raise LedgerConflictError(f"{name}: this run was first reserved with another one")
+
+
+def _void(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    attempt = known_attempt(run, entry.attempt)
+    if attempt.voided:
+        raise LedgerConflictError(f"attempt {attempt.attempt} is already voided")
+    for stage in attempt.stages.values():
+        if stage.state is not StageState.RESERVED:
+            raise GrantSpentError(
+                f"attempt {attempt.attempt} cannot be voided: stage {stage.stage} is "
+                f"{stage.state.value}, and nothing armed is ever refunded"
+            )
+    if released(attempt.cost) != dict(entry.payload):
+        raise LedgerConflictError("void: expected the whole cost of the attempt")
+    voided = {
+        name: replace(stage, state=StageState.VOIDED) for name, stage in attempt.stages.items()
+    }
+    return _with_attempt(run, replace(attempt, voided=True, stages=voided))
+
+
+def released(cost: PrivacyCost) -> dict[str, int]:
+    """The payload by which an entry states a cost in whole units."""
+    return {"epsilon_units": cost.epsilon_units, "delta_units": cost.delta_units}
+
+
+# --- stages -------------------------------------------------------------------------------------
+
+
+def _arm(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.RESERVED)
+    token = check_digest("token_digest", entry.payload["token_digest"])
+    return _with_stage(run, replace(stage, state=StageState.ARMED, token_digest=token))
+
+
+def _commit(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    digest = check_digest("output_digest", entry.payload["output_digest"])
+    return _with_stage(run, replace(stage, state=StageState.COMMITTED, output_digest=digest))
+
+
+def _lose(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    return _with_stage(run, replace(stage, state=StageState.LOST))
+
+
+def _conflict(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.COMMITTED)
+    digest = check_digest("output_digest", entry.payload["output_digest"])
+    if digest == stage.output_digest or digest in stage.conflicts:
+        raise LedgerConflictError(f"stage {stage.stage}: this output is already on record")
+    charge = released(run.attempts[stage.attempt - 1].cost)
+    if charge != {name: entry.payload[name] for name in charge}:
+        raise LedgerConflictError("conflict: expected the attempt's cost to be charged again")
+    return _with_stage(run, replace(stage, conflicts=(*stage.conflicts, digest)))
+
+
+def _publish(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    if run.state is not RunState.COMMITTED:
+        raise LedgerConflictError(
+            f"this run is {run.state.value}; only one whose stages are all committed "
+            "can be published"
+        )
+    digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
+    return replace(run, manifest_digest=digest, published=entry.head)
+
+
+def known_run(book: Book, run_key: str | None) -> RunRecord:
+    """The run, or LedgerConflictError."""
+    run = book.runs.get(run_key or "")
+    if run is None:
+        raise LedgerConflictError("this run has no reservation")
+    return run
+
+
+def _own_run(book: Book, entry: Entry) -> RunRecord:
+    run = known_run(book, entry.run_key)
+    if entry.population != run.population:
+        raise LedgerConflictError("population: this run was first reserved with another one")
+    return run
+
+
+def known_attempt(run: RunRecord, attempt: int | None) -> AttemptRecord:
+    """The attempt, or LedgerConflictError."""
+    if attempt is None or not 1 <= attempt <= len(run.attempts):
+        raise LedgerConflictError(f"attempt {attempt}: this run has no such attempt")
+    return run.attempts[attempt - 1]
+
+
+def known_stage(run: RunRecord, attempt: int | None, stage: str | None) -> StageRecord:
+    """The stage, or LedgerConflictError."""
+    record = known_attempt(run, attempt).stages.get(stage or "")
+    if record is None:
+        raise LedgerConflictError(f"attempt {attempt} has no stage {stage!r}")
+    return record
+
+
+def _stage_in(book: Book, entry: Entry, needed: StageState) -> tuple[RunRecord, StageRecord]:
+    run = _own_run(book, entry)
+    stage = known_stage(run, entry.attempt, entry.stage)
+    if stage.state is not needed:
+        raise GrantSpentError(
+            f"stage {stage.stage} of attempt {stage.attempt} is {stage.state.value}; "
+            f"{entry.kind.value} needs it {needed.value}"
+        )
+    return run, stage
+
+
+def _with_stage(run: RunRecord, stage: StageRecord) -> RunRecord:
+    attempt = run.attempts[stage.attempt - 1]
+    return _with_attempt(run, replace(attempt, stages={**attempt.stages, stage.stage: stage}))
+
+
+def _with_attempt(run: RunRecord, attempt: AttemptRecord) -> RunRecord:
+    attempts = list(run.attempts)
+    attempts[attempt.attempt - 1] = attempt
+    return replace(run, attempts=tuple(attempts))
+
+
+_RULES: dict[EntryKind, _Rule] = {
+    EntryKind.RESERVE: _reserve,
+    EntryKind.VOID: _void,
+    EntryKind.ARM: _arm,
+    EntryKind.COMMIT: _commit,
+    EntryKind.CONFLICT: _conflict,
+    EntryKind.LOSE: _lose,
+    EntryKind.PUBLISH: _publish,
+}

@@ -1,0 +1,224 @@
+"""Entries of the ledger: plain values, canonical JSON, and the hash chain that binds them.
+
+An entry holds enums, whole numbers, digests, short names and canonical decimals; never a float,
+never free text. So nothing of a confidential table can reach the ledger by accident, and the same
+content always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import math
+import numbers
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dpiw.errors import SpecError
+
+NO_ENTRY = "0" * 64
+"""The `previous` of the first entry."""
+
+FORMAT = 1
+"""Version of the entry format; part of the first entry and of the hash's prefix."""
+
+# A hash of an entry must never equal a hash of something else we sign or digest.
+_DOMAIN = b"dpiw.ledger.entry.v1\x00"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,127}")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+class EntryKind(enum.Enum):
+    """What an entry records."""
+
+    GENESIS = "genesis"
+    REGISTER = "register"
+    RESERVE = "reserve"
+    VOID = "void"
+    ARM = "arm"
+    COMMIT = "commit"
+    CONFLICT = "conflict"
+    LOSE = "lose"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerHead:
+    """One point of the chain: an entry's number and its hash (64 hexadecimal digits)."""
+
+    seq: int
+    hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of the ledger.
+
+    Attributes:
+        seq: 1, 2, 3, ... without gaps; it alone decides order.
+        previous: hash of entry `seq - 1`; `NO_ENTRY` for the first.
+        hash: SHA-256, hexadecimal, over every other field (see `entry_hash`).
+        kind: what is recorded.
+        population, run_key, attempt, stage: whom it concerns; None where it does not apply.
+        payload: JSON object of canonical values.
+        at: wall time, UTC, ISO 8601; a label that decides nothing.
+    """
+
+    seq: int
+    previous: str
+    hash: str
+    kind: EntryKind
+    population: str | None
+    run_key: str | None
+    attempt: int | None
+    stage: str | None
+    payload: Mapping[str, Any]
+    at: str
+
+    @property
+    def head(self) -> LedgerHead:
+        """This entry as a point of the chain."""
+        return LedgerHead(seq=self.seq, hash=self.hash)
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON values, hash included; what an export holds."""
+        return {**self._hashed(), "hash": self.hash}
+
+    def _hashed(self) -> dict[str, Any]:
+        return {
+            "seq": self.seq,
+            "previous": self.previous,
+            "kind": self.kind.value,
+            "population": self.population,
+            "run_key": self.run_key,
+            "attempt": self.attempt,
+            "stage": self.stage,
+            "payload": dict(self.payload),
+            "at": self.at,
+        }
+
+    def expected_hash(self) -> str:
+        """What `hash` must be for these fields."""
+        return entry_hash(self._hashed())
+
+
+def entry_hash(fields: Mapping[str, Any]) -> str:
+    """SHA-256, hexadecimal, of the domain prefix and the canonical JSON of `fields`."""
+    return hashlib.sha256(_DOMAIN + canonical_json(fields).encode("ascii")).hexdigest()
+
+
+def chained(
+    head: LedgerHead | None,
+    *,
+    kind: EntryKind,
+    payload: Mapping[str, Any],
+    at: str,
+    population: str | None = None,
+    run_key: str | None = None,
+    attempt: int | None = None,
+    stage: str | None = None,
+) -> Entry:
+    """The entry that follows `head` (None: the first entry), with its hash."""
+    fields: dict[str, Any] = {
+        "seq": 1 if head is None else head.seq + 1,
+        "previous": NO_ENTRY if head is None else head.hash,
+        "population": population,
+        "run_key": run_key,
+        "attempt": attempt,
+        "stage": stage,
+        "payload": payload,
+        "at": at,
+    }
+    return Entry(kind=kind, hash=entry_hash({**fields, "kind": kind.value}), **fields)
+
+
+def from_stored(row: Mapping[str, Any]) -> Entry:
+    """An entry from its stored columns.
+
+    Raises:
+        ValueError: unknown kind, or a payload that is not canonical JSON.
+    """
+    payload = json.loads(row["payload"])
+    if not isinstance(payload, dict) or canonical_json(payload) != row["payload"]:
+        raise ValueError("payload is not a canonical JSON object")
+    return Entry(**{**row, "kind": EntryKind(row["kind"]), "payload": payload})
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces, ASCII, no floats in what we store."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def canonical(value: Any, *, field: str) -> Any:
+    """`value` as the ledger stores it: floats and decimals become their shortest exact text.
+
+    Raises:
+        SpecError: free text, a non-finite number, or a type JSON has no word for.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if not (_LABEL.fullmatch(value) or _NUMBER.fullmatch(value)):
+            raise SpecError(f"{field}: expected a short name, digest or decimal, not free text")
+        return value
+    if isinstance(value, Mapping):
+        return {
+            _key(key, field=field): canonical(item, field=f"{field}.{key}")
+            for key, item in value.items()
+        }
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [canonical(item, field=field) for item in value]
+    return _canonical_number(value, field=field)
+
+
+def _key(key: Any, *, field: str) -> str:
+    if not isinstance(key, str) or not _LABEL.fullmatch(key):
+        raise SpecError(f"{field}: expected keys that are short names")
+    return key
+
+
+def _canonical_number(value: Any, *, field: str) -> int | str:
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return str(value.normalize())
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(float(value))  # shortest text that reads back as the same float
+    raise SpecError(f"{field}: expected a finite number, a short name, a list or an object")
+
+
+def check_digest(field: str, value: str) -> str:
+    """`value`, if it is 64 lower-case hexadecimal digits; else SpecError."""
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise SpecError(f"{field}: expected 64 lower-case hexadecimal digits")
+    return value
+
+
+def check_name(field: str, value: str) -> str:
+    """`value`, if it is a safe name (`^[a-z0-9][a-z0-9_-]{0,62}$`); else SpecError."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise SpecError(f"{field}: expected a name matching ^[a-z0-9][a-z0-9_-]{{0,62}}$")
+    return value
+
+
+def check_label(field: str, value: str) -> str:
+    """`value`, if it is a short label such as a period (`2027-Q1`, an ISO time); else SpecError."""
+    if not isinstance(value, str) or not _LABEL.fullmatch(value):
+        raise SpecError(f"{field}: expected up to 128 letters, digits and `_.:+-`")
+    return value
+
+
+def check_count(field: str, value: int) -> int:
+    """`value`, if it is a whole number >= 1; else SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SpecError(f"{field}: expected a whole number >= 1")
+    return value

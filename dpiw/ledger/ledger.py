@@ -1,0 +1,367 @@
+"""The ledger's operations. Each is one transaction, checked first and then written."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dpiw.errors import (
+    LedgerConflictError,
+    LedgerTamperedError,
+)
+from dpiw.ledger.book import (
+    check_same_run,
+    known_attempt,
+    known_run,
+    known_stage,
+    released,
+)
+from dpiw.ledger.entries import (
+    FORMAT,
+    EntryKind,
+    LedgerHead,
+    canonical,
+    chained,
+    check_count,
+    check_digest,
+    check_label,
+    check_name,
+)
+from dpiw.ledger.reading import Clock, LedgerReader, granted, label, token_digest, utc_now
+from dpiw.ledger.store import Store, create_file, ledger_path
+from dpiw.ledger.values import (
+    Grant,
+    Population,
+    Reservation,
+    RunRecord,
+    StageState,
+)
+from dpiw.privacy import PrivacyCost
+
+BUSY_TIMEOUT_SECONDS = 30.0
+
+
+class Ledger(LedgerReader):
+    """What every population has spent, for ever; refuses to overspend.
+
+    Use `Ledger.open` or `Ledger.create`. Safe for many processes and threads. Every method raises
+    `LedgerError` when the ledger is missing, locked beyond the busy timeout or unusable, and
+    `LedgerTamperedError` when its chain does not hold: nothing is ever spent on a broken ledger.
+
+    A ledger object replays the chain once and then only what is new; `verify` always replays all.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        clock: Clock = utc_now,
+        busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
+    ) -> Ledger:
+        """Open an existing ledger; never makes one.
+
+        Args:
+            url: a path, or `sqlite:///PATH`.
+            clock: gives the time written as a label.
+            busy_timeout_seconds: how long to queue behind another writer.
+
+        Raises:
+            LedgerError: missing, not a ledger, corrupt, on a network file system, writable by
+                others, or a database that is not supported.
+            LedgerTamperedError: its append-only guards were removed.
+        """
+        store = Store(ledger_path(url), busy_timeout_seconds=busy_timeout_seconds)
+        store.check_structure()
+        return cls(store, clock=clock)
+
+    @classmethod
+    def create(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        clock: Clock = utc_now,
+        busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
+    ) -> Ledger:
+        """Make a ledger, or open the valid one that is there already.
+
+        Raises:
+            LedgerError: as `open`; also when the folder does not exist.
+            LedgerTamperedError: a ledger is there and does not verify.
+        """
+        # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.
+        first = chained(
+            None,
+            kind=EntryKind.GENESIS,
+            payload={"format": FORMAT, "nonce": secrets.token_hex(32)},
+            at=label(clock),
+        )
+        path = ledger_path(url)
+        made = create_file(path, first, busy_timeout_seconds=busy_timeout_seconds)
+        ledger = cls.open(path, clock=clock, busy_timeout_seconds=busy_timeout_seconds)
+        if not made:
+            report = ledger.verify()
+            if not report.ok:
+                raise LedgerTamperedError(f"ledger {path}: {report.fault}")
+        return ledger
+
+    # --- populations ---------------------------------------------------------------------------
+
+    def register(self, population: Population) -> Population:
+        """Register a population's terms for ever; the same terms again change nothing.
+
+        Raises:
+            LedgerConflictError: the name is registered with other terms.
+        """
+        with self._page(write=True) as page:
+            known = page.book.populations.get(population.name)
+            if known is None:
+                self._append(
+                    page,
+                    kind=EntryKind.REGISTER,
+                    population=population.name,
+                    payload=population.to_payload(),
+                )
+                return population
+            if known.to_payload() != population.to_payload():
+                raise LedgerConflictError(
+                    f"population {population.name}: registered with other terms; "
+                    "a budget is set once"
+                )
+            return known
+
+    # --- reserve and void ----------------------------------------------------------------------
+
+    def reserve(
+        self,
+        *,
+        population: str,
+        run_key: str,
+        attempt: int,
+        cost: PrivacyCost,
+        stages: Mapping[str, Sequence[Mapping[str, Any]]],
+        plan_digest: str,
+        period: str,
+        max_attempts: int,
+        published_heads: Iterable[LedgerHead] = (),
+    ) -> Reservation:
+        """Hold `cost` for one attempt of a run, durably, before any private byte is read.
+
+        The same (run_key, attempt) with the same content returns the reservation that exists and
+        charges nothing. The rules for further attempts are in `dpiw.ledger.book`.
+
+        Args:
+            population: a registered name.
+            run_key: the caller's idempotency key, 64 hexadecimal digits.
+            attempt: 1, 2, ... without gaps.
+            cost: of all `stages` together, under the population's relation.
+            stages: stage name -> its privacy events as JSON objects.
+            plan_digest: SHA-256 of the plan.
+            period: a label such as `2027-q1`.
+            max_attempts: attempts this run may hold, voided ones not counted.
+            published_heads: heads found in published manifests; all must be in the chain.
+
+        Raises:
+            BudgetExceededError: it does not fit; nothing was written.
+            GrantSpentError: `max_attempts` is used up, or a stage is not lost or voided.
+            LedgerConflictError: the key came back with another content, or after a void.
+            UnsupportedRelationError: `cost` is under another relation than the population.
+            LedgerTamperedError: a published head is missing.
+            SpecError: an argument is malformed.
+        """
+        payload = _reservation_payload(cost, stages, plan_digest, period, max_attempts)
+        check_name("population", population)
+        check_digest("run_key", run_key)
+        check_count("attempt", attempt)
+        with self._page(write=True) as page:
+            self._require_heads(page.connection, published_heads)
+            run = page.book.runs.get(run_key)
+            if run is not None and attempt <= len(run.attempts):
+                return _same_reservation(run, population, attempt, payload)
+            entry = self._append(
+                page,
+                kind=EntryKind.RESERVE,
+                population=population,
+                run_key=run_key,
+                attempt=attempt,
+                payload=payload,
+            )
+        return Reservation(
+            population=population,
+            run_key=run_key,
+            attempt=attempt,
+            cost=cost,
+            stages=tuple(sorted(stages)),
+            plan_digest=plan_digest,
+            period=period,
+            head=entry.head,
+        )
+
+    def void(self, run_key: str, attempt: int) -> None:
+        """Give back an attempt of which nothing was ever armed; again is no error.
+
+        Raises:
+            GrantSpentError: a stage was armed.
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            record = known_attempt(known_run(page.book, run_key), attempt)
+            if not record.voided:
+                self._append_for_run(
+                    page,
+                    run_key,
+                    kind=EntryKind.VOID,
+                    attempt=attempt,
+                    payload=released(record.cost),
+                )
+
+    # --- stages --------------------------------------------------------------------------------
+
+    def arm(self, run_key: str, attempt: int, stage: str) -> Grant:
+        """Take the right to draw this stage's noise; exactly one caller ever gets it.
+
+        Raises:
+            GrantSpentError: it was taken before, or the attempt was voided.
+            LedgerConflictError: no such reservation.
+        """
+        token = secrets.token_hex(32)
+        with self._page(write=True) as page:
+            entry = self._append_for_run(
+                page,
+                run_key,
+                kind=EntryKind.ARM,
+                attempt=attempt,
+                stage=stage,
+                payload={"token_digest": token_digest(token)},
+            )
+            population = page.book.runs[run_key].population
+        return Grant(
+            population=population,
+            run_key=run_key,
+            attempt=attempt,
+            stage=stage,
+            token=token,
+            seq=entry.seq,
+        )
+
+    def commit(self, grant: Grant, output_digest: str) -> None:
+        """Record the durable output of a grant; the same digest again changes nothing.
+
+        Raises:
+            LedgerConflictError: another output was committed; this one is put on record and the
+                attempt's cost charged again, because two outputs are two draws.
+            GrantSpentError: the grant was declared lost, or is not this stage's.
+        """
+        self._commit(grant.run_key, grant.attempt, grant.stage, output_digest, grant)
+
+    def commit_found(self, run_key: str, attempt: int, stage: str, output_digest: str) -> None:
+        """After a restart: commit the durable output found of an armed stage. Nothing is redrawn.
+
+        Raises:
+            LedgerConflictError: as `commit`; also when there is no such reservation.
+            GrantSpentError: the stage was never armed, or was lost or voided.
+        """
+        self._commit(run_key, attempt, stage, output_digest, None)
+
+    def lose(self, run_key: str, attempt: int, stage: str) -> None:
+        """Declare an armed stage without durable output lost; its charge stands for ever.
+
+        Raises:
+            GrantSpentError: it is not armed (again LOST is no error).
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            record = known_stage(known_run(page.book, run_key), attempt, stage)
+            if record.state is not StageState.LOST:
+                self._append_for_run(
+                    page, run_key, kind=EntryKind.LOSE, attempt=attempt, stage=stage, payload={}
+                )
+
+    def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
+        """Record the one release of a run whose stages are all committed.
+
+        Returns:
+            The publishing entry's place in the chain; the same one for the same digest again.
+
+        Raises:
+            LedgerConflictError: a stage is not committed, or another manifest was published.
+        """
+        check_digest("manifest_digest", manifest_digest)
+        with self._page(write=True) as page:
+            run = known_run(page.book, run_key)
+            if run.published is None:
+                return self._append_for_run(
+                    page,
+                    run_key,
+                    kind=EntryKind.PUBLISH,
+                    payload={"manifest_digest": manifest_digest},
+                ).head
+            if run.manifest_digest != manifest_digest:
+                raise LedgerConflictError("this run was published with another manifest")
+            return run.published
+
+    def _commit(
+        self, run_key: str, attempt: int, stage: str, output_digest: str, grant: Grant | None
+    ) -> None:
+        check_digest("output_digest", output_digest)
+        with self._page(write=True) as page:
+            run = known_run(page.book, run_key)
+            record = granted(page.book, grant) if grant else known_stage(run, attempt, stage)
+            if record.output_digest == output_digest:
+                return
+            conflict = record.state is StageState.COMMITTED
+            if output_digest not in record.conflicts:
+                again = released(run.attempts[attempt - 1].cost) if conflict else {}
+                self._append_for_run(
+                    page,
+                    run_key,
+                    kind=EntryKind.CONFLICT if conflict else EntryKind.COMMIT,
+                    attempt=attempt,
+                    stage=stage,
+                    payload={"output_digest": output_digest, **again},
+                )
+        if conflict:  # raised only once the entry is durable
+            raise LedgerConflictError(
+                f"stage {stage}: another output was committed; this one is on record, its cost "
+                "is charged again, and it must never be released"
+            )
+
+
+def _reservation_payload(
+    cost: PrivacyCost,
+    stages: Mapping[str, Sequence[Mapping[str, Any]]],
+    plan_digest: str,
+    period: str,
+    max_attempts: int,
+) -> dict[str, Any]:
+    return {
+        "relation": cost.relation.value,
+        "epsilon_units": cost.epsilon_units,
+        "delta_units": cost.delta_units,
+        "stages": {
+            check_name("stage", name): [canonical(one, field=f"stages.{name}") for one in events]
+            for name, events in stages.items()
+        },
+        "plan_digest": check_digest("plan_digest", plan_digest),
+        "period": check_label("period", period),
+        "max_attempts": check_count("max_attempts", max_attempts),
+    }
+
+
+def _same_reservation(
+    run: RunRecord, population: str, attempt: int, payload: Mapping[str, Any]
+) -> Reservation:
+    """The existing reservation, if this asks for exactly it."""
+    check_same_run(run, population, payload)
+    record = run.attempts[attempt - 1]
+    stages = {name: list(stage.events) for name, stage in record.stages.items()}
+    before = {**released(record.cost), "relation": record.cost.relation.value, "stages": stages}
+    if before != {name: payload[name] for name in before}:
+        raise LedgerConflictError(f"attempt {attempt}: reserved before with another cost or stages")
+    if record.voided:
+        raise LedgerConflictError(
+            f"attempt {attempt}: key reused after void; the next attempt is {len(run.attempts) + 1}"
+        )
+    return run.reservation(attempt)

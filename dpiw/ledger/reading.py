@@ -1,0 +1,255 @@
+"""Reading the ledger, and the transaction every operation happens in."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import Connection
+
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerTamperedError,
+    SpecError,
+)
+from dpiw.ledger.audit import replay
+from dpiw.ledger.book import (
+    Book,
+    known_run,
+    known_stage,
+)
+from dpiw.ledger.entries import (
+    Entry,
+    LedgerHead,
+    chained,
+    from_stored,
+)
+from dpiw.ledger.store import Store
+from dpiw.ledger.values import (
+    Fault,
+    FaultKind,
+    Grant,
+    Population,
+    Reservation,
+    RunRecord,
+    StageRecord,
+    StageState,
+    VerifyReport,
+)
+from dpiw.privacy import PrivacyBudget, PrivacyCost
+
+Clock = Callable[[], datetime]
+_Answer = TypeVar("_Answer")
+
+
+def utc_now() -> datetime:
+    """The system's clock. The ledger uses it for labels only."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """The book inside one transaction, and the place where the next entry goes."""
+
+    connection: Connection
+    book: Book
+    head: LedgerHead | None
+
+
+class LedgerReader:
+    """Every question one can ask a ledger. `Ledger` adds what writes."""
+
+    def __init__(self, store: Store, *, clock: Clock = utc_now) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._book = Book()
+        self._head: LedgerHead | None = None
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file; another process opens it by this."""
+        return self._store.path
+
+    def population(self, name: str) -> Population:
+        """The registered terms. Raises UnknownPopulationError."""
+        return self._read(lambda book: book.population(name))
+
+    def populations(self) -> tuple[Population, ...]:
+        """All registered populations, by name."""
+        known = self._read(lambda book: list(book.populations.values()))
+        return tuple(sorted(known, key=lambda population: population.name))
+
+    def spent(self, name: str) -> PrivacyCost:
+        """What is held against the budget: every attempt not voided, and every conflict."""
+        return self._read(lambda book: book.spent(name))
+
+    def remaining(self, name: str) -> PrivacyBudget:
+        """Lifetime budget less what is held; never below zero."""
+        return self._read(lambda book: book.remaining(name))
+
+    def confirm(self, grant: Grant) -> None:
+        """Return only if the ledger holds `grant` as armed and unused, at this moment.
+
+        Raises:
+            GrantSpentError: it is not the armed grant, or was committed or lost since.
+            LedgerConflictError: the ledger knows no such stage.
+        """
+        record = self._read(lambda book: granted(book, grant))
+        if record.state is not StageState.ARMED:
+            raise GrantSpentError(_not_usable(record))
+
+    def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> Reservation:
+        """The reservation, if this stage may still be drawn (RESERVED or ARMED).
+
+        Raises:
+            GrantSpentError: it was committed, lost or voided.
+            LedgerConflictError: no such reservation.
+        """
+        run = self._read(lambda book: known_run(book, run_key))
+        record = known_stage(run, attempt, stage)
+        if record.state not in (StageState.RESERVED, StageState.ARMED):
+            raise GrantSpentError(_not_usable(record))
+        return run.reservation(attempt)
+
+    def run(self, run_key: str) -> RunRecord:
+        """The run's record. Raises LedgerConflictError if it has no reservation."""
+        return self._read(lambda book: known_run(book, run_key))
+
+    def find_run(self, run_key: str) -> RunRecord | None:
+        """The run's record, or None."""
+        return self._read(lambda book: book.runs.get(run_key))
+
+    def runs(self, population: str) -> tuple[RunRecord, ...]:
+        """All runs of a population, in the order of their first reservation."""
+        return self._read(lambda book: book.runs_of(population))
+
+    def entries(
+        self, *, population: str | None = None, run_key: str | None = None
+    ) -> tuple[Entry, ...]:
+        """Entries in order, all or of one population or run. Not verified.
+
+        Raises:
+            LedgerTamperedError: a row cannot be read as an entry.
+        """
+        with self._store.transaction(write=False) as connection:
+            rows = self._store.rows(connection)
+        try:
+            found = [from_stored(row) for row in rows]
+        except ValueError as error:
+            raise LedgerTamperedError(f"ledger {self._store.path}: unreadable entry") from error
+        return tuple(
+            entry
+            for entry in found
+            if population in (None, entry.population) and run_key in (None, entry.run_key)
+        )
+
+    def export(self) -> list[dict[str, Any]]:
+        """All entries as JSON values; the chain can be verified from these alone."""
+        return [entry.to_json() for entry in self.entries()]
+
+    def head(self) -> LedgerHead:
+        """The last entry: what a manifest embeds, so that a later cut shows."""
+        with self._store.transaction(write=False) as connection:
+            head = self._store.head(connection)
+        if head is None:
+            raise LedgerTamperedError(f"ledger {self._store.path}: it has no entries")
+        return head
+
+    def contains_head(self, seq: int, hash: str) -> bool:
+        """Whether the entry `seq` has this hash."""
+        with self._store.transaction(write=False) as connection:
+            return self._store.hash_at(connection, seq) == hash
+
+    def check_heads(self, heads: Iterable[LedgerHead]) -> None:
+        """Raise LedgerTamperedError unless every published head is in the chain."""
+        with self._page(write=False) as page:
+            self._require_heads(page.connection, heads)
+
+    def verify(self) -> VerifyReport:
+        """Replay everything: hashes, order, legality of every step, sums against budgets.
+
+        Finds: edited, missing, moved entries, illegal steps, overspending. Cannot find: a tail cut
+        off, or a chain rewritten as a whole (`check_heads` does, from published manifests).
+        """
+        with self._store.transaction(write=False) as connection:
+            rows = self._store.rows(connection)
+        head, fault = replay(rows, book=Book(), head=None)
+        if not rows:
+            fault = Fault(kind=FaultKind.MISSING, seq=1, reason="the ledger is empty")
+        return VerifyReport(entries=len(rows), head=head, fault=fault)
+
+    @contextmanager
+    def _page(self, *, write: bool) -> Iterator[Page]:
+        with self._lock, self._store.transaction(write=write) as connection:
+            self._catch_up(connection)
+            yield Page(connection=connection, book=self._book, head=self._head)
+
+    def _read(self, question: Callable[[Book], _Answer]) -> _Answer:
+        with self._page(write=False) as page:
+            return question(page.book)
+
+    def _catch_up(self, connection: Connection) -> None:
+        """Bring the book up to the stored chain; only durable entries ever enter it."""
+        seen = self._head
+        if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
+            raise LedgerTamperedError(
+                f"ledger {self._store.path}: entry {seen.seq} is no longer what it was"
+            )
+        rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
+        self._head, fault = replay(rows, book=self._book, head=seen)
+        if fault is not None or self._head is None:
+            raise LedgerTamperedError(f"ledger {self._store.path}: {fault or 'it has no entries'}")
+
+    def _append(self, page: Page, **fields: Any) -> Entry:
+        entry = chained(page.head, at=label(self._clock), **fields)
+        page.book.check(entry)
+        self._store.append(page.connection, entry)
+        return entry
+
+    def _append_for_run(self, page: Page, run_key: str, **fields: Any) -> Entry:
+        run = known_run(page.book, run_key)
+        return self._append(page, population=run.population, run_key=run_key, **fields)
+
+    def _require_heads(self, connection: Connection, heads: Iterable[LedgerHead]) -> None:
+        for head in heads:
+            if self._store.hash_at(connection, head.seq) != head.hash:
+                raise LedgerTamperedError(
+                    f"ledger {self._store.path}: lacks the published head {head.seq}; "
+                    "restored from an old copy, or another ledger. Spending is refused"
+                )
+
+
+def label(clock: Clock) -> str:
+    """The time as an entry shows it: UTC, ISO 8601, whole seconds."""
+    now = clock()
+    if now.tzinfo is None:
+        raise SpecError("clock: expected a time with a zone")
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def token_digest(token: str) -> str:
+    """What the ledger keeps of a grant's token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def granted(book: Book, grant: Grant) -> StageRecord:
+    """The stage `grant` was given for; GrantSpentError if the token is not the one armed."""
+    run = known_run(book, grant.run_key)
+    record = known_stage(run, grant.attempt, grant.stage)
+    token = record.token_digest or ""
+    same = hmac.compare_digest(token, token_digest(grant.token))
+    if not same or run.population != grant.population:
+        raise GrantSpentError(f"stage {grant.stage}: this grant is not the one that was armed")
+    return record
+
+
+def _not_usable(record: StageRecord) -> str:
+    return f"stage {record.stage} of attempt {record.attempt} is {record.state.value}"

@@ -1,0 +1,316 @@
+"""Plain values of the ledger: populations, runs and their stages, grants, reports."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from dpiw.errors import SpecError
+from dpiw.ledger.entries import LedgerHead, check_count, check_name
+from dpiw.privacy import (
+    DELTA_UNIT,
+    EPSILON_UNIT,
+    NeighbouringRelation,
+    PrivacyBudget,
+    PrivacyCost,
+)
+
+# Sums must stay inside SQL's 64-bit integers; epsilon 1,000,000 is far beyond any sane budget.
+LARGEST_EPSILON = Decimal("1e6")
+
+
+class CompositionRule(enum.Enum):
+    """How the costs of a population's runs add up.
+
+    `BASIC`: epsilons and deltas are summed. It is a privacy filter: it also holds when each run's
+    cost is chosen after seeing the earlier releases (Rogers et al. 2016, section 3).
+    """
+
+    BASIC = "basic"
+
+
+class StageState(enum.Enum):
+    """Where one stage of one attempt stands; `dpiw.ledger.book` holds the transitions."""
+
+    RESERVED = "reserved"
+    ARMED = "armed"
+    COMMITTED = "committed"
+    LOST = "lost"
+    VOIDED = "voided"
+
+
+class RunState(enum.Enum):
+    """Where a run stands.
+
+    RESERVED: nothing armed. ARMED: under way. LOST: a stage must be drawn again, at a new cost.
+    COMMITTED: every stage has its output. PUBLISHED: released. VOIDED: given up before any arm.
+    """
+
+    RESERVED = "reserved"
+    ARMED = "armed"
+    LOST = "lost"
+    COMMITTED = "committed"
+    PUBLISHED = "published"
+    VOIDED = "voided"
+
+
+def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
+    # Floats are refused: 0.1 is not the decimal the custodian signed.
+    if not isinstance(value, Decimal) or not value.is_finite() or not 0 <= value < below:
+        raise SpecError(f"population.{name}: expected a decimal >= 0 and below {below}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Population:
+    """The people a lifetime budget protects, and the terms fixed when they were registered.
+
+    The budget belongs to the population, not to a file or a spec: neither renaming a file nor a
+    second spec resets it.
+
+    Attributes:
+        name: matches `^[a-z0-9][a-z0-9_-]{0,62}$`.
+        relation: the only neighbouring relation its costs may be stated under.
+        max_rows: rows one privacy unit may hold, >= 1.
+        epsilon, delta: lifetime budget, exact decimals; kept in whole units, rounded down.
+        composition: how runs add up across time.
+
+    Raises:
+        SpecError: on construction, when a field is outside what is said here.
+    """
+
+    name: str
+    relation: NeighbouringRelation
+    max_rows: int
+    epsilon: Decimal
+    delta: Decimal
+    composition: CompositionRule = CompositionRule.BASIC
+
+    def __post_init__(self) -> None:
+        check_name("population.name", self.name)
+        check_count("population.max_rows", self.max_rows)
+        if not isinstance(self.relation, NeighbouringRelation):
+            raise SpecError("population.relation: expected a NeighbouringRelation")
+        if not isinstance(self.composition, CompositionRule):
+            raise SpecError("population.composition: only `basic` is admissible")
+        _positive_decimal("epsilon", self.epsilon, LARGEST_EPSILON)
+        _positive_decimal("delta", self.delta, Decimal(1))
+        if self.budget.epsilon_units == 0:
+            raise SpecError(f"population.epsilon: expected at least {EPSILON_UNIT}")
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """The lifetime budget in whole units, rounded down."""
+        return PrivacyBudget.of(self.epsilon, self.delta, self.relation)
+
+    def to_payload(self) -> dict[str, Any]:
+        """The terms as a registering entry holds them."""
+        return {
+            "relation": self.relation.value,
+            "max_rows": self.max_rows,
+            "epsilon_units": self.budget.epsilon_units,
+            "delta_units": self.budget.delta_units,
+            "composition": self.composition.value,
+        }
+
+    @classmethod
+    def from_payload(cls, name: str, payload: Mapping[str, Any]) -> Population:
+        """The inverse of `to_payload`."""
+        return cls(
+            name=name,
+            relation=NeighbouringRelation(payload["relation"]),
+            max_rows=payload["max_rows"],
+            epsilon=payload["epsilon_units"] * EPSILON_UNIT,
+            delta=payload["delta_units"] * DELTA_UNIT,
+            composition=CompositionRule(payload["composition"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRecord:
+    """One stage of one attempt.
+
+    Attributes:
+        stage: its name.
+        attempt: the attempt this record belongs to, from 1.
+        state: where it stands.
+        events: the privacy events it declares, as canonical JSON objects.
+        token_digest: SHA-256 of the grant's token once armed.
+        output_digest: SHA-256 of its durable output once committed.
+        conflicts: digests of other outputs that claimed the same grant; each was charged.
+    """
+
+    stage: str
+    attempt: int
+    state: StageState
+    events: tuple[Mapping[str, Any], ...]
+    token_digest: str | None = None
+    output_digest: str | None = None
+    conflicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """A durable promise of cost for the stages of one attempt; `head` is its entry."""
+
+    population: str
+    run_key: str
+    attempt: int
+    cost: PrivacyCost
+    stages: tuple[str, ...]
+    plan_digest: str
+    period: str
+    head: LedgerHead
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptRecord:
+    """One reservation of a run and what became of it; `head` is the reserving entry."""
+
+    attempt: int
+    cost: PrivacyCost
+    stages: Mapping[str, StageRecord]
+    voided: bool
+    head: LedgerHead
+    at: str
+
+    @property
+    def held(self) -> PrivacyCost:
+        """What it holds against the budget: nothing if voided; once more for every conflict."""
+        times = 0 if self.voided else 1 + sum(len(s.conflicts) for s in self.stages.values())
+        return PrivacyCost(
+            epsilon_units=times * self.cost.epsilon_units,
+            delta_units=times * self.cost.delta_units,
+            relation=self.cost.relation,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One run: all its attempts, and the release they ended in.
+
+    Attributes:
+        run_key: the idempotency key, 64 hexadecimal digits.
+        population: whose budget it spends.
+        plan_digest, period, max_attempts: fixed by the first reservation.
+        attempts: in order; attempt n is at place n - 1.
+        manifest_digest: SHA-256 of the release's manifest once published.
+        published: the publishing entry.
+    """
+
+    run_key: str
+    population: str
+    plan_digest: str
+    period: str
+    max_attempts: int
+    attempts: tuple[AttemptRecord, ...]
+    manifest_digest: str | None = None
+    published: LedgerHead | None = None
+
+    @property
+    def stages(self) -> dict[str, StageRecord]:
+        """Every stage's latest record; attempts that were voided count only where no other is."""
+        latest: dict[str, StageRecord] = {}
+        for attempt in sorted(self.attempts, key=lambda a: (not a.voided, a.attempt)):
+            latest.update(attempt.stages)
+        return latest
+
+    @property
+    def state(self) -> RunState:
+        """The run as a whole; see `RunState`."""
+        states = {record.state for record in self.stages.values()}
+        if self.manifest_digest is not None:
+            return RunState.PUBLISHED
+        if StageState.LOST in states:
+            return RunState.LOST
+        if len(states) == 1:
+            return RunState(states.pop().value)
+        return RunState.ARMED
+
+    @property
+    def held(self) -> PrivacyCost:
+        """What all attempts hold against the population's budget."""
+        total = self.attempts[0].held
+        for attempt in self.attempts[1:]:
+            total = total + attempt.held
+        return total
+
+    @property
+    def counted_attempts(self) -> int:
+        """Attempts that count against `max_attempts`: those not voided."""
+        return sum(not attempt.voided for attempt in self.attempts)
+
+    def reservation(self, attempt: int) -> Reservation:
+        """The reservation of attempt `attempt`, which must exist."""
+        record = self.attempts[attempt - 1]
+        return Reservation(
+            population=self.population,
+            run_key=self.run_key,
+            attempt=attempt,
+            cost=record.cost,
+            stages=tuple(record.stages),
+            plan_digest=self.plan_digest,
+            period=self.period,
+            head=record.head,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """The right to draw one stage's noise once; held by the one process that armed it.
+
+    Attributes:
+        population, run_key, attempt, stage: what may be drawn.
+        token: 64 random hexadecimal digits; the ledger keeps only their SHA-256, so reading the
+            ledger does not give anyone a grant.
+        seq: the arming entry.
+    """
+
+    population: str
+    run_key: str
+    attempt: int
+    stage: str
+    token: str = field(repr=False)
+    seq: int
+
+
+class FaultKind(enum.Enum):
+    """What `verify` found wrong first."""
+
+    EDITED = "edited"
+    MISSING = "missing"
+    OUT_OF_ORDER = "out_of_order"
+    ILLEGAL_TRANSITION = "illegal_transition"
+    OVERSPENT = "overspent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """The first thing wrong with the chain, and the entry it shows at."""
+
+    kind: FaultKind
+    seq: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"entry {self.seq}: {self.kind.value}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyReport:
+    """The result of replaying the whole ledger; `ok` when `fault` is None.
+
+    A chain cannot show that its own tail was cut, or that all of it was replaced: compare `head`
+    with the heads of published manifests (`Ledger.check_heads`).
+    """
+
+    entries: int
+    head: LedgerHead | None
+    fault: Fault | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was found."""
+        return self.fault is None

@@ -1,0 +1,76 @@
+"""Pieces of an HTML page. Every text that comes in is escaped; only these functions write tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+def number(value: object) -> str:
+    """Write a value for people: four significant digits, a dash for none."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def code_text(value: object) -> str:
+    """Write a JSON value on one line; not escaped yet."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def section(title: str, *parts: str) -> str:
+    """A titled section; `parts` are HTML."""
+    return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>"
+
+
+def paragraph(text: str, *, soft: bool = False) -> str:
+    """A paragraph of text; `soft` for a remark."""
+    return f'<p class="soft">{escape(text)}</p>' if soft else f"<p>{escape(text)}</p>"
+
+
+def figure(svg: str, caption: str) -> str:
+    """A card around an SVG with a caption."""
+    return f'<figure class="card">{svg}<figcaption>{escape(caption)}</figcaption></figure>'
+
+
+def details(title: str, content: str) -> str:
+    """A closed fold with a title; `content` is HTML."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def bullets(items: Iterable[object]) -> str:
+    """A bulleted list of texts."""
+    return f"<ul>{''.join(f'<li>{escape(str(item))}</li>' for item in items)}</ul>"
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Sequence[int] = (),
+    code: Sequence[int] = (),
+) -> str:
+    """A table of texts.
+
+    Args:
+        head: column titles.
+        rows: one text per column.
+        numbers: positions of columns set in tabular figures.
+        code: positions of columns set as code.
+    """
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = []
+    for row in rows:
+        cells = []
+        for index, cell in enumerate(row):
+            text = f"<code>{escape(cell)}</code>" if index in code and cell else escape(cell)
+            style = ' class="number"' if index in numbers else ""
+            cells.append(f"<td{style}>{text}</td>")
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<div class="scroll"><table><thead><tr>{top}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )

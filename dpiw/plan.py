@@ -1,0 +1,315 @@
+"""From a spec to a plan: every noise scale, the cost and the feasibility, before data is read.
+
+The curator states one total (epsilon, delta). The plan finds the largest effort whose composed
+privacy loss (one PLD over all stages) stays within it, and splits the *effort* (zCDP-equivalent
+rho) by the spec's shares. Splitting epsilon itself would waste most of it: METHOD section 9 gives
+a noise of 3.9 instead of 18.1 for the weights at the same total.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpiw import accounting
+from dpiw.errors import NotPublishableError, SpecError
+from dpiw.generators.base import Synthesizer
+from dpiw.generators.registry import make_generator
+from dpiw.privacy import PrivacyCost, PrivacyEvent
+from dpiw.schema import PublicSchema
+from dpiw.spec import ReleaseSpec
+from dpiw.version import __version__
+from dpiw.weights.base import WeightEstimator
+from dpiw.weights.registry import make_weights
+
+RESOLUTION_FLOOR = 0.25
+"""Weights that can show less than this share of the log ratio's variance are not worth budget.
+
+`resolution` is computed from public facts alone: how much of the log ratio's variance survives
+the shrinkage that the noise forces on the regression (METHOD section 2.3, `docs/method.md`).
+"""
+
+GENERATOR_STAGE = "fit_generator"
+WEIGHTS_STAGE = "fit_weights"
+
+
+def canonical_json(value: object) -> str:
+    """One text for one value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsForecast:
+    """What the weights will be able to show, from public facts only.
+
+    Attributes:
+        method: the estimator the spec asks for.
+        tau: predicted standard deviation of the log-weight noise at a reference row.
+        resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
+        feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
+    """
+
+    method: str
+    tau: float
+    resolution: float
+    feasible: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """One private stage: what it will do to the data, and what that would cost alone."""
+
+    name: str
+    method: str
+    parameters: Mapping[str, Any]
+    events: tuple[PrivacyEvent, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A compiled spec. Holds no data and was made without reading any.
+
+    Attributes:
+        effort: the zCDP-equivalent rho that the search found, split by the spec's shares.
+        generator: the calibrated generator.
+        weights: the calibrated estimator; None when rows are published unweighted.
+        stages: the private stages in order, with their events.
+        cost: what a complete run is charged: the spec's total.
+        epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
+        epsilon_rdp: the same by Renyi DP, an independent and looser accountant; None at delta 0.
+        forecast: what the asked-for weights would show; None when the spec asks for none.
+        warnings: sentences a curator should read, from public facts.
+    """
+
+    spec: ReleaseSpec
+    schema: PublicSchema
+    effort: float
+    generator: Synthesizer
+    weights: WeightEstimator | None
+    stages: tuple[StagePlan, ...]
+    cost: PrivacyCost
+    epsilon_pld: float
+    epsilon_rdp: float | None
+    forecast: WeightsForecast | None
+    warnings: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of every public decision; two specs that promise the same share it."""
+        return spec_digest(self.spec, self.schema)
+
+    def run_key(self, period: str) -> str:
+        """Idempotency key of one run: population, decisions, input snapshot and period."""
+        parts = {
+            "population": self.spec.population,
+            "plan": self.digest,
+            "snapshot": self.spec.source.snapshot,
+            "period": period,
+        }
+        return hashlib.sha256(b"dpiw-run-v1\n" + canonical_json(parts).encode()).hexdigest()
+
+    def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
+        """What repeating just these stages costs, alone; used when a draw was lost."""
+        events = [event for stage in self.stages if stage.name in names for event in stage.events]
+        delta = float(self.spec.delta)
+        epsilon = accounting.epsilon(events, delta=delta)
+        return PrivacyCost.of(epsilon, self.spec.delta, self.spec.privacy_unit.relation)
+
+    def to_json(self) -> dict[str, Any]:
+        """Public facts of the plan for people, programs and the certificate."""
+        return {
+            "name": self.spec.name,
+            "population": self.spec.population,
+            "relation": self.spec.relation,
+            "unit": self.spec.unit.model_dump(),
+            "epsilon": str(self.spec.epsilon),
+            "delta": str(self.spec.delta),
+            "epsilon_pld": self.epsilon_pld,
+            "epsilon_rdp": self.epsilon_rdp,
+            "nominal_rows": self.spec.nominal_rows,
+            "synthetic_rows": self.spec.synthetic_rows,
+            "plan_digest": self.digest,
+            "stages": [
+                {
+                    "name": stage.name,
+                    "method": stage.method,
+                    "parameters": dict(stage.parameters),
+                    "events": [accounting.event_to_json(event) for event in stage.events],
+                }
+                for stage in self.stages
+            ],
+            "weights_forecast": None if self.forecast is None else vars(self.forecast),
+            "publishes_weights": self.weights is not None,
+            "warnings": list(self.warnings),
+        }
+
+
+def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
+    """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
+    decisions = spec.model_dump(
+        mode="json",
+        exclude={
+            "source": {"path", "max_bytes", "max_rows", "max_columns", "max_cell_bytes",
+                       "max_memory_bytes"},
+            "schema_path": True, "state": True, "signing_key": True, "publish_to": True,
+            "max_attempts": True, "public_truth": True, "catalogue": True,
+        },
+    )
+    body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
+    return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
+
+
+def _calibrated(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    generator: Synthesizer,
+    weights: WeightEstimator | None,
+    rho: float,
+) -> tuple[Synthesizer, WeightEstimator | None]:
+    shares = spec.shares
+    total = shares.generator + (shares.weights if weights is not None else 0.0)
+    facts: dict[str, Any] = {
+        "schema": schema, "unit": spec.privacy_unit, "nominal_rows": spec.nominal_rows,
+    }
+    ready = generator.calibrate(rho=rho * shares.generator / total, **facts)
+    if weights is None:
+        return ready, None
+    return ready, weights.calibrate(rho=rho * shares.weights / total, **facts)
+
+
+def _solve(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    generator: Synthesizer,
+    weights: WeightEstimator | None,
+) -> tuple[float, Synthesizer, WeightEstimator | None]:
+    unit = spec.privacy_unit
+
+    def events(rho: float) -> list[PrivacyEvent]:
+        ready, weighted = _calibrated(spec, schema, generator, weights, rho)
+        found = list(ready.events(schema=schema, unit=unit))
+        if weighted is not None:
+            found += weighted.events(schema=schema, unit=unit)
+        return found
+
+    rho = accounting.calibrate(events, epsilon=float(spec.epsilon), delta=float(spec.delta))
+    return rho, *_calibrated(spec, schema, generator, weights, rho)
+
+
+def _forecast(spec: ReleaseSpec, schema: PublicSchema, weights: WeightEstimator) -> WeightsForecast:
+    resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
+    return WeightsForecast(
+        method=spec.weights.method,
+        tau=weights.predicted_log_weight_noise(schema=schema),
+        resolution=resolution,
+        feasible=resolution >= RESOLUTION_FLOOR,
+    )
+
+
+def _infeasible(forecast: WeightsForecast) -> str:
+    return (
+        f"weights: at this epsilon, nominal_rows and schema they could show"
+        f" {forecast.resolution:.0%} of the log ratio's variance (expected at least"
+        f" {RESOLUTION_FLOOR:.0%})"
+    )
+
+
+def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
+    """Calibrate every noise scale to the spec's total and judge feasibility. Reads no data.
+
+    Raises:
+        SpecError: a method or a setting is unknown, the promise cannot be met, or weights are
+            infeasible and the spec says `when_infeasible: refuse`.
+        NotPublishableError: the spec names a method that is not private.
+    """
+    pure = spec.delta == 0
+    generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
+    weights = make_weights(spec.weights.method, spec.weights.settings, pure=pure)
+    for method in (generator, weights):
+        if method is not None and not method.private:
+            raise NotPublishableError(
+                f"{method.method}: not a private method; it serves benchmarks and cannot be released"
+            )
+    rho, ready, weighted = _solve(spec, schema, generator, weights)
+    warnings: list[str] = []
+    forecast = None
+    if weighted is not None:
+        forecast = _forecast(spec, schema, weighted)
+        if not forecast.feasible and spec.weights.when_infeasible == "refuse":
+            raise SpecError(_infeasible(forecast))
+        if not forecast.feasible and spec.weights.when_infeasible == "none":
+            warnings.append(
+                f"{_infeasible(forecast)}: none are published, and the whole budget goes to the"
+                " generator"
+            )
+            rho, ready, weighted = _solve(spec, schema, generator, None)
+        elif not forecast.feasible:
+            warnings.append(f"{_infeasible(forecast)}: kept because the spec says so")
+    return _assemble(spec, schema, rho, ready, weighted, forecast, tuple(warnings))
+
+
+def _assemble(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    rho: float,
+    generator: Synthesizer,
+    weights: WeightEstimator | None,
+    forecast: WeightsForecast | None,
+    warnings: tuple[str, ...],
+) -> Plan:
+    unit = spec.privacy_unit
+    stages = [
+        StagePlan(
+            name=GENERATOR_STAGE,
+            method=generator.method,
+            parameters=generator.parameters(),
+            events=generator.events(schema=schema, unit=unit),
+        )
+    ]
+    if weights is not None:
+        stages.append(
+            StagePlan(
+                name=WEIGHTS_STAGE,
+                method=weights.method,
+                parameters=weights.parameters(),
+                events=weights.events(schema=schema, unit=unit),
+            )
+        )
+        warnings += weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
+    events = [event for stage in stages for event in stage.events]
+    delta = float(spec.delta)
+    return Plan(
+        spec=spec,
+        schema=schema,
+        effort=rho,
+        generator=generator,
+        weights=weights,
+        stages=tuple(stages),
+        cost=spec.cost,
+        epsilon_pld=accounting.epsilon(events, delta=delta),
+        epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
+        forecast=forecast,
+        warnings=warnings,
+    )
+
+
+def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
+    """Rebuild the plan a run was started with, from its stored effort; nothing is searched anew."""
+    pure = spec.delta == 0
+    generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
+    weights = (
+        make_weights(spec.weights.method, spec.weights.settings, pure=pure)
+        if record["publishes_weights"]
+        else None
+    )
+    effort = float(record["effort"])
+    ready, weighted = _calibrated(spec, schema, generator, weights, effort)
+    stored = record["forecast"]
+    return _assemble(
+        spec, schema, effort, ready, weighted,
+        None if stored is None else WeightsForecast(**stored),
+        (),
+    )

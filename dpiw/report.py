@@ -1,0 +1,376 @@
+"""`report.html`: the release in words and plots for people who are not specialists.
+
+One self-contained page without scripts or outside resources. Everything in it is computed from the
+certificate, the public schema and the released rows, so it is free post-processing; every text
+from these is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from html import escape
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw import plots
+from dpiw.certificate import Certificate, StageRecord
+from dpiw.markup import bullets, code_text, details, figure, number, paragraph, section, table
+from dpiw.parquet import mean_one_weights
+from dpiw.privacy import NeighbouringRelation
+from dpiw.report_figures import columns_section, weights_section
+from dpiw.schema import PublicSchema
+
+Array = NDArray[np.float64]
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+_DIAGNOSTIC_NAMES = {
+    "effective_sample_size": "Effective sample size",
+    "design_effect": "Design effect (rows / effective sample size)",
+    "k_hat": "Pareto k-hat of the heaviest weights",
+    "tau": "Noise in a log weight, forecast (tau)",
+    "noise": "Noise in a log weight",
+    "resolution": "Resolution (share of the signal that survives)",
+    "rows": "Synthetic rows",
+}
+
+
+def build_report(
+    certificate: Certificate,
+    *,
+    frame: pd.DataFrame,
+    log_weights: Array,
+    log_weight_noise_sd: Array | None,
+    schema: PublicSchema,
+    truth_margins: Mapping[str, Array] | None = None,
+) -> str:
+    """Return the report as one HTML document; the same arguments give the same text.
+
+    Args:
+        certificate: of the release.
+        frame: the synthetic rows in declared types.
+        log_weights: shape (rows,), natural log.
+        log_weight_noise_sd: shape (rows,), standard deviation of the privacy noise in each log
+            weight; None: not known.
+        schema: the public schema.
+        truth_margins: shares per column in the form of `dpiw.margins.margins`, of a simulated
+            example whose truth is public. Never of confidential rows.
+    """
+    weights = mean_one_weights(log_weights)
+    parts = [
+        _header(certificate, len(frame)),
+        _promise(certificate),
+        _cost(certificate),
+        _verdict(certificate),
+        weights_section(certificate, weights, log_weight_noise_sd),
+        columns_section(frame, weights, schema, truth_margins),
+        _usage(certificate, schema),
+        _events(certificate.stages),
+        _conditions(certificate),
+        _checking(certificate),
+    ]
+    title = escape(f"Release {certificate.release_id}")
+    style = files("dpiw").joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(parts)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(certificate: Certificate, rows: int) -> str:
+    tiles = (
+        ("Privacy loss", f"ε = {_short(certificate.epsilon)}", f"δ = {certificate.delta}"),
+        ("Protects", _unit_words(certificate), _relation_words(certificate)),
+        ("Synthetic rows", f"{rows:,}", "a public choice"),
+        ("Weights", certificate.verdict, f"method: {_method(certificate.weights)}"),
+    )
+    boxes = "".join(
+        f'<div class="tile"><dt>{escape(name)}</dt><dd>{escape(value)}'
+        f"<small>{escape(note)}</small></dd></div>"
+        for name, value, note in tiles
+    )
+    place = escape(f"{certificate.population} · {certificate.period}")
+    return (
+        f'<header><p class="eyebrow">Synthetic data release · {place}</p>'
+        f"<h1>{escape(certificate.release_id)}</h1>"
+        '<p class="lede">These rows were drawn from a model. None of them describes a person. '
+        "Each row carries a weight that says how much it should count, so that weighted results "
+        "come closer to the real population.</p>"
+        f'<dl class="tiles">{boxes}</dl></header>'
+    )
+
+
+def _promise(certificate: Certificate) -> str:
+    epsilon, delta = float(certificate.epsilon), float(certificate.delta)
+    growth = math.exp(min(epsilon, 700.0))
+    guess = (growth + delta) / (1 + growth)
+    question = (
+        "whether a given person is in the data"
+        if certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
+        else "which of two records a given person has"
+    )
+    slack = f", apart from a probability of {certificate.delta}" if delta > 0 else ""
+    return section(
+        "What was promised",
+        paragraph(
+            "Take any two versions of the confidential table that differ by "
+            f"{_difference(certificate)}. Whatever anybody may conclude from this release, the "
+            f"probability of that conclusion is at most {_above(growth)} times larger with one "
+            f"version than with the other{slack}. "
+            f"This is differential privacy with ε = {certificate.epsilon} and "
+            f"δ = {certificate.delta}."
+        ),
+        paragraph(
+            f"For example: somebody who must guess {question}, with nothing but a coin flip to go "
+            f"by, is right half of the time. After reading this release, and knowing everything "
+            f"about everybody else, at most {_floor_percent(guess)} of the time."
+        ),
+        paragraph(
+            "The promise holds whatever else is known, now or later, and covers every file of this "
+            "folder. It does not say that nothing can be learned about groups: that is what the "
+            "data are for.",
+            soft=True,
+        ),
+    )
+
+
+def _cost(certificate: Certificate) -> str:
+    rows = [
+        (f"{record.stage}: {record.method}", record.standalone_epsilon,
+         f"ε = {record.standalone_epsilon:.3g} if alone")
+        for record in certificate.stages
+        if record.standalone_epsilon is not None and math.isfinite(record.standalone_epsilon)
+    ]  # fmt: skip
+    rows.append(("together", float(certificate.epsilon), f"ε = {_short(certificate.epsilon)}"))
+    stages = (
+        plots.cost_bars(rows, title="Privacy loss by stage"),
+        "Privacy loss of each stage that read the confidential table, as if it were the only one, "
+        "and of all together. Stages are accounted jointly, which costs less than their sum.",
+    )
+    return section(
+        "What it cost",
+        figure(*stages),
+        *(_budget(certificate, name) for name in ("epsilon", "delta")),
+        paragraph(
+            f"Two accountants computed this: {_accountants(certificate)}. The promise "
+            "rests on the first; the second is a looser check.",
+            soft=True,
+        ),
+    )
+
+
+def _budget(certificate: Certificate, name: str) -> str:
+    letter = {"epsilon": "ε", "delta": "δ"}[name]
+    current = Decimal(getattr(certificate, name))
+    spent = Decimal(getattr(certificate, f"spent_{name}"))
+    budget = Decimal(getattr(certificate, f"budget_{name}"))
+    if budget == 0:
+        return ""
+    earlier = max(spent - current, Decimal(0))
+    left = max(budget - spent, Decimal(0))
+    texts = (
+        f"earlier: {number(float(earlier))}",
+        f"this release: {number(float(current))}",
+        f"left: {number(float(left))} of {number(float(budget))}",
+    )
+    bar = plots.budget_bar(
+        float(earlier / budget), float(current / budget), texts=texts,
+        title=f"Lifetime {name} of population {certificate.population}",
+    )  # fmt: skip
+    return figure(
+        bar,
+        f"Lifetime {letter} of population {certificate.population}. What is spent never comes "
+        "back; when nothing is left, nothing more is published.",
+    )
+
+
+def _verdict(certificate: Certificate) -> str:
+    style = {"use": "good", "use with care": "warn"}.get(certificate.verdict, "bad")
+    diagnostics = dict(certificate.diagnostics)
+    reasons = diagnostics.pop("reasons", [])
+    why = bullets(reasons) if isinstance(reasons, list) and reasons else ""
+    rows = [
+        (_DIAGNOSTIC_NAMES.get(name, name.replace("_", " ")), number(value))
+        for name, value in diagnostics.items()
+        if value is None or isinstance(value, int | float | str)
+    ]
+    return section(
+        "May the weights be used?",
+        f'<div class="verdict {style}"><strong>Verdict: {escape(certificate.verdict)}</strong>'
+        f"{why}<p>{_verdict_words(style)}</p></div>",
+        details("The rule behind this verdict", paragraph(certificate.verdict_rule)),
+        table(("Diagnostic", "Value"), rows, numbers=(1,)),
+        paragraph(
+            "All of this is computed from released values, never from the confidential table.",
+            soft=True,
+        ),
+    )
+
+
+def _verdict_words(style: str) -> str:
+    return {
+        "good": "Use the weights in every analysis. Ignoring them gives the synthetic population's "
+        "answer, not the real one's.",
+        "warn": "Weighted results are likely better than unweighted ones, but few rows or much "
+        "noise carry them. Compare both, and report the effective sample size.",
+        "bad": "Do not base results on these weights. The unweighted rows keep the same privacy "
+        "promise; their bias is not corrected.",
+    }[style]
+
+
+def _usage(certificate: Certificate, schema: PublicSchema) -> str:
+    numeric = [column.name for column in schema.released if column.is_numeric]
+    discrete = [column for column in schema.released if column.is_discrete and column.levels]
+    lines = [
+        "from dpiw import load_release",
+        "",
+        f'release = load_release({_quoted(certificate.release_id)}, public_key="curator.pub")',
+        "release.table      # the rows, in declared types",
+        "release.weights    # one weight per row, mean one",
+    ]
+    if numeric:
+        lines.append(f"release.mean({_quoted(numeric[0])})")
+    if discrete:
+        name, level = discrete[0].name, discrete[0].levels[0]
+        lines.append(f"release.mean(lambda table: table[{_quoted(name)}] == {_quoted(level)})")
+    lines.append("release.resample(1000, rng)   # rows to be used without weights")
+    return section(
+        "How to use it",
+        f"<pre>{escape(chr(10).join(lines))}</pre>",
+        paragraph(
+            "Any tool that reads Parquet can use the file: column weight has mean one (pass it as "
+            "sample_weight in scikit-learn, or as weights in R), column log_weight is its natural "
+            "log before scaling. Never treat the number of synthetic rows as a sample size: more "
+            "synthetic rows do not bring more knowledge about the population."
+        ),
+    )
+
+
+def _events(stages: Sequence[StageRecord]) -> str:
+    rows = [
+        (record.stage, record.method, code_text(event))
+        for record in stages
+        for event in record.events
+    ]
+    settings = [
+        (
+            record.stage,
+            code_text(record.parameters),
+            "; ".join(code_text(law) for law in record.noise),
+        )
+        for record in stages
+    ]
+    return section(
+        "What was done to the confidential table",
+        table(("Stage", "Method", "Privacy event"), rows, code=(2,)),
+        details(
+            "Public parameters and noise laws",
+            table(("Stage", "Parameters", "Noise"), settings, code=(1, 2)),
+        ),
+    )
+
+
+def _conditions(certificate: Certificate) -> str:
+    steps = certificate.post_processing or ("none",)
+    versions = sorted(certificate.versions.items())
+    return section(
+        "Assumptions and limits",
+        "<h3>The promise assumes</h3>" + bullets(certificate.assumptions or ("nothing further",)),
+        "<h3>Keep in mind</h3>" + bullets(certificate.caveats) if certificate.caveats else "",
+        "<h3>Steps after the noise was drawn, which cost nothing</h3>" + bullets(steps),
+        details("Software", table(("Package", "Version"), versions)),
+    )
+
+
+def _checking(certificate: Certificate) -> str:
+    folder = certificate.release_id
+    recipe = (
+        f"dpiw verify {folder} --key curator.pub\n\n"
+        "# the same without dpiw\n"
+        f"cd {folder}\n"
+        "(printf 'dpiw-manifest-v1\\n'; cat manifest.json) > /tmp/message\n"
+        "openssl pkeyutl -verify -pubin -inkey curator.pub -rawin \\\n"
+        "        -in /tmp/message -sigfile manifest.sig\n"
+        "sha256sum *.parquet *.json *.html   # compare with manifest.json"
+    )
+    return section(
+        "How to check this folder",
+        paragraph(
+            "manifest.json lists every file with its size and SHA-256 and is signed. Get the "
+            "curator's public key from somewhere else than this folder."
+        ),
+        f"<pre>{escape(recipe)}</pre>",
+        f"<footer>Plan {escape(certificate.plan_digest)} · ledger entry "
+        f"{certificate.ledger_sequence}, head {escape(certificate.ledger_head)} · nominal rows "
+        f"{certificate.nominal_rows:,}</footer>",
+    )
+
+
+def _unit_words(certificate: Certificate) -> str:
+    unit = certificate.unit
+    if unit.id_column is None:
+        return "each row"
+    rows = "1 row" if unit.max_rows == 1 else f"up to {unit.max_rows} rows"
+    return f"each person ({rows})"
+
+
+def _difference(certificate: Certificate) -> str:
+    unit = certificate.unit
+    if unit.id_column is None:
+        whose = "one row"
+    elif unit.max_rows == 1:
+        whose = "one person's row"
+    else:
+        whose = f"one person's rows (at most {unit.max_rows})"
+    if certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
+        return f"{whose} being there or not"
+    return f"the values of {whose}"
+
+
+def _relation_words(certificate: Certificate) -> str:
+    if certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
+        return "being in the data or not"
+    return "having other values"
+
+
+def _method(settings: Mapping[str, object]) -> str:
+    return str(settings.get("method", "not stated"))
+
+
+def _accountants(certificate: Certificate) -> str:
+    return ", ".join(
+        f"{name}: ε = {number(value)}" for name, value in certificate.accountants.items()
+    )
+
+
+def _floor_percent(probability: float) -> str:
+    """Round a bound up, never down: it is an upper bound."""
+    return f"{math.ceil(probability * 1000 - 1e-9) / 10:g}%"
+
+
+def _above(value: float) -> str:
+    """Three significant digits, rounded up."""
+    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / scale - 1e-9) * scale:.4g}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _short(decimal_text: str) -> str:
+    return (
+        decimal_text
+        if len(decimal_text) <= 8
+        else f"{math.ceil(float(decimal_text) * 1e4) / 1e4:g}"
+    )

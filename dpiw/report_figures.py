@@ -1,0 +1,151 @@
+"""The report's plots of weights and columns, computed from released rows and public bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from html import escape
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw import plots
+from dpiw.certificate import Certificate
+from dpiw.margins import MISSING, Axis, axis, margins
+from dpiw.markup import figure, paragraph, section
+from dpiw.schema import PublicSchema
+
+Array = NDArray[np.float64]
+
+_BARS = 12
+
+
+def weights_section(certificate: Certificate, weights: Array, noise: Array | None) -> str:
+    """How the weights are spread and how noisy they are.
+
+    Args:
+        certificate: of the release.
+        weights: shape (rows,), mean one.
+        noise: shape (rows,), standard deviation of each log weight's privacy noise; None: unknown.
+    """
+    figures = [_weight_figure(weights)]
+    if noise is not None and float(np.max(noise)) > 0:
+        figures.append(_noise_figure(np.asarray(noise, dtype=np.float64), certificate))
+    else:
+        figures.append(paragraph("These weights carry no privacy noise, or none was stated."))
+    heavy = np.sort(weights)[::-1][: max(1, math.ceil(weights.size / 100))]
+    share = float(heavy.sum() / weights.sum())
+    return section(
+        "The weights",
+        f'<div class="pair">{"".join(figures)}</div>',
+        paragraph(f"The heaviest 1% of the rows carry {share:.1%} of all weight."),
+    )
+
+
+def _weight_figure(weights: Array) -> str:
+    logs = np.log10(np.maximum(weights, 1e-300))
+    low, high = float(logs.min()), float(logs.max())
+    if high - low < 1e-9:
+        return paragraph("All weights are one: weighted and unweighted results agree.")
+    low, high = min(low, 0.0), max(high, 0.0)
+    shares = np.histogram(logs, bins=30, range=(low, high))[0] / weights.size
+    svg = plots.histogram(
+        shares, labels=(f"{10**low:.3g}", f"{10**high:.3g}"),
+        marks=(((0.0 - low) / (high - low), "1"),), title="Weights of the rows",
+    )  # fmt: skip
+    return figure(
+        svg,
+        "Weights of the rows, of mean one, on a logarithmic axis. Rows right of the dotted line "
+        "count for more than one row, left of it for less.",
+    )
+
+
+def _noise_figure(noise: Array, certificate: Certificate) -> str:
+    tau = certificate.diagnostics.get("tau")
+    marked = isinstance(tau, int | float) and math.isfinite(tau)
+    top = 1.05 * max(float(noise.max()), float(tau or 0.0) if marked else 0.0)
+    shares = np.histogram(noise, bins=30, range=(0.0, top))[0] / noise.size
+    marks = ((float(tau or 0.0) / top, f"tau = {tau:.3g}"),) if marked else ()
+    middle = float(np.median(noise))
+    svg = plots.histogram(
+        shares, labels=("0", f"{top:.3g}"), marks=marks, title="Privacy noise in the log weights"
+    )
+    return figure(
+        svg,
+        "Standard deviation of the privacy noise in each row's log weight. For the middle row it "
+        f"is {middle:.2g}: the noise typically multiplies or divides that weight by "
+        f"{math.exp(min(middle, 700.0)):.3g}.",
+    )
+
+
+def columns_section(
+    frame: pd.DataFrame,
+    weights: Array,
+    schema: PublicSchema,
+    truth: Mapping[str, Array] | None,
+) -> str:
+    """Every released column's margin, unweighted and weighted, and the truth where it is public.
+
+    Args:
+        frame: the synthetic rows.
+        weights: shape (rows,), mean one.
+        schema: the public schema.
+        truth: shares per column of a simulated example; None for a real release.
+    """
+    before = margins(frame, schema=schema)
+    after = margins(frame, schema=schema, weights=weights)
+    known = {} if truth is None else truth
+    figures = []
+    for column in schema.released:
+        name = column.name
+        plot = _column_plot(axis(column), before[name], after[name], known.get(name), name)
+        note = escape(column.description or column.kind.value)
+        figures.append(
+            f'<figure class="card"><h3>{escape(name)}</h3><figcaption>{note}</figcaption>'
+            f"{plot}</figure>"
+        )
+    legend = '<li><span class="swatch before"></span>synthetic rows as they are</li>'
+    legend += '<li><span class="swatch after"></span>synthetic rows, weighted</li>'
+    if known:
+        legend += '<li><span class="swatch truth"></span>known truth (simulated example)</li>'
+    return section(
+        "Every column, before and after weighting",
+        paragraph(
+            "Shares of rows per bin or level. Axes are the public bounds of the data dictionary. "
+            "Where both agree, weighting changes nothing in that column."
+        ),
+        f'<ul class="legend">{legend}</ul><div class="grid">{"".join(figures)}</div>',
+    )
+
+
+def _column_plot(cells: Axis, before: Array, after: Array, truth: Array | None, name: str) -> str:
+    title = f"Shares of column {name}, before and after weighting"
+    if not cells.edges:
+        labels, before, after, truth = _fold(cells.labels, before, after, truth)
+        return plots.bars(labels, before, after, truth=truth, title=title)
+    stop = len(cells.edges) - 1
+    plot = plots.histogram(
+        before[:stop], after=after[:stop], truth=None if truth is None else truth[:stop],
+        labels=cells.labels, title=title, height=80.0, width=264.0,
+    )  # fmt: skip
+    if cells.nullable:
+        known = None if truth is None else truth[stop:]
+        plot += plots.bars((MISSING,), before[stop:], after[stop:], truth=known, title=title)
+    return plot
+
+
+def _fold(
+    labels: tuple[str, ...], before: Array, after: Array, truth: Array | None
+) -> tuple[tuple[str, ...], Array, Array, Array | None]:
+    """Keep the largest levels in their order and gather the rest in one row."""
+    if len(labels) <= _BARS:
+        return labels, before, after, truth
+    kept = np.sort(np.argsort(-np.maximum(before, after), kind="stable")[: _BARS - 1])
+    rest = np.setdiff1d(np.arange(len(labels)), kept)
+    names = (*(labels[index] for index in kept), f"{len(rest)} others")
+
+    def gather(values: Array) -> Array:
+        return np.append(values[kept], values[rest].sum())
+
+    return names, gather(before), gather(after), None if truth is None else gather(truth)

@@ -1,0 +1,152 @@
+"""One run of a release: its identity, its private folder, and the files in it.
+
+    <state>/ledger.sqlite                     the population's ledger (operations zone)
+    <state>/workspace/<population>/<run>/     this run, mode 0700 (confidential zone)
+        run.json                              the spec, the schema and the plan it runs under
+        private/                              copies of the source, scaled snapshot, validation
+        log/                                  what the confidential stages said
+        fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger)
+        *.parquet  *.json                     post-processing of those, repeatable
+        built/                                the signed release folder, before it is published
+
+The run's key is the hash of population, decisions, input snapshot and period. Preparing the same
+run again finds the same folder, and every step in it continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpiw.durable import write_durably
+from dpiw.errors import LedgerConflictError, SpecError
+from dpiw.ledger import Ledger
+from dpiw.plan import Plan, canonical_json, compile_plan, restore_plan
+from dpiw.schema import PublicSchema
+from dpiw.spec import ReleaseSpec, load_schema, load_spec, parse_spec
+
+PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
+
+
+def current_period(cadence: str, today: datetime.date) -> str:
+    """The label of the period `today` falls in: `once`, `2027-03-31`, `2027-w13`, `2027-q1`, ..."""
+    week = today.isocalendar()
+    return {
+        "once": "once",
+        "daily": today.isoformat(),
+        "weekly": f"{week.year}-w{week.week:02d}",
+        "monthly": f"{today.year}-{today.month:02d}",
+        "quarterly": f"{today.year}-q{(today.month + 2) // 3}",
+        "yearly": f"{today.year}",
+    }[cadence]
+
+
+def _check_period(period: str) -> str:
+    if not re.fullmatch(PERIOD_PATTERN, period):
+        raise SpecError("period: expected lower-case letters, digits, - and _, at most 63")
+    return period
+
+
+def ledger_path(spec: ReleaseSpec) -> Path:
+    """Where a spec's ledger lies."""
+    return Path(spec.state) / "ledger.sqlite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRun:
+    """A prepared run.
+
+    Attributes:
+        directory: its folder in the confidential workspace.
+        key: the idempotency key, 64 hexadecimal digits.
+        period: the label of its period.
+        plan: the calibrated plan it was first prepared with.
+    """
+
+    directory: Path
+    key: str
+    period: str
+    plan: Plan
+
+    @classmethod
+    def prepare(
+        cls, spec_path: Path, *, period: str | None, today: datetime.date | None = None
+    ) -> ReleaseRun:
+        """Compile the spec and open the run's folder; reads no data and spends nothing.
+
+        Raises:
+            SpecError, SchemaError: the spec or its data dictionary is not admissible.
+            NotPublishableError: the spec names a method that is not private.
+        """
+        spec = load_spec(spec_path)
+        schema = load_schema(spec)
+        label = period or current_period(
+            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
+        )
+        _check_period(label)
+        plan = compile_plan(spec, schema)
+        key = plan.run_key(label)
+        directory = Path(spec.state) / "workspace" / spec.population / key[:32]
+        for folder in (directory, directory / "private", directory / "log"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        run = cls(directory=directory, key=key, period=label, plan=plan)
+        run._store()
+        return cls.load(directory)
+
+    def _store(self) -> None:
+        """Keep the plan of the first preparation; later ones only refresh where files lie."""
+        path = self.directory / "run.json"
+        plan = self.plan
+        record = {
+            "key": self.key,
+            "period": self.period,
+            "spec": plan.spec.model_dump(mode="json", by_alias=True),
+            "schema": plan.schema.to_mapping(),
+            "effort": plan.effort,
+            "publishes_weights": plan.weights is not None,
+            "forecast": None if plan.forecast is None else vars(plan.forecast),
+            "warnings": list(plan.warnings),
+        }
+        if path.exists():
+            stored = json.loads(path.read_bytes())
+            record |= {name: stored[name] for name in ("effort", "publishes_weights", "forecast")}
+        write_durably(path, canonical_json(record).encode())
+
+    @classmethod
+    def load(cls, directory: Path) -> ReleaseRun:
+        """Read a prepared run."""
+        record = json.loads((directory / "run.json").read_bytes())
+        spec = parse_spec(record["spec"])
+        schema = PublicSchema.from_mapping(record["schema"])
+        plan = restore_plan(spec, schema, record)
+        if plan.run_key(record["period"]) != record["key"]:
+            raise LedgerConflictError("run.json: its key does not belong to its plan")
+        return cls(directory=directory, key=record["key"], period=record["period"], plan=plan)
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        return self.plan.spec
+
+    @property
+    def release_id(self) -> str:
+        """Name of the published folder: the spec's name, the period, the key's first digits."""
+        return f"{self.spec.name}-{self.period}-{self.key[:8]}"
+
+    @property
+    def private(self) -> Path:
+        return self.directory / "private"
+
+    @property
+    def snapshot(self) -> Path:
+        return self.private / "scaled.parquet"
+
+    def measurement(self, stage: str) -> Path:
+        """The file a private stage's draw is kept in."""
+        return self.directory / f"{stage}.npz"
+
+    def open_ledger(self) -> Ledger:
+        """The population's ledger; fails closed when it is not there."""
+        return Ledger.open(f"sqlite:///{ledger_path(self.spec)}")

@@ -1,0 +1,249 @@
+"""The release spec: everything that is decided before data is read.
+
+A spec is a YAML file that a curator writes. Nothing in it may be derived from the confidential
+table. Unknown keys are refused, numbers of the promise are exact decimals, and every default is
+public and fixed here. Relative paths are resolved against the spec file's own folder.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dpiw.errors import SpecError
+from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, NeighbouringRelation, PrivacyCost, PrivacyUnit
+from dpiw.schema import PublicSchema
+from dpiw.strict_yaml import load_file
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+MAX_EPSILON = Decimal(10)
+"""Policy maximum of a single release; more says little about privacy."""
+
+_CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@")
+
+
+def _exact_decimal(value: object) -> Decimal:
+    if isinstance(value, bool | float):
+        raise ValueError("expected an exact decimal such as 1, 0.5 or '1e-6', not a float")
+    if not isinstance(value, int | str | Decimal) or not re.fullmatch(
+        r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?", str(value)
+    ):
+        raise ValueError("expected a plain decimal such as 1, 0.5 or 1e-6")
+    return Decimal(str(value))
+
+
+def _no_credentials(value: str) -> str:
+    if _CREDENTIALS.search(value):
+        raise ValueError("holds a password; put it in the environment or in a file of its own")
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a whole number")
+    return value
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise ValueError("expected a number")
+    return float(value)
+
+
+def _plain_settings(value: object) -> object:
+    """Decimals of a YAML file as floats, all the way down: a method's settings are no promise."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict):
+        return {key: _plain_settings(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain_settings(item) for item in value]
+    return value
+
+
+Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
+Count = Annotated[int, BeforeValidator(_count)]
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Positive = Annotated[float, BeforeValidator(_share), Field(gt=0, allow_inf_nan=False)]
+Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_no_credentials)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class SourceSpec(_Section):
+    """Where the confidential table lies and how its bytes are to be read.
+
+    `snapshot` is the curator's public label of this state of the file. It is part of the run's
+    identity: the same label, period and plan are the same run, whatever happens to the file.
+    """
+
+    path: PlainText
+    format: Literal["csv", "parquet"]
+    snapshot: Name = "initial"
+    max_bytes: Annotated[Count, Field(ge=1, le=1 << 40)] = 2 << 30
+    max_rows: Annotated[Count, Field(ge=1, le=10**9)] = 50_000_000
+    max_columns: Annotated[Count, Field(ge=1, le=100_000)] = 1_000
+    max_cell_bytes: Annotated[Count, Field(ge=1, le=1 << 24)] = 10_000
+    max_memory_bytes: Annotated[Count, Field(ge=1 << 28, le=1 << 42)] = 16 << 30
+
+
+class UnitSpec(_Section):
+    """Whose contribution is protected: at most `max_rows` rows that share an `id_column` value."""
+
+    id_column: str | None = None
+    max_rows: Annotated[Count, Field(ge=1, le=1000)] = 1
+
+
+class GeneratorSpec(_Section):
+    """The SDGP and its public settings (see the method's own docstring)."""
+
+    method: PlainText
+    settings: Settings = Field(default_factory=dict)
+
+
+class WeightsSpec(_Section):
+    """The weight estimator and its public settings.
+
+    `when_infeasible` decides, from public facts and before data is read, what happens if weights
+    are not worth their budget: `none` publishes unweighted rows and gives the whole budget to the
+    generator, `refuse` stops the plan, `keep` makes them all the same.
+    """
+
+    method: PlainText
+    settings: Settings = Field(default_factory=dict)
+    normalisation: Literal["self", "unnormalised"] = "self"
+    when_infeasible: Literal["none", "refuse", "keep"] = "none"
+
+
+class SharesSpec(_Section):
+    """Wishes about effort: how much of the joint budget each private stage gets."""
+
+    generator: Share = 0.5
+    weights: Share = 0.5
+
+
+class CatalogueSpec(_Section):
+    """What a data catalogue should say about the release's owner and licence."""
+
+    creator: PlainText = "unstated"
+    licence: PlainText = "unstated"
+    url: PlainText = "unstated"
+
+
+class ReleaseSpec(_Section):
+    """Everything a release promises and needs; see docs/spec.md for a worked example."""
+
+    format: Literal[1]
+    name: Name
+    population: Name
+    cadence: Literal["once", "daily", "weekly", "monthly", "quarterly", "yearly"] = "once"
+    source: SourceSpec
+    schema_path: PlainText = Field(alias="schema")
+    unit: UnitSpec = UnitSpec()
+    relation: Literal["add_or_remove_one", "replace_one"] = "add_or_remove_one"
+    epsilon: Exact
+    delta: Exact
+    nominal_rows: Annotated[Count, Field(ge=1, le=10**12)]
+    generator: GeneratorSpec
+    weights: WeightsSpec
+    shares: SharesSpec = SharesSpec()
+    synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
+    max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
+    state: PlainText
+    signing_key: PlainText
+    publish_to: PlainText
+    catalogue: CatalogueSpec = CatalogueSpec()
+    public_truth: PlainText | None = None
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        return PrivacyUnit(
+            relation=NeighbouringRelation(self.relation),
+            max_rows=self.unit.max_rows,
+            id_column=self.unit.id_column,
+        )
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """What one complete run of this spec promises to spend at most."""
+        return PrivacyCost.of(self.epsilon, self.delta, self.privacy_unit.relation)
+
+
+def _check_promise(spec: ReleaseSpec) -> None:
+    if spec.epsilon < EPSILON_UNIT:
+        raise SpecError(f"epsilon: expected a decimal > 0 (at least {EPSILON_UNIT:E})")
+    if spec.epsilon > MAX_EPSILON:
+        raise SpecError(f"epsilon={spec.epsilon}: expected at most {MAX_EPSILON}")
+    if spec.delta != 0 and spec.delta < DELTA_UNIT:
+        raise SpecError(f"delta: expected 0, or a decimal of at least {DELTA_UNIT:E}")
+    if spec.delta >= 1 or spec.delta * spec.nominal_rows > 1:
+        raise SpecError(
+            f"delta={spec.delta}: expected at most 1/nominal_rows = {1 / spec.nominal_rows:.3g}"
+        )
+    if spec.shares.generator <= 0:
+        raise SpecError("shares.generator: expected a number > 0")
+    if spec.weights.method != "none" and spec.shares.weights <= 0:
+        raise SpecError("shares.weights: expected a number > 0, or weights.method: none")
+
+
+def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
+    """Check a mapping of settings and return the spec.
+
+    Raises:
+        SpecError: names the field, what was expected, and the allowed range.
+    """
+    try:
+        spec = ReleaseSpec.model_validate(mapping)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(str(part) for part in item['loc']) or 'spec'}: "
+            f"{item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors(include_input=False, include_url=False)
+        ]
+        raise SpecError("; ".join(lines)) from None
+    _check_promise(spec)
+    return spec
+
+
+def load_spec(path: Path) -> ReleaseSpec:
+    """Read a spec file; relative paths in it become absolute, from the file's own folder."""
+    mapping = load_file(path, what=f"spec {path}", exact=True)
+    if not isinstance(mapping, dict):
+        raise SpecError(f"spec {path}: expected a mapping of settings")
+    spec = parse_spec(mapping)
+    base = path.resolve().parent
+
+    def absolute(text: str) -> str:
+        return str((base / Path(text).expanduser()).resolve(strict=False))
+
+    source_path = base / Path(spec.source.path).expanduser()
+    return spec.model_copy(
+        update={
+            # The source's last component is not resolved: a symbolic link is refused at ingest.
+            "source": spec.source.model_copy(
+                update={"path": str(source_path.parent.resolve() / source_path.name)}
+            ),
+            "schema_path": absolute(spec.schema_path),
+            "state": absolute(spec.state),
+            "signing_key": absolute(spec.signing_key),
+            "publish_to": absolute(spec.publish_to),
+            "public_truth": None if spec.public_truth is None else absolute(spec.public_truth),
+        }
+    )
+
+
+def load_schema(spec: ReleaseSpec) -> PublicSchema:
+    """Read the public data dictionary a spec refers to, and check that they fit."""
+    schema = PublicSchema.from_yaml(Path(spec.schema_path))
+    column = spec.unit.id_column
+    if column is not None and (schema.identifier is None or schema.identifier.name != column):
+        raise SpecError(f"unit.id_column={column}: expected the schema's identifier column")
+    return schema

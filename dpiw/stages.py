@@ -1,0 +1,124 @@
+"""Confidential stages, each in a process of its own that hands back nothing but an exit code.
+
+    python -m dpiw.stages STAGE RUN_FOLDER
+
+The process runs with a private umask, no core dumps, a scrubbed environment and a memory limit.
+Whatever it says goes to the run's `log/` folder. Its exit code depends on the class of the error
+alone: what depends on the data ends in one code (`StageFailedError`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dpiw import steps
+from dpiw.durable import write_durably
+from dpiw.errors import (
+    DPIWError,
+    LedgerError,
+    PrivacyError,
+    SchemaError,
+    SourceError,
+    SpecError,
+    StageFailedError,
+)
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+
+STAGES: Mapping[str, Callable[[ReleaseRun], None]] = {
+    "ingest": steps.ingest,
+    "fit_generator": lambda run: steps.fit_generator(run, noise=SecureNoise()),
+    "fit_weights": lambda run: steps.fit_weights(run, noise=SecureNoise()),
+}
+
+_SPEAKING = (SpecError, SchemaError, SourceError, PrivacyError, LedgerError)
+"""Errors about structure, settings and budget: their class is the same for every admissible table."""
+
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT")
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return kept | {
+        "HOME": str(directory / "private"),
+        "TMPDIR": str(directory / "private"),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
+        "GX_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }
+
+
+def failure_file(directory: Path, stage: str) -> Path:
+    """Where a stage leaves the text of a speaking error, for the custodian's own screen."""
+    return directory / "log" / f"{stage}.error"
+
+
+def launch_stage(stage: str, directory: Path) -> None:
+    """Run `stage` of the run in `directory` and wait for it.
+
+    Raises:
+        StageFailedError: it ended with a code other than 0; carries the stage and the code only.
+    """
+    failure_file(directory, stage).unlink(missing_ok=True)
+    log = directory / "log" / f"{stage}.log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab") as output:
+        code = subprocess.run(  # noqa: S603 - our own module, our own arguments
+            [sys.executable, "-m", "dpiw.stages", stage, str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=_environment(directory),
+            check=False,
+        ).returncode
+    if code != 0:
+        raise StageFailedError(stage, code)
+
+
+def _confine(memory: int | None) -> None:
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def run_stage(stage: str, directory: Path) -> int:
+    """Run one stage in this process and return its exit code; never raises."""
+    try:
+        _confine(None)
+        run = ReleaseRun.load(directory)
+        _confine(run.spec.source.max_memory_bytes)
+        STAGES[stage](run)
+    except _SPEAKING as error:
+        # The texts of these errors hold names and ranges only, but stay in the workspace all
+        # the same: what crosses the boundary is the code.
+        write_durably(
+            failure_file(directory, stage), f"{type(error).__name__}: {error}\n".encode()
+        )
+        return error.exit_code
+    except (Exception, MemoryError) as error:
+        traceback.print_exc(file=sys.stderr)
+        if isinstance(error, DPIWError):
+            return StageFailedError.exit_code
+        return StageFailedError.exit_code
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of the stage process."""
+    if len(arguments) != 2 or arguments[0] not in STAGES:
+        sys.stderr.write(f"usage: python -m dpiw.stages {{{','.join(STAGES)}}} RUN_FOLDER\n")
+        return 2
+    return run_stage(arguments[0], Path(arguments[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""The steps that touch the confidential table; each runs in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from dpiw.durable import write_durably
+from dpiw.errors import GrantSpentError, SourceError, StageFailedError
+from dpiw.ingest import IngestLimits
+from dpiw.ingest import ingest as read_source
+from dpiw.ledger import Ledger, RunRecord, StageState
+from dpiw.measurement import Measurement
+from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.randomness import NoiseSource
+from dpiw.runs import ReleaseRun
+from dpiw.steps.postprocessing import FITTING_ROWS, check_output, read_rows
+from dpiw.steps.reserve import drawing
+from dpiw.tables import PrivateSource, PrivateTable
+
+
+def ingest(run: ReleaseRun) -> None:
+    """Read, validate, bound and scale the source into the run's private snapshot, once.
+
+    Privacy:
+        Row-local transformations inside the confidential zone; releases nothing. A structural
+        failure (missing column, wrong type) is visible as such and voids the reservation.
+    """
+    ledger = run.open_ledger()
+    record = ledger.run(run.key)
+    waiting = [s for s in record.stages.values() if s.state is not StageState.COMMITTED]
+    if not waiting or run.snapshot.exists():
+        return
+    for stage in waiting:
+        ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
+    source, spec = run.spec.source, run.spec
+    replace_one = spec.relation == "replace_one"
+    try:
+        read_source(
+            Path(source.path),
+            file_format=source.format,
+            schema=run.plan.schema,
+            unit=spec.privacy_unit,
+            directory=run.private,
+            limits=IngestLimits(
+                max_bytes=source.max_bytes,
+                max_rows=source.max_rows,
+                max_columns=source.max_columns,
+                max_cell_bytes=source.max_cell_bytes,
+            ),
+            public_rows=spec.nominal_rows if replace_one else None,
+        )
+    except SourceError:
+        _void_unarmed(ledger, record)
+        raise
+
+
+def _void_unarmed(ledger: Ledger, record: RunRecord) -> None:
+    for attempt in record.attempts:
+        if all(stage.state is StageState.RESERVED for stage in attempt.stages.values()):
+            ledger.void(record.run_key, attempt.attempt)
+
+
+def _draw_once(
+    run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Measurement]
+) -> None:
+    """Draw a stage's measurement, at most once for each time it was paid for.
+
+    Arm (durable), read, draw, write (durable), commit. Killed anywhere, `reserve` settles it.
+    """
+    ledger = run.open_ledger()
+    with drawing(run, name):
+        stage = ledger.run(run.key).stages[name]
+        path = run.measurement(name)
+        if stage.state is StageState.COMMITTED:
+            check_output(path, stage)
+            return
+        if stage.state is not StageState.RESERVED:
+            raise GrantSpentError(
+                f"stage {name} is {stage.state.value}; start the flow again to settle it"
+            )
+        if not run.snapshot.exists():  # before arming: a lost draw would be paid for
+            raise StageFailedError("ingest", StageFailedError.exit_code)
+        grant = ledger.arm(run.key, stage.attempt, name)
+        source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
+        measurement = measure(source.open(grant, ledger))
+        data = measurement.to_bytes()
+        write_durably(path, data)
+        ledger.commit(grant, hashlib.sha256(data).hexdigest())
+
+
+def fit_generator(run: ReleaseRun, *, noise: NoiseSource) -> None:
+    """Draw the generator's measurement.
+
+    Privacy:
+        The events of the plan's first stage, reserved and armed before the table is opened.
+    """
+    _draw_once(run, GENERATOR_STAGE, lambda table: run.plan.generator.measure(table, noise=noise))
+
+
+def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
+    """Draw the weights' coefficients; nothing to do when the plan publishes no weights.
+
+    Privacy:
+        The events of the plan's second stage, reserved and armed before the table is opened.
+    """
+    weights = run.plan.weights
+    if weights is None:
+        return
+    synthetic = read_rows(run, FITTING_ROWS)
+    _draw_once(run, WEIGHTS_STAGE, lambda table: weights.measure(table, synthetic, noise=noise))
+
+

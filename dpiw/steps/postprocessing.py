@@ -1,0 +1,134 @@
+"""The steps after the draws: sampling, weighting and judging. Free, repeatable, files to files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpiw.diagnostics import Diagnostics
+from dpiw.durable import write_durably
+from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
+from dpiw.ledger import StageRecord, StageState
+from dpiw.measurement import Measurement
+from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE, canonical_json
+from dpiw.runs import ReleaseRun
+from dpiw.schema import ScaledTable
+from dpiw.tables import SyntheticTable, read_snapshot, write_snapshot
+from dpiw.weighting import Normalisation, Weights, uniform_weights, weigh
+
+PUBLISHED_ROWS = "synthetic_rows.parquet"
+FITTING_ROWS = "fitting_rows.parquet"
+
+
+def check_output(path: Path, stage: StageRecord) -> None:
+    """Raise LedgerTamperedError unless `path` holds the bytes the ledger committed."""
+    if not path.exists():
+        raise LedgerTamperedError(f"stage {stage.stage}: its committed output is missing")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != stage.output_digest:
+        raise LedgerTamperedError(f"stage {stage.stage}: its output is not the committed one")
+
+
+def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
+    """A stage's measurement, if it is the one the ledger has committed.
+
+    Raises:
+        StageFailedError: the stage has not been drawn.
+        LedgerTamperedError: the file is not what was committed.
+        NotPublishableError: it was drawn with seeded noise.
+    """
+    stage = run.open_ledger().run(run.key).stages[name]
+    if stage.state is not StageState.COMMITTED:
+        raise StageFailedError(name, StageFailedError.exit_code)
+    check_output(run.measurement(name), stage)
+    measurement = Measurement.from_bytes(run.measurement(name).read_bytes())
+    if not measurement.publishable:
+        raise NotPublishableError(f"stage {name}: its noise was seeded; it cannot be released")
+    return measurement
+
+
+def _write_rows(run: ReleaseRun, name: str, scaled: ScaledTable) -> None:
+    temporary = run.directory / f".{name}.{secrets.token_hex(4)}"
+    write_snapshot(scaled, temporary)
+    write_durably(run.directory / name, temporary.read_bytes())
+    temporary.unlink()
+
+
+def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
+    """Synthetic rows a former step left; StageFailedError if they are not there."""
+    scaled = read_snapshot(run.directory / name)
+    if scaled is None:
+        raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
+    return SyntheticTable(schema=run.plan.schema, scaled=scaled)
+
+
+def draw_synthetic(run: ReleaseRun) -> None:
+    """Sample the rows to publish, and as many others to fit the weights on; costs nothing.
+
+    The weights are fitted on rows of their own, so that a published row's weight does not depend
+    on that row having been in the fit.
+    """
+    measurement = committed_measurement(run, GENERATOR_STAGE)
+    model = run.plan.generator.model(measurement, schema=run.plan.schema)
+    names = [PUBLISHED_ROWS] + ([FITTING_ROWS] if run.plan.weights is not None else [])
+    for name in names:
+        if not (run.directory / name).exists():
+            rng = np.random.default_rng(secrets.randbits(128))
+            _write_rows(run, name, model.sample(run.spec.synthetic_rows, rng=rng).scaled)
+
+
+def debias(run: ReleaseRun) -> None:
+    """Turn the noisy density ratio into weights of the published rows; costs nothing."""
+    plan = run.plan
+    if plan.weights is None:
+        _store_weights(run, uniform_weights(run.spec.synthetic_rows))
+        return
+    measurement = committed_measurement(run, WEIGHTS_STAGE)
+    forecast = plan.forecast
+    weights = weigh(
+        plan.weights.ratio(measurement, schema=plan.schema),
+        read_rows(run, PUBLISHED_ROWS),
+        debias=plan.weights.debias,
+        normalisation=Normalisation(run.spec.weights.normalisation),
+        resolution=None if forecast is None else forecast.resolution,
+    )
+    _store_weights(run, weights)
+
+
+def _store_weights(run: ReleaseRun, weights: Weights) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise)
+    write_durably(run.directory / "weights.npz", buffer.getvalue())
+    facts = {"steps": list(weights.steps), "diagnostics": _diagnostics_json(weights.diagnostics)}
+    write_durably(run.directory / "weights.json", canonical_json(facts).encode())
+
+
+def _diagnostics_json(diagnostics: Diagnostics) -> dict[str, Any]:
+    return {
+        "rows": diagnostics.rows,
+        "effective_sample_size": diagnostics.effective_sample_size,
+        "design_effect": diagnostics.design_effect,
+        "k_hat": diagnostics.k_hat,
+        "noise": diagnostics.noise,
+        "resolution": diagnostics.resolution,
+        "verdict": diagnostics.verdict.value,
+        "reasons": list(diagnostics.reasons),
+        "rule": diagnostics.rule,
+    }
+
+
+def diagnose(run: ReleaseRun) -> dict[str, Any]:
+    """The weights' diagnostics and verdict, computed from released values only."""
+    facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
+    found: dict[str, Any] = facts["diagnostics"]
+    if run.plan.weights is None:
+        found |= {"verdict": "none", "reasons": list(run.plan.warnings)}
+    elif run.plan.forecast is not None:
+        found["tau"] = run.plan.forecast.tau
+    write_durably(run.directory / "diagnostics.json", canonical_json(found).encode())
+    return found

@@ -1,0 +1,108 @@
+"""Hold a run's budget, and settle what an earlier attempt left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+
+from dpiw import accounting
+from dpiw.errors import GrantSpentError, SpecError, UnsupportedRelationError
+from dpiw.ledger import Ledger, StageRecord, StageState
+from dpiw.runs import ReleaseRun
+
+
+def reserve(run: ReleaseRun) -> None:
+    """Hold the run's budget in the ledger before any private byte is read.
+
+    A run that was reserved before is taken up where it stands: a draw whose output is durable is
+    committed, a draw that died without one is LOST (its charge stands) and is reserved anew only
+    if `max_attempts` and the budget allow.
+
+    Raises:
+        UnknownPopulationError, LedgerError: no such ledger or population.
+        UnsupportedRelationError, SpecError: the spec's promise is not the population's.
+        BudgetExceededError: the remaining budget does not cover it; nothing was written.
+        GrantSpentError: a stage is being drawn by another process, or its attempts are used up.
+    """
+    ledger = run.open_ledger()
+    _check_promise(run, ledger)
+    record = ledger.find_run(run.key)
+    if record is None:
+        _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
+        return
+    for stage in record.stages.values():
+        _settle(run, ledger, stage)
+    record = ledger.run(run.key)
+    again = frozenset(
+        name
+        for name, stage in record.stages.items()
+        if stage.state in (StageState.LOST, StageState.VOIDED)
+    )
+    if again:
+        _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
+
+
+def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
+    population = ledger.population(run.spec.population)
+    unit = run.spec.privacy_unit
+    if population.relation is not unit.relation:
+        raise UnsupportedRelationError(
+            f"relation={unit.relation.value}: population {population.name} is registered under"
+            f" {population.relation.value}"
+        )
+    if population.max_rows != unit.max_rows:
+        raise SpecError(
+            f"unit.max_rows={unit.max_rows}: population {population.name} is registered with"
+            f" {population.max_rows}"
+        )
+
+
+def _reserve_attempt(
+    run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]
+) -> None:
+    plan = run.plan
+    whole = names == {stage.name for stage in plan.stages}
+    ledger.reserve(
+        population=run.spec.population,
+        run_key=run.key,
+        attempt=attempt,
+        cost=plan.cost if whole else plan.stage_cost(names),
+        stages={
+            stage.name: [accounting.event_to_json(event) for event in stage.events]
+            for stage in plan.stages
+            if stage.name in names
+        },
+        plan_digest=plan.digest,
+        period=run.period,
+        max_attempts=run.spec.max_attempts,
+    )
+
+
+@contextlib.contextmanager
+def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
+    """Hold the stage's lock, which the kernel frees when its process dies."""
+    descriptor = os.open(run.directory / f"{stage}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise GrantSpentError(f"stage {stage}: another process is drawing it now") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
+    """Resolve an armed stage whose process is gone: its output is committed, or it is lost."""
+    if stage.state is not StageState.ARMED:
+        return
+    with drawing(run, stage.stage):
+        path = run.measurement(stage.stage)
+        if path.exists():
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            ledger.commit_found(run.key, stage.attempt, stage.stage, digest)
+        else:
+            ledger.lose(run.key, stage.attempt, stage.stage)

@@ -1,0 +1,54 @@
+"""Every weight estimator, at one glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpiw.errors import SpecError
+from dpiw.privacy import NoiseKind
+from dpiw.weights.base import WeightEstimator
+from dpiw.weights.beta import BetaDebiased, BetaNoised, BetaRegression
+from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.none import NoWeights
+
+WEIGHTS: dict[str, type[BetaRegression] | type[NoWeights] | type[LogisticRegressionRatio]] = {
+    "beta_debiased": BetaDebiased,
+    "beta_noised": BetaNoised,
+    "none": NoWeights,
+    "logreg": LogisticRegressionRatio,
+}
+
+
+def make_weights(
+    method: str, settings: Mapping[str, Any], *, pure: bool = False
+) -> WeightEstimator | None:
+    """The estimator of a spec, or None for `none`.
+
+    Args:
+        method: a name in `WEIGHTS`.
+        settings: public settings of the method.
+        pure: whether the release promises delta = 0. Then `beta_*` default to spherical noise
+            and refuse gaussian noise.
+
+    Raises:
+        SpecError: unknown method or setting, or gaussian noise at delta = 0.
+    """
+    if method not in WEIGHTS:
+        raise SpecError(f"weights.method={method}: expected one of {', '.join(WEIGHTS)}")
+    chosen = WEIGHTS[method]
+    allowed = set(chosen.__dataclass_fields__) - {"calibrated"}
+    unknown = sorted(set(settings) - allowed)
+    if unknown:
+        known = ", ".join(sorted(allowed)) or "none"
+        raise SpecError(f"weights.settings.{unknown[0]}: unknown for {method} (known: {known})")
+    given = dict(settings)
+    if pure and issubclass(chosen, BetaRegression):
+        given.setdefault("noise", NoiseKind.SPHERICAL)
+    estimator = chosen(**given)
+    if isinstance(estimator, NoWeights):
+        return None
+    gaussian = isinstance(estimator, BetaRegression) and estimator.noise is NoiseKind.GAUSSIAN
+    if pure and gaussian:
+        raise SpecError("weights.settings.noise=gaussian: expected spherical or laplace at delta 0")
+    return estimator

@@ -1,0 +1,82 @@
+"""Set the stage for an example: a file that plays the confidential table, a key, a population.
+
+    python examples/prepare.py breast-cancer | breast-cancer-all | population
+
+It runs the commands a custodian would run once, and shows them. Repeating it changes nothing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[1]
+STATE = ROOT / ".dpiw"
+
+LIFETIME = {
+    "breast-cancer": ("wisconsin-breast-cancer", "7", "1e-5"),
+    "breast-cancer-all": ("wisconsin-breast-cancer-all", "7", "1e-5"),
+    "population": ("simulated-population", "10", "1e-5"),
+}
+"""Example: (population, lifetime epsilon, lifetime delta)."""
+
+
+def breast_cancer(columns: list[str] | None) -> pd.DataFrame:
+    """The Wisconsin diagnostic data that ships inside scikit-learn."""
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer(as_frame=True)
+    frame = data.data.rename(columns=lambda name: name.replace(" ", "_"))
+    if columns is not None:
+        frame = frame[columns]
+    return frame.assign(malignant=(data.target == 0).map({True: "true", False: "false"}))
+
+
+def table(example: str) -> pd.DataFrame:
+    if example == "breast-cancer":
+        return breast_cancer(["mean_radius", "mean_texture", "mean_smoothness", "mean_concavity"])
+    if example == "breast-cancer-all":
+        return breast_cancer(None)
+    sys.path.insert(0, str(ROOT / "examples" / "population"))
+    import simulate
+
+    return simulate.population(rows=50_000, seed=simulate.CONFIDENTIAL_SEED)
+
+
+def write_table(example: str) -> None:
+    path = STATE / "examples" / f"{example}.csv"
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    table(example).to_csv(path, index=False)
+    path.chmod(0o600)
+    print(f"wrote {path.relative_to(ROOT)}: for this example it plays the confidential table")
+
+
+def run(*arguments: str) -> None:
+    print("$ dpiw " + " ".join(arguments))
+    subprocess.run([sys.executable, "-m", "dpiw.cli", *arguments], check=True, cwd=ROOT)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0] not in LIFETIME:
+        print(__doc__)
+        return 2
+    example = arguments[0]
+    STATE.mkdir(mode=0o700, exist_ok=True)
+    write_table(example)
+    if not (STATE / "keys" / "demo.key").exists():
+        run("key", "new", ".dpiw/keys/demo.key")
+    population, epsilon, delta = LIFETIME[example]
+    run(
+        "ledger", "register", population, "--epsilon", epsilon, "--delta", delta,
+        "--relation", "add_or_remove_one", "--ledger", ".dpiw/ledger.sqlite", "--create",
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

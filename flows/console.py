@@ -1,0 +1,101 @@
+"""The release flow on a terminal: progress while it runs, a clear page at the end.
+
+A custodian who starts a run by hand sits inside the confidential zone: on failure this shows the
+text of a structural error. A worker's runs do not come through here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dpiw.errors import DPIWError, StageFailedError
+from dpiw.runs import ReleaseRun
+from dpiw.stages import failure_file
+from dpiw.verification import verify
+
+
+class _Progress(logging.Handler):
+    """One line per step, with its time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event, name, *seconds = record.getMessage().split()
+        if event == "done":
+            print(f"  ✓ {name:<16}{seconds[0]:>6} s", flush=True)
+        elif sys.stdout.isatty():
+            print(f"  … {name}", end="\r", flush=True)
+
+
+def _arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m flows.release")
+    parser.add_argument("spec", type=Path, help="a release spec (YAML)")
+    parser.add_argument("--period", help="label of the period; default: the current one")
+    return parser.parse_args(arguments)
+
+
+def _quiet_prefect() -> None:
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+    for name in ("prefect", "prefect.flow_runs", "prefect.task_runs", "prefect.server"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logger = logging.getLogger("dpiw.progress")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(_Progress())
+
+
+def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
+    if not isinstance(error, StageFailedError):
+        return f"{type(error).__name__}: {error}"
+    run = ReleaseRun.prepare(spec, period=period)
+    told = failure_file(run.directory, error.stage)
+    reason = told.read_text().strip() if told.exists() else str(error)
+    return f"stage {error.stage}: {reason}\n(confidential log: {run.directory / 'log'})"
+
+
+def _summary(folder: Path, seconds: float) -> str:
+    verified = verify(folder)
+    certificate = verified.certificate
+    found = certificate.diagnostics
+    size, rows = found["effective_sample_size"], verified.manifest.facts.rows
+    noise, k_hat = found.get("noise"), found.get("k_hat")
+    shown = os.path.relpath(folder)
+    lines = [
+        "",
+        f"release    {shown}",
+        f"cost       epsilon={certificate.epsilon}, delta={certificate.delta}"
+        f" ({certificate.relation.value})",
+        f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
+        f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
+        f" {certificate.budget_delta} spent so far",
+        f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
+        + ("" if noise is None else f", log-weight noise {noise:.3f}")
+        + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
+        f"time       {seconds:.0f} s",
+        "",
+        "next, look at it:          open " + str(Path(shown) / "report.html"),
+        f"     check it, offline:    dpiw verify {shown}",
+        f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
+        f"     see what was spent:   dpiw ledger show --ledger"
+        f" {os.path.relpath(Path(folder).parents[1] / 'ledger.sqlite')}",
+    ]
+    return "\n".join(lines)
+
+
+def main(flow: Callable[..., str], arguments: list[str]) -> int:
+    """Run the flow for a person; returns the exit status."""
+    parsed = _arguments(arguments)
+    _quiet_prefect()
+    started = time.monotonic()
+    print(f"dpiw {parsed.spec}", flush=True)
+    try:
+        folder = Path(flow(str(parsed.spec), parsed.period))
+    except DPIWError as error:
+        print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")
+        return error.exit_code
+    print(_summary(folder, time.monotonic() - started))
+    return 0

@@ -1,0 +1,16 @@
+"""Judge the weights from public quantities and decide the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpiw import steps
+from dpiw.runs import ReleaseRun
+from tasks.step import step
+
+
+@step("diagnose")
+def diagnose(directory: Path) -> None:
+    """Judge the weights from public quantities and decide the verdict."""
+    run = ReleaseRun.load(directory)
+    steps.diagnose(run)

@@ -1,0 +1,16 @@
+"""Sample synthetic rows from the fitted model; costs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpiw import steps
+from dpiw.runs import ReleaseRun
+from tasks.step import step
+
+
+@step("draw_synthetic")
+def draw_synthetic(directory: Path) -> None:
+    """Sample synthetic rows from the fitted model; costs nothing."""
+    run = ReleaseRun.load(directory)
+    steps.draw_synthetic(run)

@@ -1,0 +1,14 @@
+"""Fit the generator under differential privacy, in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpiw.stages import launch_stage
+from tasks.step import step
+
+
+@step("fit_generator")
+def fit_generator(directory: Path) -> None:
+    """Leave the generator's noisy measurement, drawn once and charged once."""
+    launch_stage("fit_generator", directory)

@@ -1,0 +1,14 @@
+"""Read, validate, bound and scale the confidential table, in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpiw.stages import launch_stage
+from tasks.step import step
+
+
+@step("ingest")
+def ingest(directory: Path) -> None:
+    """Leave the scaled snapshot in the confidential workspace."""
+    launch_stage("ingest", directory)

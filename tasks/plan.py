@@ -1,0 +1,14 @@
+"""Compile the spec and open the run's folder; reads no data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpiw.runs import ReleaseRun
+from tasks.step import step
+
+
+@step("plan")
+def plan(spec: Path, period: str | None) -> Path:
+    """Return the folder of the run that this spec and period name."""
+    return ReleaseRun.prepare(spec, period=period).directory

@@ -1,0 +1,15 @@
+"""Build, sign and publish the release folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpiw import steps
+from dpiw.runs import ReleaseRun
+from tasks.step import step
+
+
+@step("publish")
+def publish(directory: Path) -> Path:
+    """Return the published folder; the same one, however often this is repeated."""
+    return steps.publish(ReleaseRun.load(directory))

@@ -1,0 +1,112 @@
+"""Fixtures shared by the suites: a small workplace with a confidential table, a key and a ledger."""
+
+import dataclasses
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.privacy import NeighbouringRelation
+
+SCHEMA = """
+name: town
+columns:
+  - {name: age, kind: integer, lower: 0, upper: 100}
+  - {name: income, kind: continuous, lower: 0, upper: 1000, nullable: true}
+  - {name: region, kind: categorical, levels: [north, south, other], other: other}
+  - {name: ill, kind: boolean, role: target}
+"""
+
+SPEC = """
+format: 1
+name: town
+population: {population}
+cadence: once
+source: {{path: data.csv, format: csv}}
+schema: schema.yaml
+relation: add_or_remove_one
+epsilon: {epsilon}
+delta: 1e-6
+nominal_rows: 400
+generator: {{method: {generator}, settings: {{bins: 4}}}}
+weights: {{method: {weights}, when_infeasible: keep}}
+synthetic_rows: 300
+max_attempts: {max_attempts}
+state: state
+signing_key: state/keys/test.key
+publish_to: state/releases
+"""
+
+
+def town(rows: int, seed: int) -> pd.DataFrame:
+    """A confidential table of the schema above."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 90, rows)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "income": np.where(rng.random(rows) < 0.1, np.nan, rng.gamma(4, 60, rows).round(2)),
+            "region": rng.choice(["north", "south"], rows),
+            "ill": np.where(rng.random(rows) < age / 120, "true", "false"),
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """A folder with everything a release needs."""
+
+    root: Path
+    spec: Path
+    ledger: Path
+    releases: Path
+
+    @property
+    def source(self) -> Path:
+        return self.root / "data.csv"
+
+    def write_spec(self, **changes: object) -> Path:
+        settings = {
+            "population": "town", "epsilon": 2, "generator": "histogram",
+            "weights": "beta_debiased", "max_attempts": 1,
+        } | changes  # fmt: skip
+        self.spec.write_text(SPEC.format(**settings))
+        return self.spec
+
+
+@pytest.fixture
+def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
+    """Make a workplace; `epsilon` is the population's lifetime budget."""
+
+    def make(*, epsilon: str = "5", **changes: object) -> Workplace:
+        from dpiw.ledger import Ledger, Population
+        from dpiw.signing import create_key_pair
+
+        root = tmp_path_factory.mktemp("workplace")
+        (root / "state" / "keys").mkdir(parents=True, mode=0o700)
+        (root / "schema.yaml").write_text(SCHEMA)
+        town(400, seed=7).to_csv(root / "data.csv", index=False)
+        create_key_pair(root / "state" / "keys", "test")
+        ledger = Ledger.create(root / "state" / "ledger.sqlite")
+        ledger.register(
+            Population(
+                name="town", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
+                epsilon=Decimal(epsilon), delta=Decimal("1e-4"),
+            )
+        )  # fmt: skip
+        place = Workplace(
+            root=root, spec=root / "release.yaml", ledger=root / "state" / "ledger.sqlite",
+            releases=root / "state" / "releases",
+        )  # fmt: skip
+        place.write_spec(**changes)
+        return place
+
+    return make
+
+
+@pytest.fixture
+def workplace(make_workplace) -> Workplace:
+    return make_workplace()

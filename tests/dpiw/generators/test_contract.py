@@ -1,0 +1,274 @@
+"""What every registered generator promises (dpiw/generators/base.py)."""
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.generators.registry import GENERATORS, make_generator
+from dpiw.measurement import Measurement
+from dpiw.privacy import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    NeighbouringRelation,
+    NoiseKind,
+    PrivacyUnit,
+)
+from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.tables import PrivateTable
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+SCHEMA = PublicSchema(
+    name="mixed",
+    columns=(
+        Column(name="id", role=ColumnRole.IDENTIFIER),
+        Column(name="size", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=10.0, nullable=True),
+        Column(name="age", kind=ColumnKind.INTEGER, lower=0, upper=99),
+        Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), nullable=True),
+        Column(name="day", kind=ColumnKind.DATE, lower="2020-01-01", upper="2021-12-31"),
+        Column(name="sick", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
+    ),
+)
+METHODS = sorted(GENERATORS)
+
+
+def _table(rows: int, *, seed: int = 0, schema: PublicSchema = SCHEMA) -> PrivateTable:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": np.where(rng.random(rows) < 0.1, np.nan, rng.normal(5, 2, rows)),
+            "age": rng.integers(0, 99, rows),
+            "job": rng.choice(["a", "b", "unknown"], rows),
+            "day": rng.choice(["2020-02-29", "2021-07-01"], rows),
+            "sick": rng.random(rows) < 0.3,
+        }
+    )
+    return PrivateTable(schema=schema, scaled=schema.scale(frame))
+
+
+def _ready(method: str, *, noise: str = "gaussian", rho: float = 0.5, **facts: Any) -> Any:
+    generator = make_generator(method, {"noise": noise}, pure=False)
+    chosen = {"schema": SCHEMA, "unit": UNIT, "nominal_rows": 500} | facts
+    return generator.calibrate(rho=rho, **chosen)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("unit", [UNIT, REPLACE], ids=["add_remove", "replace"])
+def test_events_are_known_before_data(method: str, noise: str, unit: PrivacyUnit) -> None:
+    events = _ready(method, noise=noise, unit=unit).events(schema=SCHEMA, unit=unit)
+    law = LaplaceEvent if noise == "laplace" else GaussianEvent
+    assert events
+    assert all(isinstance(event, law | ExponentialMechanismEvent) for event in events)
+    assert sum(event.count for event in events if isinstance(event, law)) >= 5
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rho", [1e-4, 0.1, 30.0])
+def test_gaussian_effort_adds_up(method: str, rho: float) -> None:
+    """1/(2 m^2) per Gaussian mechanism and eps^2/8 per selection sum to the effort asked for."""
+    spent = 0.0
+    for event in _ready(method, rho=rho).events(schema=SCHEMA, unit=UNIT):
+        if isinstance(event, GaussianEvent):
+            spent += event.count / (2 * event.noise_multiplier**2)
+        else:
+            spent += event.count * event.epsilon**2 / 8
+    assert spent == pytest.approx(rho, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rho", [1e-4, 0.1, 30.0])
+def test_pure_effort_adds_up(method: str, rho: float) -> None:
+    spent = 0.0
+    for event in _ready(method, rho=rho, noise="laplace").events(schema=SCHEMA, unit=UNIT):
+        per_event = (
+            event.epsilon
+            if isinstance(event, ExponentialMechanismEvent)
+            else 1 / event.noise_multiplier
+        )
+        spent += event.count * per_event
+    assert spent == pytest.approx(np.sqrt(2 * rho), rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_uncalibrated_generators_do_nothing(method: str) -> None:
+    generator = make_generator(method, {}, pure=False)
+    with pytest.raises(UncalibratedError):
+        generator.events(schema=SCHEMA, unit=UNIT)
+    with pytest.raises(UncalibratedError):
+        generator.measure(_table(10), noise=SeededNoise(1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_calibration_holds_for_its_schema_and_unit_only(method: str) -> None:
+    ready = _ready(method)
+    other = PublicSchema(name="other", columns=SCHEMA.columns[:3])
+    with pytest.raises(UncalibratedError, match="another schema"):
+        ready.events(schema=SCHEMA, unit=REPLACE)
+    with pytest.raises(UncalibratedError, match="another schema"):
+        ready.events(schema=other, unit=UNIT)
+    frame = pd.DataFrame({"size": [1.0], "age": [2]})
+    with pytest.raises(UncalibratedError, match="another schema"):
+        ready.measure(PrivateTable(schema=other, scaled=other.scale(frame)), noise=SeededNoise(1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seeded_noise_gives_the_same_bytes(method: str) -> None:
+    ready = _ready(method)
+    one, two, other = (
+        ready.measure(_table(300), noise=SeededNoise(seed)).to_bytes() for seed in (4, 4, 5)
+    )
+    assert one == two
+    assert one != other
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_secure_noise_is_publishable(method: str) -> None:
+    ready = _ready(method)
+    assert ready.measure(_table(50), noise=SecureNoise()).publishable
+    assert not ready.measure(_table(50), noise=SeededNoise(1)).publishable
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_model_needs_nothing_but_the_file(method: str) -> None:
+    ready = _ready(method)
+    measurement = ready.measure(_table(300), noise=SeededNoise(2))
+    stored = Measurement.from_bytes(measurement.to_bytes())
+    assert stored.digest == measurement.digest
+    fresh = make_generator(method, {}, pure=False)  # uncalibrated: nothing private is left in it
+    rows = [
+        model.sample(200, rng=np.random.default_rng(9)).frame()
+        for model in (
+            ready.model(measurement, schema=SCHEMA),
+            fresh.model(stored, schema=SCHEMA),
+        )
+    ]
+    pd.testing.assert_frame_equal(rows[0], rows[1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_table_refuses_to_leave(method: str) -> None:
+    table = _table(5)
+    for leave in (pickle.dumps, copy.copy, copy.deepcopy, len, bool, list):
+        with pytest.raises(PrivacyError):
+            leave(table)  # type: ignore[operator]
+    measurement = _ready(method).measure(table, noise=SeededNoise(1))
+    assert pickle.loads(pickle.dumps(measurement)).digest == measurement.digest
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rho", [1e-8, 0.5, 1e4])
+@pytest.mark.parametrize("rows", [0, 1, 300])
+def test_samples_conform_to_the_schema(method: str, rho: float, rows: int) -> None:
+    """At any noise and for any table, the empty one included."""
+    ready = _ready(method, rho=rho)
+    measurement = ready.measure(_table(rows), noise=SeededNoise(rows + 1))
+    frame = (
+        ready.model(measurement, schema=SCHEMA).sample(400, rng=np.random.default_rng(0)).frame()
+    )
+    assert len(frame) == 400
+    assert list(frame.columns) == ["size", "age", "job", "day", "sick"]
+    assert frame["size"].dropna().between(0, 10).all()
+    assert frame["age"].between(0, 99).all()
+    assert frame["age"].dtype == np.int64
+    assert set(frame["job"].dropna()) <= {"a", "b", "c"}
+    assert frame["day"].between("2020-01-01", "2021-12-31").all()
+    assert frame["sick"].dtype == bool
+    assert not frame[["age", "day", "sick"]].isna().any().any()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_facts_hold_no_row_count(method: str) -> None:
+    """Shapes, names and facts other than what was selected are those of the empty table."""
+    ready = _ready(method)
+    full, empty = (ready.measure(_table(rows), noise=SeededNoise(1)) for rows in (300, 0))
+    assert set(full.arrays) == set(empty.arrays)
+    assert {**full.facts, "network": 0} == {**empty.facts, "network": 0}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sampling_is_repeatable(method: str) -> None:
+    model = _ready(method).model(
+        _ready(method).measure(_table(300), noise=SeededNoise(1)), schema=SCHEMA
+    )
+    one, two, other = (
+        model.sample(100, rng=np.random.default_rng(seed)).scaled for seed in (1, 1, 2)
+    )
+    assert one.equals(two)
+    assert not one.equals(other)
+    assert model.sample(0, rng=np.random.default_rng(1)).rows == 0
+    with pytest.raises(SpecError, match="rows="):
+        model.sample(-1, rng=np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_foreign_measurements_are_refused(method: str) -> None:
+    ready = _ready(method)
+    measurement = ready.measure(_table(20), noise=SeededNoise(1))
+    other = PublicSchema(name="other", columns=SCHEMA.columns[:3])
+    with pytest.raises(SpecError, match="columns or sizes"):
+        ready.model(measurement, schema=other)
+    foreign = Measurement(kind="beta", arrays={}, facts={}, publishable=False)
+    with pytest.raises(SpecError, match="kind"):
+        ready.model(foreign, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("rho", "rows"), [(0.0, 10), (-1.0, 10), (float("nan"), 10), (1.0, 0)])
+def test_inadmissible_efforts_are_refused(method: str, rho: float, rows: int) -> None:
+    with pytest.raises(SpecError):
+        _ready(method, rho=rho, nominal_rows=rows)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_are_public_json(method: str) -> None:
+    import json
+
+    plain = make_generator(method, {"bins": 9}, pure=True)
+    assert plain.parameters()["bins"] == 9  # type: ignore[attr-defined]
+    assert plain.parameters()["noise"] == "laplace"  # type: ignore[attr-defined]
+    assert json.loads(json.dumps(dict(_ready(method).parameters())))["noise"] == "gaussian"
+    assert plain.method == method
+    assert plain.private
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bins": 1},
+        {"bins": 4.5},
+        {"bins": True},
+        {"noise": "spherical"},
+        {"noise": 3},
+        {"calibrated": None},
+        {"unheard": 1},
+    ],
+)
+def test_inadmissible_settings_are_refused(method: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        make_generator(method, settings, pure=False)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_spherical_noise_has_no_place_in_a_histogram(method: str) -> None:
+    with pytest.raises(SpecError, match="noise"):
+        GENERATORS[method](noise=NoiseKind.SPHERICAL)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_delta_zero_needs_laplace(method: str) -> None:
+    with pytest.raises(SpecError, match="laplace"):
+        make_generator(method, {"noise": "gaussian"}, pure=True)
+
+
+def test_unknown_methods_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"generator\.method: expected one of histogram, privbayes"):
+        make_generator("gan", {}, pure=False)

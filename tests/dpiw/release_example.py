@@ -1,0 +1,161 @@
+"""A small public example release, built in code, for the tests of the release folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpiw.certificate import Certificate, StageRecord
+from dpiw.contents import CatalogueEntry, ReleaseContents, release_contents
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.publication import publish_folder
+from dpiw.schema import PublicSchema
+from dpiw.signing import PrivateKey, create_key_pair, load_private_key
+
+PUBLISHED_AT = "2027-01-31T06:00:00Z"
+
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "example",
+        "columns": [
+            {"name": "person", "role": "identifier"},
+            {"name": "age", "kind": "integer", "lower": 0, "upper": 100, "description": "In years"},
+            {"name": "income", "kind": "continuous", "lower": 0.0, "upper": 9.0, "nullable": True},
+            {"name": "visits", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+            {"name": "sex <b>&", "kind": "categorical", "levels": ["female", "male", "<i>x</i>"]},
+            {"name": "grade", "kind": "ordinal", "levels": ["low", "high"], "nullable": True},
+            {"name": "smoker", "kind": "boolean"},
+            {"name": "insured", "kind": "boolean", "nullable": True},
+            {"name": "born", "kind": "date", "lower": "1900-01-01", "upper": "2020-12-31"},
+            {
+                "name": "seen",
+                "kind": "datetime",
+                "lower": "2024-01-01T00:00:00",
+                "upper": "2024-12-31T23:59:59",
+                "nullable": True,
+            },
+        ],
+    }
+)
+
+DTYPES = {
+    "age": "int64",
+    "income": "float64",
+    "visits": "Int64",
+    "sex <b>&": "str",
+    "grade": "str",
+    "smoker": "bool",
+    "insured": "boolean",
+    "born": "datetime64[s]",
+    "seen": "datetime64[s, UTC]",
+}
+
+
+def example_frame(rows: int = 200, seed: int = 1) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    moments = np.datetime64("2024-01-01T00:00:00", "s") + rng.integers(0, 10**7, rows)
+    moments[0] = np.datetime64("NaT")
+    income = rng.uniform(0, 9, rows)
+    income[1] = np.nan
+    return pd.DataFrame(
+        {
+            "age": rng.integers(0, 101, rows),
+            "income": income,
+            "visits": pd.array([*rng.integers(0, 10, rows - 1), None], dtype="Int64"),
+            "sex <b>&": pd.Series(rng.choice(SCHEMA.column("sex <b>&").levels, rows), dtype="str"),
+            "grade": pd.Series([None, *rng.choice(["low", "high"], rows - 1)], dtype="str"),
+            "smoker": rng.random(rows) < 0.3,
+            "insured": pd.array([None, *(rng.random(rows - 1) < 0.5)], dtype="boolean"),
+            "born": pd.Series(
+                np.datetime64("1900-01-01", "s") + 86400 * rng.integers(0, 44195, rows)
+            ),
+            "seen": pd.Series(moments).dt.tz_localize("UTC"),
+        }
+    )
+
+
+def example_log_weights(rows: int = 200, seed: int = 2) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.random.default_rng(seed).normal(0.3, 0.5, rows)
+
+
+def example_certificate(**changes: Any) -> Certificate:
+    unit = PrivacyUnit(
+        relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="person"
+    )
+    generator = StageRecord(
+        stage="generator",
+        method="privbayes",
+        events=({"event": "gaussian", "noise_multiplier": 12.5, "count": 1},),
+        parameters={"degree": 2},
+        noise=({"kind": "gaussian", "scale": 12.5, "dimension": 64},),
+        standalone_epsilon=0.7,
+    )
+    weights = replace(generator, stage="weights", method="beta_debiased", standalone_epsilon=0.5)
+    certificate = Certificate(
+        release_id="example-2027-q1",
+        population="example",
+        period="2027-q1",
+        unit=unit,
+        epsilon="1",
+        delta="1E-6",
+        spent_epsilon="3",
+        spent_delta="3E-6",
+        budget_epsilon="8",
+        budget_delta="1E-5",
+        accountants={"pld": 0.9999, "rdp": 1.12},
+        plan_digest="a" * 64,
+        nominal_rows=10000,
+        stages=(generator, weights),
+        generator={"method": "privbayes"},
+        weights={"method": "beta_debiased"},
+        post_processing=("debiased", "self-normalised"),
+        diagnostics={"effective_sample_size": 150.0, "k_hat": None, "tau": 0.2},
+        verdict="use",
+        verdict_rule="k-hat < 0.7",
+        assumptions=("Each person has at most two rows.",),
+        caveats=("Rare levels are smoothed.",),
+        versions={"dpiw": "0.1.0"},
+        ledger_sequence=17,
+        ledger_head="b" * 64,
+    )
+    return replace(certificate, **changes)
+
+
+def example_contents(
+    workspace: Path, certificate: Certificate | None = None, **changes: Any
+) -> ReleaseContents:
+    arguments: Mapping[str, Any] = {
+        "frame": example_frame(),
+        "log_weights": example_log_weights(),
+        "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
+        "schema": SCHEMA,
+        "catalogue": CatalogueEntry(),
+        "published_at": PUBLISHED_AT,
+        "previous": None,
+        "workspace": workspace,
+        "rng": np.random.default_rng(3),
+    }
+    return release_contents(certificate or example_certificate(), **{**arguments, **changes})
+
+
+def example_key(folder: Path, name: str = "curator") -> PrivateKey:
+    return load_private_key(create_key_pair(folder, name)[0])
+
+
+def publish_example(root: Path, certificate: Certificate | None = None, **changes: Any) -> Path:
+    """Publish into `root/release`, signed by `root/curator.key`; returns the release folder."""
+    workspace = root / "workspace"
+    workspace.mkdir()
+    contents = example_contents(workspace, certificate, **changes)
+    return publish_folder(
+        contents.files,
+        destination=root / "release",
+        facts=contents.facts,
+        key=example_key(root),
+        commit=lambda digest: None,
+    ).folder

@@ -1,0 +1,460 @@
+"""Totals against golden numbers, closed forms and independent roads."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from dpiw import accounting
+from dpiw.accounting import (
+    LATTICE_MARGIN,
+    calibrate,
+    delta,
+    epsilon,
+    epsilon_rdp,
+    event_from_json,
+    event_to_json,
+    gaussian_noise_multiplier,
+    to_dp_event,
+)
+from dpiw.bounded_range import selection_curve
+from dpiw.errors import PrivacyError, UncalibratedError
+from dpiw.events import merge_events
+from dpiw.gaussian import gaussian_delta, gaussian_epsilon
+from dpiw.privacy import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
+)
+from dpiw.privacy_loss import compose_privacy_losses, event_privacy_loss
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
+GENERATOR = event_from_json(GOLDEN["generator"])
+
+
+def gaussian(multiplier: float, count: int = 1) -> GaussianEvent:
+    return GaussianEvent(noise_multiplier=multiplier, count=count)
+
+
+def laplace(multiplier: float, count: int = 1) -> LaplaceEvent:
+    return LaplaceEvent(noise_multiplier=multiplier, count=count)
+
+
+def selection(of: float, count: int = 1) -> ExponentialMechanismEvent:
+    return ExponentialMechanismEvent(epsilon=of, count=count)
+
+
+def sgd(multiplier: float, count: int, probability: float = 0.01) -> PoissonSampledGaussianEvent:
+    return PoissonSampledGaussianEvent(
+        sampling_probability=probability, noise_multiplier=multiplier, count=count
+    )
+
+
+def plan(rho: float) -> list[PrivacyEvent]:
+    """14 selections, 14 noisy marginals and noisy weights, as a typical plan makes them."""
+    return [
+        selection(math.sqrt(8 * 0.2 * rho / 14), count=14),
+        gaussian(math.sqrt(14 / rho), count=14),
+        gaussian(math.sqrt(1 / (0.6 * rho))),
+    ]
+
+
+# Golden numbers
+
+
+@pytest.mark.parametrize("row", GOLDEN["gaussian_noise_multiplier"]["rows"])
+def test_gaussian_noise_multiplier_is_the_golden_kappa(row: dict[str, float]) -> None:
+    value = gaussian_noise_multiplier(row["epsilon"], row["delta"])
+    assert value == pytest.approx(
+        row["value"], abs=GOLDEN["gaussian_noise_multiplier"]["tolerance"]
+    )
+    assert gaussian_delta(value, row["epsilon"]) <= row["delta"]
+
+
+@pytest.mark.parametrize("row", GOLDEN["totals"]["rows"], ids=lambda row: row["name"])
+def test_totals_of_the_worked_example(row: dict[str, Any]) -> None:
+    events = [GENERATOR, *map(event_from_json, row["with"])]
+    if "with_gaussian" in row:
+        of = row["with_gaussian"]
+        events.append(gaussian(gaussian_noise_multiplier(of["epsilon"], of["delta"])))
+    tolerance = GOLDEN["totals"]["tolerance"]
+    assert epsilon(events, delta=1e-6) == pytest.approx(row["value"], abs=tolerance)
+    if "rdp" in row:
+        assert epsilon_rdp(events, delta=1e-6) == pytest.approx(row["rdp"], abs=tolerance)
+
+
+def test_total_of_the_second_generator() -> None:
+    golden = GOLDEN["other_generator"]
+    events = [event_from_json(golden["event"])]
+    assert epsilon(events, delta=1e-6) == pytest.approx(golden["value"], abs=golden["tolerance"])
+    assert epsilon_rdp(events, delta=1e-6) == pytest.approx(golden["rdp"], abs=golden["tolerance"])
+
+
+@pytest.mark.parametrize("row", GOLDEN["turned_round"]["rows"])
+def test_noise_that_meets_a_total(row: dict[str, Any]) -> None:
+    make = gaussian if row["law"] == "gaussian" else laplace
+    rho = calibrate(
+        lambda rho: [GENERATOR, make((2 * rho) ** -0.5)], epsilon=row["epsilon"], delta=1e-6
+    )
+    expected = pytest.approx(
+        row["noise_multiplier"], rel=GOLDEN["turned_round"]["relative_tolerance"]
+    )
+    assert (2 * rho) ** -0.5 == expected
+
+
+def spherical_delta(dimension: int, order: float) -> float:
+    """Hockey stick of exp(-norm(z)) against its shift by one unit, by quadrature over the norm
+    and the angle to the shift."""
+    radius = np.linspace(0, 70, 14001)[1:]
+    radial = np.exp((dimension - 1) * np.log(radius) - radius - math.lgamma(dimension))
+    # The loss exceeds the order where the angle is beyond this one.
+    cosine = (radius**2 + 1 - (radius + order) ** 2) / (2 * radius)
+    start = np.arccos(np.clip(cosine, -1, 1))
+    angle = start[:, None] + (math.pi - start)[:, None] * np.linspace(0, 1, 401)
+    loss = np.sqrt(np.maximum(0.0, (r := radius[:, None]) ** 2 - 2 * r * np.cos(angle) + 1)) - r
+    inner = np.sin(angle) ** (dimension - 2) * np.maximum(0.0, -np.expm1(order - loss))
+    beta = math.sqrt(math.pi) * math.exp(
+        math.lgamma((dimension - 1) / 2) - math.lgamma(dimension / 2)
+    )
+    return float(np.trapezoid(radial * np.trapezoid(inner, angle, axis=1) / beta, radius))
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 14])
+def test_spherical_noise_costs_less_than_its_laplace_event(dimension: int) -> None:
+    golden = GOLDEN["delta_at_half"]
+    exact = spherical_delta(dimension, 0.5)
+    assert exact == pytest.approx(golden["spherical"][str(dimension)], abs=5e-5)
+    expected = golden["spherical_quadrature"][str(dimension)]
+    assert exact == pytest.approx(expected, abs=golden["tolerance"])
+    for order in (0.05, 0.5, 0.9):
+        assert spherical_delta(dimension, order) <= delta([laplace(1.0)], epsilon=order)
+
+
+def test_laplace_and_pure_curves() -> None:
+    golden = GOLDEN["delta_at_half"]
+    assert delta([laplace(1.0)], epsilon=0.5) == pytest.approx(golden["laplace"], abs=1e-4)
+    pure = (math.exp(1) - math.exp(0.5)) / (1 + math.exp(1))
+    assert pure == pytest.approx(golden["pure"], abs=golden["tolerance"])
+    assert delta([selection(1.0)], epsilon=0.5) < golden["laplace"]
+
+
+# Two roads to one number
+
+
+@pytest.mark.parametrize("multiplier", [0.7, 1.5, 4.2247, 30.0])
+@pytest.mark.parametrize("at", [1e-3, 1e-6, 1e-10])
+def test_gaussian_closed_form_equals_its_pld(multiplier: float, at: float) -> None:
+    grid = 1e-4
+    by_pld = event_privacy_loss(gaussian(multiplier), grid).get_epsilon_for_delta(at)
+    closed = gaussian_epsilon(multiplier, at)
+    assert closed <= by_pld * (1 + 1e-9) + 1e-9
+    assert by_pld == pytest.approx(closed, rel=1e-3, abs=1e-5)
+
+
+def test_gaussian_total_carries_the_lattice_margin() -> None:
+    total = epsilon([gaussian(4.2247)], delta=1e-6)
+    assert total == pytest.approx(gaussian_epsilon(4.2247 / (1 + LATTICE_MARGIN), 1e-6))
+    assert total > gaussian_epsilon(4.2247, 1e-6)
+
+
+def test_the_margin_covers_the_lattice() -> None:
+    """Exact curve of the discrete Gaussian, even on a lattice 1000 times coarser than ours."""
+    scale = 2.0**10
+    for shift in (1, 17, 300, 1024, 4096):
+        points = np.arange(-14 * scale, 14 * scale + shift)
+        mass = np.exp(-0.5 * (points / scale) ** 2)
+        mass /= mass.sum()
+        loss = shift * (shift - 2 * points) / (2 * scale**2)
+        margined = scale / shift / (1 + LATTICE_MARGIN)
+        for at in (1e-2, 1e-4, 1e-6, 1e-9):
+            order = gaussian_epsilon(margined, at)
+            exact = np.sum(np.maximum(0.0, -np.expm1(order - loss)) * mass)
+            assert exact <= gaussian_delta(margined, order)
+
+
+def laplace_and_gaussian_delta(b: float, multiplier: float, order: float) -> float:
+    """Exact delta of one Laplace and one Gaussian mechanism, by conditioning on the first."""
+
+    def inner(x: float) -> float:
+        loss = (abs(x - 1) - abs(x)) / b
+        return math.exp(-abs(x) / b) / (2 * b) * gaussian_delta(multiplier, order - loss)
+
+    pieces = [(-40 * b, 0.0), (0.0, 1.0), (1.0, 40 * b + 1)]
+    return sum(quad(inner, *piece, epsabs=1e-14, epsrel=1e-10)[0] for piece in pieces)
+
+
+@pytest.mark.parametrize(("b", "multiplier"), [(1.0, 2.0), (3.0, 5.0), (0.5, 1.0)])
+def test_a_mixed_total_equals_its_integral(b: float, multiplier: float) -> None:
+    total = epsilon([laplace(b), gaussian(multiplier)], delta=1e-6)
+    exact = laplace_and_gaussian_delta(b, multiplier, total)
+    assert exact <= 1e-6
+    assert laplace_and_gaussian_delta(b, multiplier, total * 0.998) > 1e-6
+
+
+def test_a_selection_beside_a_gaussian_costs_at_least_its_worst_fixed_pair() -> None:
+    e, multiplier = 0.8, 3.0
+    total = epsilon([selection(e), gaussian(multiplier)], delta=1e-6)
+
+    def fixed_pair(t: float, order: float) -> float:
+        share = math.expm1(t - e) / math.expm1(-e)
+        return share * gaussian_delta(multiplier, order - t) + (1 - share) * gaussian_delta(
+            multiplier, order - t + e
+        )
+
+    assert max(fixed_pair(t, total) for t in np.linspace(0, e, 101)) <= 1e-6
+    assert max(fixed_pair(t, total * 0.9) for t in np.linspace(0, e, 101)) > 1e-6
+
+
+def test_selections_cost_less_than_a_black_box_of_their_epsilon() -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    black_box = pld.from_privacy_parameters(
+        pld.common.DifferentialPrivacyParameters(0.3, 0.0), value_discretization_interval=1e-4
+    ).self_compose(14)
+    ours = epsilon([selection(0.3, count=14)], delta=1e-6)
+    assert ours < 0.75 * black_box.get_epsilon_for_delta(1e-6)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [plan(0.03), [GENERATOR, laplace(3.0)], [laplace(5.0, count=20)], [sgd(1.0, 500), gaussian(4)]],
+)
+def test_renyi_accounting_agrees_from_above(events: list[PrivacyEvent]) -> None:
+    merged = accounting._with_margin(merge_events(events))
+    by_pld = compose_privacy_losses(merged, 1e-4).get_epsilon_for_delta(1e-6)
+    by_rdp = epsilon_rdp(events, delta=1e-6)
+    assert by_pld < by_rdp < 1.2 * by_pld
+    assert epsilon(events, delta=1e-6) == by_pld
+
+
+def test_k_fold_equals_k_singles() -> None:
+    singles = [gaussian(9.0)] * 7 + [laplace(8.0)] * 5 + [selection(0.1)] * 6 + [sgd(1.2, 1)] * 9
+    folded = [gaussian(9.0, 7), laplace(8.0, 5), selection(0.1, 6), sgd(1.2, 9)]
+    assert epsilon(singles, delta=1e-6) == pytest.approx(epsilon(folded, delta=1e-6), rel=1e-9)
+    assert epsilon_rdp(singles, delta=1e-6) == pytest.approx(
+        epsilon_rdp(folded, delta=1e-6), rel=1e-9
+    )
+
+
+def test_delta_and_epsilon_are_inverse() -> None:
+    events = plan(0.03)
+    total = epsilon(events, delta=1e-6)
+    assert delta(events, epsilon=total) == pytest.approx(1e-6, rel=1e-3)
+    assert delta([gaussian(4.0)], epsilon=1.0) == pytest.approx(
+        gaussian_delta(4.0 / (1 + LATTICE_MARGIN), 1.0)
+    )
+
+
+strengths = st.floats(min_value=0.5, max_value=20.0)
+event_lists = st.lists(
+    st.one_of(
+        st.builds(gaussian, strengths, st.integers(1, 4)),
+        st.builds(laplace, strengths, st.integers(1, 4)),
+        st.builds(selection, st.floats(0.05, 1.0), st.integers(1, 4)),
+        st.builds(sgd, strengths, st.integers(1, 50)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=40, derandomize=True, database=None, deadline=None)
+@given(events=event_lists, more=strengths)
+def test_more_events_and_less_noise_never_cost_less(
+    events: list[PrivacyEvent], more: float
+) -> None:
+    def total(of: list[PrivacyEvent]) -> float:
+        return epsilon(of, delta=1e-6, grid=1e-2)
+
+    base = total(events)
+    slack = 1e-9 + 1e-9 * base
+    # A coarse grid may move a total by a few steps of it when the parts change.
+    assert total([*events, gaussian(more)]) >= base - 0.02 - slack
+    assert total([*events, *events]) >= base - 0.02 - slack
+    assert epsilon_rdp(events, delta=1e-6) >= base - slack
+
+
+@pytest.mark.parametrize(
+    "make", [gaussian, laplace, lambda m: selection(1 / m), lambda m: sgd(m, 100)]
+)
+def test_monotone_in_noise_and_count(make: Any) -> None:
+    totals = [epsilon([make(m), laplace(4.0)], delta=1e-6) for m in (0.8, 1.0, 1.3, 2.0, 5.0)]
+    assert totals == sorted(totals, reverse=True)
+    assert len(set(totals)) == len(totals)
+    counted = [epsilon([make(3.0)] * k, delta=1e-6) for k in (1, 2, 5, 10)]
+    assert counted == sorted(counted)
+
+
+def test_monotone_in_sampling_probability() -> None:
+    totals = [epsilon([sgd(1.0, 200, q)], delta=1e-6) for q in (0.001, 0.01, 0.05)]
+    assert totals == sorted(totals)
+    assert epsilon([sgd(2.0, 3, 1.0)], delta=1e-6) == epsilon([gaussian(2.0, 3)], delta=1e-6)
+
+
+# delta = 0 and extremes
+
+
+def test_pure_total_is_the_exact_sum() -> None:
+    total = epsilon([laplace(4.0, count=2), selection(0.25, count=4)], delta=0)
+    assert total == pytest.approx(1.5, rel=1e-14)
+    assert total >= 1.5
+    assert epsilon([laplace(4.0)], delta=1e-6) <= 0.25 * (1 + 1e-12)
+    assert delta([laplace(4.0)], epsilon=0.26) == 0.0
+    assert epsilon([], delta=0) == epsilon([], delta=1e-6) == 0.0
+
+
+def test_pure_total_with_gaussian_noise_is_refused_by_name() -> None:
+    with pytest.raises(PrivacyError, match="delta = 0 cannot be met with Gaussian"):
+        epsilon([laplace(1.0), gaussian(3.0)], delta=0)
+
+
+def test_extremes_fall_back_to_the_renyi_bound() -> None:
+    tiny = epsilon([gaussian(3.0), laplace(3.0)], delta=1e-15)
+    assert tiny == epsilon_rdp([gaussian(3.0), laplace(3.0)], delta=1e-15)
+    loud = [gaussian(0.01), laplace(3.0)]
+    assert epsilon(loud, delta=1e-6) == epsilon_rdp(loud, delta=1e-6)
+    assert 0 < delta([sgd(0.5, 3000, 0.5), laplace(3.0)], epsilon=1.0) <= 1
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.0, math.nan])
+def test_delta_outside_its_range_is_refused(bad: float) -> None:
+    with pytest.raises(PrivacyError, match="delta"):
+        epsilon([gaussian(1.0)], delta=bad)
+    with pytest.raises(PrivacyError, match="delta"):
+        epsilon_rdp([gaussian(1.0)], delta=bad)
+    with pytest.raises(PrivacyError, match="delta"):
+        gaussian_noise_multiplier(1.0, bad)
+
+
+def test_negative_epsilon_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="epsilon"):
+        delta([gaussian(1.0)], epsilon=-1.0)
+    with pytest.raises(PrivacyError, match="epsilon"):
+        delta([gaussian(1.0)], epsilon=math.nan)
+
+
+# Calibration
+
+
+@pytest.mark.parametrize("target", [0.1, 1.0, 4.0])
+def test_calibration_meets_the_total_and_never_exceeds_it(target: float) -> None:
+    total = epsilon(plan(calibrate(plan, epsilon=target, delta=1e-6)), delta=1e-6)
+    assert target * (1 - 1e-4) <= total <= target
+
+
+def test_calibration_without_delta_is_exact() -> None:
+    rho = calibrate(lambda rho: [laplace((2 * rho) ** -0.5)], epsilon=1.0, delta=0)
+    total = epsilon([laplace((2 * rho) ** -0.5)], delta=0)
+    assert 1 - 1e-4 <= total <= 1
+
+
+def test_calibration_of_one_gaussian_is_kappa() -> None:
+    rho = calibrate(lambda rho: [gaussian((2 * rho) ** -0.5)], epsilon=1.0, delta=1e-6)
+    assert (2 * rho) ** -0.5 == pytest.approx(4.2247, rel=3e-4)
+
+
+def test_calibration_with_fixed_events_above_the_target_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="no noise level"):
+        calibrate(lambda rho: [laplace(0.5), laplace(rho**-0.5)], epsilon=1.0, delta=0)
+
+
+def test_calibration_of_events_that_ignore_the_effort_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="no noise level"):
+        calibrate(lambda rho: [laplace(10.0)], epsilon=1.0, delta=0)
+
+
+@pytest.mark.parametrize("target", [0.0, -1.0, math.inf, math.nan])
+def test_calibration_to_no_target_is_refused(target: float) -> None:
+    with pytest.raises(PrivacyError, match="epsilon"):
+        calibrate(plan, epsilon=target, delta=1e-6)
+
+
+# Events
+
+
+@pytest.mark.parametrize(
+    "event", [gaussian(2.5, 3), laplace(1.25), selection(0.1, 14), sgd(1.1, 800, 0.0128)]
+)
+def test_events_survive_json(event: PrivacyEvent) -> None:
+    assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ({"type": "os.system", "count": 1}, "type must be one of"),
+        ({"count": 1}, "type must be one of"),
+        ({"type": "gaussian", "noise_multiplier": 1.0}, "fields"),
+        ({"type": "gaussian", "noise_multiplier": 1.0, "count": 1, "x": 1}, "fields"),
+        ({"type": "gaussian", "noise_multiplier": "1", "count": 1}, "numbers"),
+        ({"type": "gaussian", "noise_multiplier": True, "count": 1}, "numbers"),
+        ({"type": "gaussian", "noise_multiplier": 1.0, "count": 0}, "count"),
+        ({"type": "gaussian", "noise_multiplier": 1.0, "count": 1.5}, "count"),
+    ],
+)
+def test_foreign_json_is_refused(data: dict[str, Any], match: str) -> None:
+    with pytest.raises(PrivacyError, match=match):
+        event_from_json(data)
+
+
+@pytest.mark.parametrize("strength", [0.0, -1.0, math.inf, math.nan])
+def test_events_without_noise_are_refused(strength: float) -> None:
+    for event in (gaussian(strength), laplace(strength), selection(strength), sgd(strength, 5)):
+        with pytest.raises(UncalibratedError, match=type(event).__name__):
+            epsilon([event], delta=1e-6)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.5, math.nan])
+def test_sampling_probabilities_outside_their_range_are_refused(probability: float) -> None:
+    with pytest.raises(PrivacyError, match="sampling probability"):
+        epsilon([sgd(1.0, 5, probability)], delta=1e-6)
+
+
+def test_unknown_events_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="unknown type object"):
+        epsilon([object()], delta=1e-6)  # type: ignore[list-item]
+
+
+def test_merging_gaussians_is_exact() -> None:
+    (merged,) = merge_events([gaussian(3.0), gaussian(4.0), gaussian(6.0, 2)])
+    assert isinstance(merged, GaussianEvent)
+    assert merged.noise_multiplier == pytest.approx((1 / 9 + 1 / 16 + 2 / 36) ** -0.5)
+
+
+def test_dp_accounting_forms() -> None:
+    import dp_accounting as dpa
+
+    assert to_dp_event(gaussian(2.0, 3)) == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(2.0), 3)
+    assert to_dp_event(laplace(2.0)) == dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(2.0), 1)
+    assert to_dp_event(selection(0.4)).event == dpa.ZCDpEvent(rho=pytest.approx(0.02))
+    assert to_dp_event(sgd(2.0, 5)).event == dpa.PoissonSampledDpEvent(
+        0.01, dpa.GaussianDpEvent(2.0)
+    )
+
+
+def test_only_one_block_of_selections_uses_the_sharper_curve() -> None:
+    """Two blocks of different epsilon: the weaker one is composed by its single-selection pair."""
+    events = [selection(0.4, count=5), selection(0.1, count=20)]
+    merged = merge_events(events)
+    expected = event_privacy_loss(selection(0.4, count=5), 1e-4, as_block=True).compose(
+        event_privacy_loss(selection(0.1, count=20), 1e-4)
+    )
+    assert compose_privacy_losses(merged, 1e-4).get_epsilon_for_delta(1e-6) == pytest.approx(
+        expected.get_epsilon_for_delta(1e-6), rel=1e-9
+    )
+
+
+def test_a_single_selection_has_its_curve() -> None:
+    for order in (0.0, 0.2, 0.45):
+        exact = float(selection_curve(0.5, np.array([order]))[0])
+        assert delta([selection(0.5)], epsilon=order) == pytest.approx(exact, rel=1e-3)

@@ -1,0 +1,281 @@
+"""Real processes on one ledger: racing for a budget, for a grant, and dying half-way."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.errors import GrantSpentError
+from dpiw.ledger import EntryKind, Ledger, Population, StageState
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+
+ROOT = Path(__file__).resolve().parents[2]
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+
+# One process: reads a task as a line of JSON, does it, answers with a line. Several answers of
+# `hammer` may precede the process's death; each is given only after its operation returned.
+WORKER = """
+import json, os, signal, sys
+from decimal import Decimal
+from dpiw.errors import DPIWError, BudgetExceededError
+from dpiw.ledger import Ledger, Population, store
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+
+def say(answer):
+    sys.stdout.write(json.dumps(answer) + "\\n")
+    sys.stdout.flush()
+
+def key(number):
+    return f"{number:064x}"
+
+def reserve(ledger, number, epsilon="0.01"):
+    return ledger.reserve(
+        population="adult", run_key=key(number), attempt=1, plan_digest=key(1), period="p",
+        max_attempts=1, stages={"s": [{"count": 1}]},
+        cost=PrivacyCost.of(Decimal(epsilon), Decimal(0), ADD))
+
+def spend(ledger, task):
+    granted = 0
+    for number in range(task["tries"]):
+        try:
+            reserve(ledger, 1000 * (task["worker"] + 1) + number)
+            granted += 1
+        except BudgetExceededError:
+            pass
+    return granted
+
+def arm(ledger, task):
+    return ledger.arm(key(task["run"]), 1, "s").token
+
+def void(ledger, task):
+    ledger.void(key(task["run"]), 1)
+    return "voided"
+
+def same(ledger, task):
+    return reserve(ledger, task["run"]).head.seq
+
+def register(ledger, task):
+    ledger.register(Population(name="beta", relation=ADD, max_rows=1, delta=Decimal(0),
+                               epsilon=Decimal(task["worker"] + 1)))
+    return task["worker"]
+
+def hammer(ledger, task):
+    number = 10**6 * (task["worker"] + 1)
+    while True:
+        number += 1
+        reserve(ledger, number, "1e-9")
+        say(["reserved", key(number)])
+        grant = ledger.arm(key(number), 1, "s")
+        say(["armed", key(number)])
+        ledger.commit(grant, key(2))
+        say(["committed", key(number)])
+
+def die(ledger, task):
+    real = store.Store.append
+    def append(self, connection, entry):
+        if task["point"] == "before_insert":
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(self, connection, entry)
+        if task["point"] == "after_insert":
+            os.kill(os.getpid(), signal.SIGKILL)
+    store.Store.append = append
+    reserve(ledger, 5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+say("ready")
+for line in sys.stdin:
+    task = json.loads(line)
+    try:
+        ledger = (Ledger.create if task["do"] == "create" else Ledger.open)(task["ledger"])
+        act = globals().get(task["do"])
+        say({"ok": act(ledger, task) if act else ledger.head().hash})
+    except DPIWError as error:
+        say({"error": type(error).__name__})
+"""
+
+
+class Workers:
+    """Processes that are warm before a race begins."""
+
+    def __init__(self, count: int) -> None:
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", WORKER],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(count)
+        ]
+        for process in self.processes:
+            assert self.answer(process) == "ready"
+
+    def answer(self, process: subprocess.Popen[str]) -> Any:
+        assert process.stdout is not None
+        return json.loads(process.stdout.readline())
+
+    def tell(self, ledger: Path, tasks: list[dict[str, Any]]) -> None:
+        for number, (process, task) in enumerate(zip(self.processes, tasks, strict=False)):
+            assert process.stdin is not None
+            process.stdin.write(
+                json.dumps({"worker": number, "ledger": str(ledger), **task}) + "\n"
+            )
+            process.stdin.flush()
+
+    def race(self, ledger: Path, tasks: list[dict[str, Any]]) -> list[Any]:
+        self.tell(ledger, tasks)
+        return [self.answer(p) for p, _ in zip(self.processes, tasks, strict=False)]
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    made = Workers(8)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "ledger")
+    made.register(
+        Population(
+            name="adult", relation=ADD, max_rows=1, epsilon=Decimal("0.21"), delta=Decimal(0)
+        )
+    )
+    return made
+
+
+def key(number: int) -> str:
+    return f"{number:064x}"
+
+
+def reserve(ledger: Ledger, number: int) -> None:
+    ledger.reserve(
+        population="adult",
+        run_key=key(number),
+        attempt=1,
+        cost=PrivacyCost.of(Decimal("0.01"), Decimal(0), ADD),
+        stages={"s": [{"count": 1}]},
+        plan_digest=key(1),
+        period="p",
+        max_attempts=1,
+    )
+
+
+@pytest.mark.parametrize("round_number", range(3))
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_racers_get_exactly_the_budget(
+    ledger: Ledger, workers: Workers, count: int, round_number: int
+) -> None:
+    """0.21 in parts of 0.01: 21 grants, however many ask for more."""
+    answers = workers.race(ledger.path, [{"do": "spend", "tries": 48 // count}] * count)
+    assert all("ok" in answer for answer in answers), answers
+    assert sum(answer["ok"] for answer in answers) == 21
+    assert ledger.remaining("adult").epsilon_units == 0
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) -> None:
+    for number in range(10):
+        reserve(ledger, number)
+        answers = workers.race(ledger.path, [{"do": "arm", "run": number}] * count)
+        assert sorted(list(answer)[0] for answer in answers) == ["error"] * (count - 1) + ["ok"]
+        assert {answer.get("error", "GrantSpentError") for answer in answers} == {"GrantSpentError"}
+    assert [e.kind for e in ledger.entries()].count(EntryKind.ARM) == 10
+    assert ledger.verify().ok
+
+
+def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) -> None:
+    for number in range(10):
+        reserve(ledger, number)
+        tasks = [{"do": "void", "run": number}, {"do": "arm", "run": number}]
+        answers = workers.race(ledger.path, tasks if number % 2 else tasks[::-1])
+        won = [answer["ok"] for answer in answers if "ok" in answer]
+        assert len(won) == 1
+        state = ledger.run(key(number)).stages["s"].state
+        assert state is (StageState.VOIDED if won == ["voided"] else StageState.ARMED)
+    assert ledger.verify().ok
+
+
+def test_racers_with_the_same_key_share_one_reservation(ledger: Ledger, workers: Workers) -> None:
+    answers = workers.race(ledger.path, [{"do": "same", "run": 7}] * 8)
+    assert answers == [{"ok": 3}] * 8
+    assert ledger.head().seq == 3
+
+
+def test_racers_with_other_terms_register_one_budget(ledger: Ledger, workers: Workers) -> None:
+    answers = workers.race(ledger.path, [{"do": "register"}] * 8)
+    (winner,) = [answer["ok"] for answer in answers if "ok" in answer]
+    assert ledger.population("beta").epsilon == winner + 1
+    assert answers.count({"error": "LedgerConflictError"}) == 7
+
+
+def test_racing_creators_make_one_ledger(tmp_path: Path, workers: Workers) -> None:
+    answers = workers.race(tmp_path / "new", [{"do": "create"}] * 8)
+    assert answers == [{"ok": Ledger.open(tmp_path / "new").head().hash}] * 8
+
+
+@pytest.mark.parametrize(
+    ("point", "kept"), [("before_insert", False), ("after_insert", False), ("at_end", True)]
+)
+def test_killed_in_a_write_transaction(ledger: Ledger, point: str, kept: bool) -> None:
+    """Not committed: as if it never was, and the lock is free. Committed: there."""
+    before = ledger.head()
+    workers = Workers(1)
+    workers.tell(ledger.path, [{"do": "die", "point": point}])
+    assert workers.processes[0].wait(timeout=20) == -signal.SIGKILL
+    workers.close()
+    assert (ledger.head().seq == before.seq + 1) == kept
+    assert (ledger.find_run(key(5)) is not None) == kept
+    assert ledger.verify().ok
+    reserve(ledger, 5)
+    assert ledger.head().seq == before.seq + 1
+
+
+def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Ledger) -> None:
+    """Four writers per round, each killed at its own random moment."""
+    rng = random.Random(20270101)
+    told: dict[str, str] = {}
+    for _ in range(3):
+        workers = Workers(4)
+        workers.tell(ledger.path, [{"do": "hammer"}] * 4)
+        for process in workers.processes:
+            time.sleep(rng.uniform(0.005, 0.06))
+            process.kill()
+        for process in workers.processes:
+            output, _ = process.communicate()
+            # the last line may be torn
+            told.update({run: state for state, run in map(json.loads, output.splitlines()[:-1])})
+        fresh = Ledger.open(ledger.path, busy_timeout_seconds=1)
+        report = fresh.verify()
+        assert report.ok, report.fault
+        order = ["reserved", "armed", "committed"]
+        for run, state in told.items():
+            found = fresh.run(run).stages["s"].state.value
+            assert order.index(found) >= order.index(state)
+        entries = fresh.entries()
+        reserved = [e for e in entries if e.kind is EntryKind.RESERVE]
+        assert fresh.spent("adult").epsilon_units == 1000 * len(reserved)
+    assert len(told) > 20
+    (armed, *_) = [run for run, state in told.items() if state != "reserved"]
+    with pytest.raises(GrantSpentError):
+        ledger.arm(armed, 1, "s")

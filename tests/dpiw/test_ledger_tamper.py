@@ -1,0 +1,419 @@
+"""Somebody edits the ledger's file: what `verify` finds, and what only published heads can show."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.errors import LedgerTamperedError
+from dpiw.ledger import Fault, FaultKind, Ledger, Population, store
+from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+COLUMNS = [
+    *["seq", "previous", "hash", "kind", "population", "run_key"],
+    *["attempt", "stage", "payload", "at"],
+]
+LAST = 10
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """Entries: 1 genesis, 2-3 register, 4 reserve, 5 arm, 6 commit, 7 publish, 8-9, 10 void."""
+    made = Ledger.create(tmp_path / "ledger")
+    for name in ("adult", "beta"):
+        made.register(
+            Population(
+                name=name, relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal("1e-6")
+            )
+        )
+    for number in (1, 2, 3):
+        made.reserve(
+            population="adult",
+            run_key=digest(number),
+            attempt=1,
+            cost=PrivacyCost.of(Decimal("0.3"), Decimal("1e-9"), ADD),
+            stages={"s": [{"noise_multiplier": 2.5}]},
+            plan_digest=digest(8),
+            period="2027-q1",
+            max_attempts=2,
+        )
+        if number == 1:
+            made.commit(made.arm(digest(1), 1, "s"), digest(5))
+            made.publish(digest(1), digest(6))
+    made.void(digest(3), 1)
+    assert made.verify().ok
+    assert made.head().seq == LAST
+    return made
+
+
+class Intruder:
+    """Raw access, guards taken off and put back, so that only the chain can tell."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def run(self, *statements: str, put_back: bool = True) -> None:
+        raw = sqlite3.connect(self.ledger.path, isolation_level=None)
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        for name in store._TRIGGERS:
+            raw.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            raw.execute(statement)
+        if put_back:
+            for trigger in store._TRIGGERS.values():
+                raw.execute(trigger)
+        raw.close()
+
+    def rewrite(self, seq: int, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change entry `seq` and hash it and everything after it anew: a perfect chain."""
+        entries = self.ledger.export()
+        change(entries[seq - 1])
+        previous = entries[seq - 2]["hash"]
+        statements = []
+        for fields in entries[seq - 1 :]:
+            fields["previous"] = previous
+            del fields["hash"]
+            previous = entry_hash(fields)
+            columns = {**fields, "hash": previous, "payload": canonical_json(fields["payload"])}
+            text = ", ".join(f"{name} = {_sql(value)}" for name, value in columns.items())
+            statements.append(f"UPDATE entries SET {text} WHERE seq = {fields['seq']}")
+        self.run(*statements)
+
+
+def _sql(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+def fault(ledger: Ledger) -> Fault:
+    """The fault `verify` finds; and what reads or spends must fail closed, in old and new eyes."""
+    fresh = Ledger.open(ledger.path)
+    found = fresh.verify().fault
+    assert found is not None
+    assert ledger.verify().fault == found
+    for act in (
+        fresh.populations,
+        lambda: fresh.spent("adult"),
+        lambda: fresh.void(digest(2), 1),
+        lambda: fresh.arm(digest(2), 1, "s"),
+        lambda: fresh.run(digest(1)),
+    ):
+        with pytest.raises(LedgerTamperedError, match=f"entry {found.seq}: {found.kind.value}"):
+            act()
+    with pytest.raises(LedgerTamperedError):
+        Ledger.create(ledger.path)
+    return found
+
+
+# --- single edits -------------------------------------------------------------------------------
+
+OTHER = {
+    "previous": f"'{digest(9)}'",
+    "hash": f"'{digest(9)}'",
+    "kind": "'lose'",
+    "population": "'beta'",
+    "run_key": f"'{digest(2)}'",
+    "attempt": "2",
+    "stage": "'t'",
+    "payload": """'{"x":1}'""",
+    "at": "'2026-01-01T00:00:00Z'",
+}
+
+
+@pytest.mark.parametrize("seq", [1, 2, 4, 6, LAST])
+@pytest.mark.parametrize("column", list(OTHER))
+def test_every_column_of_an_entry_is_bound(ledger: Ledger, column: str, seq: int) -> None:
+    Intruder(ledger).run(f"UPDATE entries SET {column} = {OTHER[column]} WHERE seq = {seq}")
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.EDITED, seq)
+
+
+def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
+    raw = sqlite3.connect(ledger.path)
+    assert [row[1] for row in raw.execute("PRAGMA table_info(entries)")] == COLUMNS
+    raw.close()
+    assert {"seq", *OTHER} == set(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["not json", "[1]", '{"a": 1}', '{"b":1,"a":2}', "[" * 100_000],
+)
+def test_a_payload_that_is_not_canonical_is_an_edit(ledger: Ledger, payload: str) -> None:
+    Intruder(ledger).run(f"UPDATE entries SET payload = '{payload}' WHERE seq = 5")
+    assert fault(ledger).kind is FaultKind.EDITED
+
+
+def test_spaces_added_to_a_payload_are_an_edit(ledger: Ledger) -> None:
+    """The parsed value is the same; the stored text is not."""
+    Intruder(ledger).run("UPDATE entries SET payload = replace(payload, ':', ': ') WHERE seq = 6")
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.EDITED, 6)
+
+
+def test_an_unreadable_entry_stops_an_export(ledger: Ledger) -> None:
+    Intruder(ledger).run("UPDATE entries SET kind = 'gift' WHERE seq = 6")
+    assert fault(ledger).kind is FaultKind.EDITED
+    with pytest.raises(LedgerTamperedError, match="unreadable"):
+        ledger.export()
+
+
+def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger) -> None:
+    fields = ledger.export()[3]
+    fields["payload"]["epsilon_units"] = 1
+    del fields["hash"]
+    Intruder(ledger).run(
+        f"UPDATE entries SET payload = {_sql(canonical_json(fields['payload']))},"
+        f" hash = '{entry_hash(fields)}' WHERE seq = 4"
+    )
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.EDITED, 4)
+
+
+# --- rows moved and missing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seq", [1, 2, 5, LAST - 1])
+def test_a_missing_entry(ledger: Ledger, seq: int) -> None:
+    Intruder(ledger).run(f"DELETE FROM entries WHERE seq = {seq}")
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.MISSING, seq)
+
+
+@pytest.mark.parametrize("seq", [2, 5, LAST - 1])
+def test_a_missing_entry_closed_up(ledger: Ledger, seq: int) -> None:
+    closing = [
+        f"UPDATE entries SET seq = {n - 1} WHERE seq = {n}" for n in range(seq + 1, LAST + 1)
+    ]
+    Intruder(ledger).run(f"DELETE FROM entries WHERE seq = {seq}", *closing)
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.MISSING, seq)
+
+
+@pytest.mark.parametrize(("one", "two"), [(4, 5), (2, 3), (3, 9), (9, LAST)])
+def test_two_entries_swapped(ledger: Ledger, one: int, two: int) -> None:
+    Intruder(ledger).run(
+        f"UPDATE entries SET seq = -1 WHERE seq = {one}",
+        f"UPDATE entries SET seq = {one} WHERE seq = {two}",
+        f"UPDATE entries SET seq = {two} WHERE seq = -1",
+    )
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.OUT_OF_ORDER, one)
+
+
+def test_an_entry_relinked_past_another(ledger: Ledger) -> None:
+    """Entry 9, hashed anew, claims to continue entry 7."""
+    entries = ledger.export()
+    fields = {**entries[8], "previous": entries[6]["hash"]}
+    del fields["hash"]
+    Intruder(ledger).run(
+        f"UPDATE entries SET previous = '{fields['previous']}', hash = '{entry_hash(fields)}'"
+        " WHERE seq = 9"
+    )
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.OUT_OF_ORDER, 9)
+
+
+def test_everything_gone(ledger: Ledger) -> None:
+    Intruder(ledger).run("DELETE FROM entries")
+    found = ledger.verify().fault
+    assert found is not None
+    assert found.kind is FaultKind.MISSING
+    fresh = Ledger.open(ledger.path)
+    for act in (fresh.head, fresh.populations):
+        with pytest.raises(LedgerTamperedError, match="no entries"):
+            act()
+
+
+# --- perfect chains of illegal steps -------------------------------------------------------------
+
+ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
+    "arm twice": (6, lambda e: e.update(kind="arm", payload={"token_digest": digest(1)})),
+    "commit unarmed": (
+        5,
+        lambda e: e.update(kind="commit", payload={"output_digest": digest(1)}),
+    ),
+    "publish unfinished": (
+        5,
+        lambda e: e.update(kind="publish", payload={"manifest_digest": digest(1)}),
+    ),
+    "refund of an armed attempt": (
+        6,
+        lambda e: e.update(
+            kind="void", payload={"epsilon_units": 3 * 10**11, "delta_units": 10**9}
+        ),
+    ),
+    "half a void": (10, lambda e: e["payload"].update(epsilon_units=1)),
+    "void more": (10, lambda e: e["payload"].update(epsilon_units=9 * 10**11)),
+    "conflict without charge": (
+        7,
+        lambda e: e.update(
+            kind="conflict",
+            attempt=1,
+            stage="s",
+            payload={"output_digest": digest(1), "epsilon_units": 0, "delta_units": 0},
+        ),
+    ),
+    "conflict with itself": (
+        7,
+        lambda e: e.update(
+            kind="conflict",
+            attempt=1,
+            stage="s",
+            payload={
+                "output_digest": digest(5),
+                "epsilon_units": 3 * 10**11,
+                "delta_units": 10**9,
+            },
+        ),
+    ),
+    "second genesis": (3, lambda e: e.update(kind="genesis")),
+    "second budget": (3, lambda e: e.update(population="adult")),
+    "unknown population": (4, lambda e: e.update(population="ghost")),
+    "another population's stage": (5, lambda e: e.update(population="beta")),
+    "negative cost": (4, lambda e: e["payload"].update(epsilon_units=-1)),
+    "fractional cost": (4, lambda e: e["payload"].update(epsilon_units=0.5)),
+    "no stages": (4, lambda e: e["payload"].update(stages={})),
+    "missing field": (4, lambda e: e["payload"].pop("period")),
+    "other relation": (4, lambda e: e["payload"].update(relation="replace_one")),
+    "unknown relation": (4, lambda e: e["payload"].update(relation="any")),
+    "unknown composition": (2, lambda e: e["payload"].update(composition="pld")),
+    "second attempt of a run under way": (
+        8,
+        lambda e: e.update(run_key=digest(1), attempt=2),
+    ),
+    "attempt skipped": (8, lambda e: e.update(attempt=2)),
+    "no such stage": (5, lambda e: e.update(stage="t")),
+    "no such attempt": (5, lambda e: e.update(attempt=2)),
+    "no such run": (5, lambda e: e.update(run_key=digest(77))),
+    "malformed digest": (6, lambda e: e["payload"].update(output_digest="x")),
+}
+
+
+@pytest.mark.parametrize("name", list(ILLEGAL))
+def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+    seq, change = ILLEGAL[name]
+    Intruder(ledger).rewrite(seq, change)
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
+
+
+def test_a_first_entry_of_another_kind(ledger: Ledger) -> None:
+    fields = {**ledger.export()[0], "kind": "lose"}
+    del fields["hash"]
+    Intruder(ledger).run(
+        "DELETE FROM entries WHERE seq > 1",
+        f"UPDATE entries SET kind = 'lose', hash = '{entry_hash(fields)}'",
+    )
+    assert fault(ledger).kind is FaultKind.ILLEGAL_TRANSITION
+
+
+def test_void_twice_in_a_perfect_chain(ledger: Ledger) -> None:
+    """The last entry once more, as its own successor."""
+    last = ledger.export()[-1]
+    fields = {**last, "seq": LAST + 1, "previous": last["hash"]}
+    del fields["hash"]
+    payload = _sql(json.dumps(fields["payload"], sort_keys=True, separators=(",", ":")))
+    Intruder(ledger).run(
+        f"INSERT INTO entries SELECT {LAST + 1}, hash, '{entry_hash(fields)}', kind, population,"
+        f" run_key, attempt, stage, {payload}, at FROM entries WHERE seq = {LAST}"
+    )
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.ILLEGAL_TRANSITION, LAST + 1)
+
+
+def test_overspending_in_a_perfect_chain(ledger: Ledger) -> None:
+    Intruder(ledger).rewrite(8, lambda e: e["payload"].update(epsilon_units=7 * 10**11 + 1))
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.OVERSPENT, 8)
+
+
+def test_a_smaller_budget_in_a_perfect_chain_shows_as_overspent(ledger: Ledger) -> None:
+    Intruder(ledger).rewrite(2, lambda e: e["payload"].update(delta_units=10**9))
+    found = fault(ledger)
+    assert (found.kind, found.seq) == (FaultKind.OVERSPENT, 8)
+
+
+# --- what a chain alone cannot show ----------------------------------------------------------------
+
+
+def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger) -> None:
+    heads = [entry.head for entry in ledger.entries()]
+    Intruder(ledger).run(f"DELETE FROM entries WHERE seq > {LAST - 2}")
+    fresh = Ledger.open(ledger.path)
+    assert fresh.verify().ok
+    fresh.check_heads(heads[: LAST - 2])
+    with pytest.raises(LedgerTamperedError, match=f"lacks the published head {LAST - 1}"):
+        fresh.check_heads(heads)
+    with pytest.raises(LedgerTamperedError, match="no longer what it was"):
+        ledger.spent("adult")  # an object that saw the tail knows
+
+
+def test_a_rewritten_history_shows_only_against_published_heads(ledger: Ledger) -> None:
+    heads = [entry.head for entry in ledger.entries()]
+    Intruder(ledger).rewrite(2, lambda e: e["payload"].update(epsilon_units=9 * 10**12))
+    fresh = Ledger.open(ledger.path)
+    assert fresh.verify().ok
+    fresh.check_heads(heads[:1])
+    with pytest.raises(LedgerTamperedError, match="lacks the published head 2"):
+        fresh.check_heads(heads)
+
+
+def test_an_old_copy_shows_only_against_published_heads(ledger: Ledger, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    raw, target = sqlite3.connect(ledger.path), sqlite3.connect(copy)
+    raw.backup(target)
+    raw.close()
+    target.close()
+    copy.chmod(0o600)
+    ledger.arm(digest(2), 1, "s")
+    old = Ledger.open(copy)
+    assert old.verify().ok
+    with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+        old.check_heads([ledger.head()])
+
+
+# --- the guards themselves --------------------------------------------------------------------------
+
+
+def test_removed_guards_are_noticed_on_opening(ledger: Ledger) -> None:
+    Intruder(ledger).run(put_back=False)
+    for act in (Ledger.open, Ledger.create):
+        with pytest.raises(LedgerTamperedError, match="guards were changed"):
+            act(ledger.path)
+
+
+def test_weakened_and_added_guards_are_noticed_on_opening(ledger: Ledger) -> None:
+    for statement in (
+        "CREATE TRIGGER extra AFTER INSERT ON entries BEGIN SELECT 1; END",
+        "CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries BEGIN SELECT 1; END",
+    ):
+        raw = sqlite3.connect(ledger.path, isolation_level=None)
+        if "no_update" in statement:
+            raw.execute("DROP TRIGGER extra")
+            raw.execute("DROP TRIGGER entries_no_update")
+        raw.execute(statement)
+        raw.close()
+        with pytest.raises(LedgerTamperedError, match="guards were changed"):
+            Ledger.open(ledger.path)
+
+
+def test_a_removed_table_is_noticed_on_opening(ledger: Ledger) -> None:
+    raw = sqlite3.connect(ledger.path, isolation_level=None)
+    raw.execute("DROP TABLE entries")
+    raw.close()
+    with pytest.raises(LedgerTamperedError, match="table is gone"):
+        Ledger.open(ledger.path)

@@ -1,0 +1,274 @@
+"""The door from confidential numbers to noisy ones: lattice, slack, refusals."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpiw import mechanisms
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.mechanisms import (
+    calibrated_law,
+    lattice_slack,
+    lattice_step,
+    noisy_counts,
+    noisy_vector,
+    select,
+)
+from dpiw.privacy import NoiseKind, NoiseLaw
+from dpiw.randomness import SecureNoise, SeededNoise
+
+KINDS = list(NoiseKind)
+
+
+class StubNoise:
+    """Records what it is asked, returns fixed integers."""
+
+    publishable = False
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+        self.calls: list[tuple[str, float]] = []
+        self.scores = np.zeros(0, dtype=np.int64)
+
+    def _vector(self, name: str, scale: float, size: int) -> NDArray[np.int64]:
+        self.calls.append((name, scale))
+        return np.full(size, self.value, dtype=np.int64)
+
+    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        return self._vector("gaussian", scale, size)
+
+    def discrete_laplace(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        return self._vector("laplace", scale, size)
+
+    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
+        return self._vector("spherical", scale, dimension)
+
+    def noisy_argmax(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        self.calls.append(("gumbel", scale))
+        self.scores = scores
+        return int(np.argmax(scores))
+
+
+def law(kind: NoiseKind = NoiseKind.GAUSSIAN, scale: float = 1.0, dimension: int = 3) -> NoiseLaw:
+    return NoiseLaw(kind=kind, scale=scale, dimension=dimension)
+
+
+@given(scale=st.floats(min_value=2.0**-400, max_value=2.0**400), bits=st.integers(20, 40))
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+def test_the_step_is_a_power_of_two_just_below_its_share(scale: float, bits: int) -> None:
+    step = lattice_step(scale, bits=bits)
+    assert math.frexp(step)[0] == 0.5
+    assert 2.0**bits <= scale / step < 2.0 ** (bits + 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("release", [noisy_vector, noisy_counts])
+def test_each_law_is_drawn_at_its_scale(kind: NoiseKind, release: object) -> None:
+    noise = StubNoise(value=5)
+    counts = release is noisy_counts
+    values = np.array([0, 2, 7]) if counts else np.array([0.0, 2.0, 7.0])
+    released = release(values, law=law(kind, 3.0), noise=noise)  # type: ignore[operator]
+    step = lattice_step(3.0, bits=20 if counts else 30)
+    ((name, units),) = noise.calls
+    assert name == kind.value
+    assert units * step == 3.0
+    assert released == pytest.approx(values + 5 * step, abs=0)
+
+
+def test_counts_keep_their_shape_and_are_exact() -> None:
+    counts = np.arange(24).reshape(2, 3, 4)
+    released = noisy_counts(counts, law=law(dimension=24, scale=0.3), noise=StubNoise())
+    assert released.dtype == np.float64
+    assert np.array_equal(released, counts)
+
+
+def test_a_large_scale_keeps_counts_on_the_lattice() -> None:
+    noise = StubNoise(value=1)
+    released = noisy_counts(np.array([3]), law=law(scale=2.0**25, dimension=1), noise=noise)
+    assert released.tolist() == [4.0]  # step 1, not 2^5
+    assert noise.calls == [("gaussian", 2.0**25)]
+
+
+@given(
+    first=st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=4),
+    move=st.lists(st.floats(-1, 1), min_size=4, max_size=4),
+    scale=st.floats(1e-3, 1e3),
+)
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+def test_rounding_adds_at_most_the_slack(
+    first: list[float], move: list[float], scale: float
+) -> None:
+    one, two = np.array(first), np.array(first) + np.array(move)
+    rounded = [
+        noisy_vector(vector, law=law(scale=scale, dimension=4), noise=StubNoise())
+        for vector in (one, two)
+    ]
+    gap, moved = rounded[0] - rounded[1], one - two
+    for kind, order in ((NoiseKind.GAUSSIAN, 2), (NoiseKind.SPHERICAL, 2), (NoiseKind.LAPLACE, 1)):
+        slack = lattice_slack(law(kind, scale, 4))
+        assert np.linalg.norm(gap, order) <= np.linalg.norm(moved, order) + slack * (1 + 1e-6)
+
+
+def test_the_slack_is_attained() -> None:
+    step = lattice_step(1.0)
+    one = np.full(4, (0.5 - 1e-6) * step)
+    two = np.full(4, (0.5 + 1e-6) * step)
+    released = [noisy_vector(v, law=law(dimension=4), noise=StubNoise()) for v in (one, two)]
+    gap = np.abs(released[0] - released[1])
+    assert np.linalg.norm(gap) == pytest.approx(lattice_slack(law(dimension=4)))
+    assert gap.sum() == pytest.approx(lattice_slack(law(NoiseKind.LAPLACE, 1.0, 4)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("multiplier", [0.1, 4.2247, 1e4])
+@pytest.mark.parametrize("dimension", [1, 14, 301])
+def test_a_calibrated_law_covers_sensitivity_and_slack(
+    kind: NoiseKind, multiplier: float, dimension: int
+) -> None:
+    made = calibrated_law(
+        kind=kind, noise_multiplier=multiplier, sensitivity=0.37, dimension=dimension
+    )
+    assert made.kind is kind
+    assert made.dimension == dimension
+    assert made.scale >= multiplier * (0.37 + lattice_slack(made))
+    assert made.scale <= multiplier * 0.37 * (1 + 2 * dimension * multiplier * 2.0**-30 + 1e-12)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_uncalibrated_laws_are_refused(bad: float) -> None:
+    for release, values in ((noisy_counts, np.zeros(3, dtype=int)), (noisy_vector, np.zeros(3))):
+        with pytest.raises(UncalibratedError, match="scale"):
+            release(values, law=law(scale=bad), noise=StubNoise())  # type: ignore[operator]
+    with pytest.raises(UncalibratedError, match="scale"):
+        lattice_slack(law(scale=bad))
+    for arguments in (
+        {"noise_multiplier": bad, "sensitivity": 1.0},
+        {"noise_multiplier": 1.0, "sensitivity": bad},
+    ):
+        with pytest.raises(UncalibratedError, match="finite numbers > 0"):
+            calibrated_law(kind=NoiseKind.GAUSSIAN, dimension=2, **arguments)
+    for epsilon, sensitivity in ((bad, 1.0), (1.0, bad)):
+        with pytest.raises(UncalibratedError, match="select"):
+            select(np.zeros(2), epsilon=epsilon, sensitivity=sensitivity, noise=StubNoise())
+
+
+def test_a_multiplier_beyond_the_lattice_is_refused() -> None:
+    with pytest.raises(UncalibratedError, match="too large for the lattice"):
+        calibrated_law(kind=NoiseKind.GAUSSIAN, noise_multiplier=1e9, sensitivity=1.0, dimension=10)
+
+
+def test_a_law_of_another_dimension_is_refused() -> None:
+    with pytest.raises(UncalibratedError, match="dimension"):
+        noisy_vector(np.zeros(4), law=law(dimension=3), noise=StubNoise())
+    with pytest.raises(UncalibratedError, match="dimension"):
+        noisy_counts(np.zeros((2, 2), dtype=int), law=law(dimension=3), noise=StubNoise())
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(SpecError, match="unknown kind"):
+        noisy_vector(np.zeros(3), law=law(kind="cauchy"), noise=StubNoise())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_refused_unseen(bad: float) -> None:
+    canary = 123.456789
+    with pytest.raises(PrivacyError, match="vector: expected finite") as error:
+        noisy_vector(np.array([canary, bad, 0.0]), law=law(), noise=StubNoise())
+    assert "123" not in str(error.value)
+    with pytest.raises(PrivacyError, match="scores: expected finite"):
+        select(np.array([canary, bad]), epsilon=1.0, sensitivity=1.0, noise=StubNoise())
+
+
+def test_values_beyond_the_lattice_are_refused_unseen() -> None:
+    with pytest.raises(PrivacyError, match="lattice range") as error:
+        noisy_vector(np.array([0.0, 0.0, 2.0**33]), law=law(), noise=StubNoise())
+    assert "8589934592" not in str(error.value)
+    noisy_vector(np.array([0.0, 0.0, 2.0**31]), law=law(), noise=StubNoise())
+    with pytest.raises(PrivacyError, match="lattice range"):
+        noisy_counts(np.array([0, 0, 2**43]), law=law(), noise=StubNoise())
+    noisy_counts(np.array([0, 0, 2**41]), law=law(), noise=StubNoise())
+    with pytest.raises(PrivacyError, match="lattice range"):
+        select(np.array([0.0, 1e30]), epsilon=1.0, sensitivity=1.0, noise=StubNoise())
+
+
+@pytest.mark.parametrize(
+    "counts", [np.zeros(3), np.zeros(3, dtype=bool), np.zeros(3, dtype=np.uint8)]
+)
+def test_counts_must_be_signed_integers(counts: NDArray[np.generic]) -> None:
+    with pytest.raises(PrivacyError, match="signed integers"):
+        noisy_counts(counts, law=law(), noise=StubNoise())
+
+
+def test_shapes_are_checked() -> None:
+    with pytest.raises(PrivacyError, match="one dimension"):
+        noisy_vector(np.zeros((1, 3)), law=law(), noise=StubNoise())
+    for scores in (np.zeros(0), np.zeros((2, 2))):
+        with pytest.raises(PrivacyError, match="non-empty vector"):
+            select(scores, epsilon=1.0, sensitivity=1.0, noise=StubNoise())
+
+
+@pytest.mark.parametrize(("epsilon", "sensitivity"), [(1.0, 1.0), (0.03, 2.5), (5.0, 1e-3)])
+def test_a_selection_scales_its_noise_to_the_rounded_sensitivity(
+    epsilon: float, sensitivity: float
+) -> None:
+    noise = StubNoise()
+    scores = np.array([0.0, sensitivity, 3 * sensitivity / 2])
+    assert select(scores, epsilon=epsilon, sensitivity=sensitivity, noise=noise) == 2
+    step = lattice_step(2 * sensitivity / epsilon)
+    ((name, scale),) = noise.calls
+    assert name == "gumbel"
+    # Rounded scores move by at most sensitivity + step, in units of the step.
+    assert epsilon * scale / 2 >= sensitivity / step + 1
+    assert epsilon * scale / 2 == pytest.approx(sensitivity / step + 1, rel=1e-12)
+    assert noise.scores == pytest.approx(scores / step, abs=0.5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbouring_outputs_share_one_lattice(kind: NoiseKind) -> None:
+    """Mironov (2012): every output for one input must be possible for the other."""
+    step = lattice_step(1.0)
+    made = law(kind, 1.0, 2000)
+    for value in (0.0, 1 / 3, 1.0):
+        released = noisy_vector(np.full(2000, value), law=made, noise=SecureNoise())
+        assert np.array_equal(np.rint(released / step) * step, released)
+    # The control: float noise keeps the low bits of the value it was added to.
+    floats = np.random.default_rng(1).laplace(size=2000)
+    assert np.mean(np.rint((1 / 3 + floats) / step) * step == 1 / 3 + floats) < 0.01
+
+
+def test_counts_share_one_lattice() -> None:
+    step = lattice_step(3.3, bits=20)
+    for count in (0, 1):
+        released = noisy_counts(
+            np.full(2000, count), law=law(scale=3.3, dimension=2000), noise=SecureNoise()
+        )
+        assert np.array_equal(np.rint(released / step) * step, released)
+        assert np.unique(released).size > 1900
+
+
+def test_equal_seeds_release_equal_values() -> None:
+    made = law(NoiseKind.SPHERICAL, 2.0, 3)
+    one, two, three = (
+        noisy_vector(np.ones(3), law=made, noise=SeededNoise(seed)) for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, three)
+
+
+def test_every_release_states_its_privacy() -> None:
+    for function in (noisy_counts, noisy_vector, select):
+        assert "Privacy:" in (inspect.getdoc(function) or "")
+        assert "Event:" in (inspect.getdoc(function) or "")
+
+
+def test_the_mechanisms_draw_from_nothing_but_their_noise_source() -> None:
+    source = inspect.getsource(mechanisms)
+    for banned in ("np.random", "default_rng", "import random", "opendp"):
+        assert banned not in source

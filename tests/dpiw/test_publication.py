@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import publication
+from dpiw.certificate import Certificate
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
+from dpiw.manifest import Manifest, ManifestFacts
+from dpiw.publication import build_folder, clean_staging, publish_built, publish_folder
+from dpiw.signing import PrivateKey
+from tests.dpiw.release_example import PUBLISHED_AT, example_certificate, example_key
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _facts(certificate: Certificate | None = None) -> ManifestFacts:
+    return ManifestFacts.of_certificate(
+        certificate or example_certificate(),
+        rows=1,
+        columns=(),
+        constraints_digest="d" * 64,
+        previous=None,
+        published_at=PUBLISHED_AT,
+    )
+
+
+@pytest.fixture
+def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
+    return example_key(tmp_path_factory.mktemp("key"))
+
+
+def _publish(destination: Path, key: PrivateKey, **changes: Any) -> publication.Publication:
+    arguments: dict[str, Any] = {
+        "files": {"a.txt": b"text", "b.txt": lambda path: path.write_bytes(b"called")},
+        "facts": _facts(),
+        "commit": lambda digest: None,
+    } | changes
+    return publish_folder(arguments.pop("files"), destination=destination, key=key, **arguments)
+
+
+def _names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path: Path, key: PrivateKey) -> None:
+    previous = os.umask(0o077)
+    try:
+        done = _publish(tmp_path / "r", key)
+    finally:
+        os.umask(previous)
+    assert not done.already_published
+    assert _names(tmp_path) == ["r"]
+    assert _names(done.folder) == ["a.txt", "b.txt", "manifest.json", "manifest.sig"]
+    assert stat.S_IMODE(done.folder.stat().st_mode) == 0o755
+    assert {stat.S_IMODE(path.stat().st_mode) for path in done.folder.iterdir()} == {0o644}
+    manifest = Manifest.from_bytes((done.folder / "manifest.json").read_bytes())
+    assert manifest.digest == done.manifest_digest
+    assert (done.folder / "b.txt").read_bytes() == b"called"
+    assert {name: entry.size for name, entry in manifest.files.items()} == {"a.txt": 4, "b.txt": 6}
+
+
+def test_commit_comes_after_signing_and_before_anything_is_visible(
+    tmp_path: Path, key: PrivateKey
+) -> None:
+    seen: list[str] = []
+
+    def commit(digest: str) -> None:
+        assert not (tmp_path / "r").exists()
+        (staging,) = (path for path in tmp_path.iterdir() if path.is_dir())
+        assert staging.name.startswith(".staging-")
+        data = (staging / "manifest.json").read_bytes()
+        key.public.check(data, (staging / "manifest.sig").read_bytes())
+        assert Manifest.from_bytes(data).digest == digest
+        seen.append(digest)
+
+    done = _publish(tmp_path / "r", key, commit=commit)
+    assert seen == [done.manifest_digest]
+
+
+def test_publishing_the_same_again_changes_nothing(tmp_path: Path, key: PrivateKey) -> None:
+    first = _publish(tmp_path / "r", key)
+    inode = (tmp_path / "r").stat().st_ino
+
+    def commit(digest: str) -> None:
+        raise AssertionError("committed twice")
+
+    again = _publish(tmp_path / "r", key, commit=commit)
+    assert again.already_published
+    assert again.manifest_digest == first.manifest_digest
+    assert (tmp_path / "r").stat().st_ino == inode
+    assert _names(tmp_path) == ["r"]
+
+
+def test_a_release_is_never_replaced(tmp_path: Path, key: PrivateKey) -> None:
+    first = _publish(tmp_path / "r", key)
+    with pytest.raises(ReleaseError, match="never replaced"):
+        _publish(tmp_path / "r", key, files={"a.txt": b"other"})
+    assert (first.folder / "a.txt").read_bytes() == b"text"
+    assert _names(tmp_path) == ["r"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_an_occupied_name_is_refused(
+    tmp_path: Path, key: PrivateKey, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "r")
+    with pytest.raises(ReleaseError, match="never replaced"):
+        _publish(tmp_path / "r", key)
+    assert _names(tmp_path) == ["r"]
+
+
+def test_a_damaged_release_is_not_reported_as_published(tmp_path: Path, key: PrivateKey) -> None:
+    done = _publish(tmp_path / "r", key)
+    (done.folder / "a.txt").write_bytes(b"tex_")
+    with pytest.raises(ChecksumError, match=r"a\.txt"):
+        _publish(tmp_path / "r", key)
+
+
+def _full(path: Path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (_full, r"b\.txt could not be written: No space left"),
+        (lambda path: None, r"b\.txt could not be written: No such file"),
+        (lambda path: path.mkdir(), "regular file"),
+        (lambda path: path.symlink_to("a.txt"), r"b\.txt could not be written"),
+        (os.mkfifo, "regular file"),
+    ],
+)
+def test_a_file_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, key: PrivateKey, source: Callable[[Path], None], words: str
+) -> None:
+    if source is os.mkfifo:  # opening a pipe to read waits for a writer
+        pytest.skip("a pipe would block")
+    with pytest.raises(ReleaseError, match=words):
+        _publish(tmp_path / "r", key, files={"a.txt": b"text", "b.txt": source})
+    assert _names(tmp_path) == []
+
+
+def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: PrivateKey) -> None:
+    def commit(digest: str) -> None:
+        raise LookupError("refused")
+
+    with pytest.raises(LookupError, match="refused"):
+        _publish(tmp_path / "r", key, commit=commit)
+    assert _names(tmp_path) == []
+
+
+def test_inadmissible_names_and_places_are_refused(tmp_path: Path, key: PrivateKey) -> None:
+    with pytest.raises(ManifestError, match="admissible"):
+        _publish(tmp_path / "r", key, files={"../a": b"x"})
+    with pytest.raises(ManifestError, match="admissible"):
+        _publish(tmp_path / "r", key, files={"manifest.json": b"x"})
+    with pytest.raises(ReleaseError, match="dot"):
+        _publish(tmp_path / ".r", key)
+    with pytest.raises(ReleaseError, match="staging folder in absent"):
+        _publish(tmp_path / "absent" / "r", key)
+    (tmp_path / "file").touch()
+    with pytest.raises(ReleaseError, match="staging folder in file"):
+        _publish(tmp_path / "file" / "r", key)
+    assert _names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "os.fchmod", "sync_directory", "mkdir", "rename"])
+def test_a_failing_file_system_is_an_error_and_leaves_nothing(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*args: object, **named: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    target: tuple[Any, str] = {
+        "os.fsync": (os, "fsync"),
+        "os.fchmod": (os, "fchmod"),
+        "sync_directory": (publication, "sync_directory"),
+        "mkdir": (Path, "mkdir"),
+        "rename": (publication, "_rename_without_replacing"),
+    }[call]
+    monkeypatch.setattr(*target, fail)
+    with pytest.raises(ReleaseError, match="could not be written: Input/output error"):
+        _publish(tmp_path / "r", key)
+    monkeypatch.undo()
+    assert _names(tmp_path) == []
+
+
+def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    """A real failure of the kernel: files may not grow beyond 4 KiB."""
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from tests.dpiw.test_publication import _facts, example_key, publish_folder
+        from dpiw.errors import ReleaseError
+        root = Path(sys.argv[1])
+        key = example_key(root)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        try:
+            publish_folder({"a.txt": bytes(10000)}, destination=root / "out" / "r",
+                           facts=_facts(), key=key, commit=lambda digest: None)
+        except ReleaseError as error:
+            sys.exit(error.exit_code if "a.txt could not be written" in str(error) else 1)
+    """
+    (tmp_path / "out").mkdir()
+    assert _run(script, tmp_path).returncode == ReleaseError.exit_code
+    assert _names(tmp_path / "out") == []
+
+
+def _run(script: str, root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(root)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Path) -> None:
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from tests.dpiw.test_publication import _facts, example_key, publish_folder
+        from dpiw.signing import load_private_key
+        root = Path(sys.argv[1])
+        publish_folder({"a.txt": b"text"}, destination=root / "out" / "r", facts=_facts(),
+                       key=load_private_key(root / "curator.key"),
+                       commit=lambda digest: os.kill(os.getpid(), signal.SIGKILL))
+    """
+    out = tmp_path / "out"
+    out.mkdir()
+    key = example_key(tmp_path)
+    killed = _run(script, tmp_path)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert all(name.startswith(".staging-") for name in _names(out))
+    assert len(_names(out)) == 2  # the folder and its lock
+    assert clean_staging(out) == 1
+    assert _names(out) == []
+    assert not _publish(out / "r", key).already_published
+    assert clean_staging(out) == 0
+    assert _names(out) == ["r"]
+
+
+def test_cleaning_spares_a_publication_in_progress(tmp_path: Path, key: PrivateKey) -> None:
+    def commit(digest: str) -> None:
+        assert clean_staging(tmp_path) == 0
+
+    _publish(tmp_path / "r", key, commit=commit)
+    assert _names(tmp_path) == ["r"]
+
+
+def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
+    (tmp_path / ".staging-1").mkdir()
+    (tmp_path / ".staging-1" / "a").touch()
+    (tmp_path / ".staging-2.lock").touch()
+    (tmp_path / "r").mkdir()
+    assert clean_staging(tmp_path) == 1
+    assert _names(tmp_path) == ["r"]
+
+
+def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cleaner may remove the lock file between its creation and its locking."""
+    real, calls = fcntl.flock, []
+
+    def flock(descriptor: int, operation: int) -> None:
+        calls.append(operation)
+        if len(calls) == 1:
+            assert clean_staging(tmp_path) == 0
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    _publish(tmp_path / "r", key)
+    assert len(calls) >= 3
+    assert _names(tmp_path) == ["r"]
+
+
+@pytest.mark.parametrize("with_renameat2", [True, False])
+def test_racing_publishers_have_one_winner(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, with_renameat2: bool
+) -> None:
+    if not with_renameat2:
+        monkeypatch.setattr(publication.ctypes, "CDLL", lambda *args, **named: object())
+    racers = 8
+    gate, outcomes = threading.Barrier(racers), []
+
+    def race(text: bytes) -> None:
+        try:
+            done = _publish(
+                tmp_path / "r", key, files={"a.txt": text}, commit=lambda digest: _wait(gate)
+            )
+            outcomes.append("again" if done.already_published else "won")
+        except ReleaseError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=race, args=(b"%d" % (i % 4),)) for i in range(racers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    # Two racers bring each of four contents: one wins, its twin finds its own release.
+    assert sorted(outcomes) == ["again", *["refused"] * 6, "won"]
+    assert [name for name in _names(tmp_path) if name != ".rename.lock"] == ["r"]
+
+
+def _wait(gate: threading.Barrier) -> None:
+    gate.wait(timeout=30)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL])
+def test_an_unsupported_rename_falls_back_to_the_lock(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    class Library:
+        def renameat2(self, *args: object) -> int:
+            publication.ctypes.set_errno(code)
+            return -1
+
+    monkeypatch.setattr(publication.ctypes, "CDLL", lambda *args, **named: Library())
+    _publish(tmp_path / "r", key)
+    assert _names(tmp_path) == [".rename.lock", "r"]
+    (tmp_path / "s").mkdir()
+    with pytest.raises(FileExistsError):
+        publication._rename_without_replacing(tmp_path / "r", tmp_path / "s")
+
+
+def test_the_rename_refuses_an_empty_folder_which_rename_would_replace(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(FileExistsError):
+        publication._rename_without_replacing(tmp_path / "a", tmp_path / "b")
+    assert _names(tmp_path) == ["a", "b"]
+    os.rename(tmp_path / "a", tmp_path / "b")  # why the other call exists
+    assert _names(tmp_path) == ["b"]
+
+
+def test_a_built_folder_is_published_byte_for_byte(tmp_path: Path, key: PrivateKey) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "out").mkdir()
+    built = tmp_path / "work" / "built"
+    manifest = build_folder(built, files={"a.txt": b"text"}, facts=_facts(), key=key)
+    digests: list[str] = []
+    for expected in (False, True):
+        done = publish_built(
+            built, destination=tmp_path / "out" / "r", key=key.public, commit=digests.append
+        )
+        assert done.already_published is expected
+    assert digests == [manifest.digest] == [done.manifest_digest]
+    assert {p.name: p.read_bytes() for p in built.iterdir()} == {
+        p.name: p.read_bytes() for p in done.folder.iterdir()
+    }
+    with pytest.raises(ReleaseError, match="could not be written: File exists"):
+        build_folder(built, files={"a.txt": b"text"}, facts=_facts(), key=key)
+
+
+def test_a_built_folder_that_is_damaged_or_foreign_is_not_published(
+    tmp_path: Path, key: PrivateKey
+) -> None:
+    built = tmp_path / "built"
+    build_folder(built, files={"a.txt": b"text"}, facts=_facts(), key=key)
+    other = example_key(tmp_path, "other")
+    with pytest.raises(SignatureError):
+        publish_built(built, destination=tmp_path / "r", key=other.public, commit=_never)
+    (built / "a.txt").write_bytes(b"tex_")
+    with pytest.raises(ChecksumError):
+        publish_built(built, destination=tmp_path / "r", key=key.public, commit=_never)
+    assert not (tmp_path / "r").exists()
+
+
+def _never(digest: str) -> None:
+    raise AssertionError("committed")
+
+
+def test_facts_that_do_not_read_back_are_not_signed(tmp_path: Path, key: PrivateKey) -> None:
+    """A list instead of a tuple would make two manifests of one meaning."""
+    facts = _facts()
+    object.__setattr__(facts, "mechanisms", list(facts.mechanisms))
+    with pytest.raises(ManifestError, match="does not read back"):
+        _publish(tmp_path / "r", key, facts=facts)
+    assert _names(tmp_path) == []

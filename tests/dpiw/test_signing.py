@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import hashlib
+import pickle
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from dpiw.errors import ManifestError, ReleaseError, SignatureError
+from dpiw.signing import (
+    MANIFEST_CONTEXT,
+    PublicKey,
+    create_key_pair,
+    load_private_key,
+    load_public_key,
+)
+
+
+def _write_key(path: Path, key: object, encryption: object) -> Path:
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)  # type: ignore[attr-defined]
+    path.write_bytes(pem)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_signature_verifies_under_its_own_key_only(tmp_path: Path) -> None:
+    one = load_private_key(create_key_pair(tmp_path, "one")[0])
+    public = load_public_key(tmp_path / "one.pub")
+    other = load_public_key(create_key_pair(tmp_path, "other")[1])
+    signature = one.sign(b"text")
+    assert len(signature) == 64
+    assert signature == one.sign(b"text")
+    assert public == one.public
+    public.check(b"text", signature)
+    for key, message, mark in (
+        (other, b"text", signature),
+        (public, b"text ", signature),
+        (public, b"text", signature[:-1]),
+        (public, b"text", b""),
+    ):
+        with pytest.raises(SignatureError, match=key.key_id):
+            key.check(message, mark)
+
+
+def test_a_signature_in_one_context_means_nothing_in_another(tmp_path: Path) -> None:
+    key = load_private_key(create_key_pair(tmp_path, "k")[0])
+    signature = key.sign(b"text")
+    key.public.check(b"text", signature, context=MANIFEST_CONTEXT)
+    with pytest.raises(SignatureError):
+        key.public.check(b"text", signature, context=b"another-v1\n")
+    with pytest.raises(SignatureError):
+        key.public.check(b"text", signature, context=b"")
+
+
+def test_key_files_have_strict_modes_and_are_never_overwritten(tmp_path: Path) -> None:
+    private, public = create_key_pair(tmp_path, "k")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    before = private.read_bytes(), public.read_bytes()
+    with pytest.raises(ReleaseError, match="never overwritten"):
+        create_key_pair(tmp_path, "k")
+    public.unlink()
+    with pytest.raises(ReleaseError, match="never overwritten"):
+        create_key_pair(tmp_path, "k")
+    assert private.read_bytes() == before[0]
+    with pytest.raises(ReleaseError, match="k.key"):
+        create_key_pair(tmp_path / "absent", "k")
+
+
+def test_key_id_is_the_digest_of_the_raw_key(tmp_path: Path) -> None:
+    public = load_public_key(create_key_pair(tmp_path, "k")[1])
+    assert public.key_id == hashlib.sha256(public.raw).hexdigest()[:16]
+    assert PublicKey.from_hex(public.raw.hex()) == public
+    for text in (public.raw.hex().upper(), public.raw.hex()[:-2], "zz" * 32, 3):
+        with pytest.raises(ManifestError, match="64 lower-case"):
+            PublicKey.from_hex(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
+def test_a_private_key_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:
+    private, _ = create_key_pair(tmp_path, "k")
+    private.chmod(mode)
+    with pytest.raises(ReleaseError, match=f"{mode:04o}"):
+        load_private_key(private)
+
+
+def test_other_key_files_are_refused(tmp_path: Path) -> None:
+    foreign = ec.generate_private_key(ec.SECP256R1())
+    mine = ed25519.Ed25519PrivateKey.generate()
+    with pytest.raises(ReleaseError, match="Ed25519"):
+        load_private_key(_write_key(tmp_path / "ec.key", foreign, NoEncryption()))
+    with pytest.raises(ReleaseError, match="unencrypted"):
+        load_private_key(_write_key(tmp_path / "e.key", mine, BestAvailableEncryption(b"x")))
+    with pytest.raises(ReleaseError, match="absent.key"):
+        load_private_key(tmp_path / "absent.key")
+    with pytest.raises(ReleaseError, match=r"absent.pub"):
+        load_public_key(tmp_path / "absent.pub")
+    (tmp_path / "text.pub").write_text("text")
+    with pytest.raises(ReleaseError, match="PEM"):
+        load_public_key(tmp_path / "text.pub")
+    pem = foreign.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "ec.pub").write_bytes(pem)
+    with pytest.raises(ReleaseError, match="Ed25519"):
+        load_public_key(tmp_path / "ec.pub")
+
+
+def test_a_private_key_does_not_show_or_pickle_itself(tmp_path: Path) -> None:
+    path, _ = create_key_pair(tmp_path, "k")
+    key = load_private_key(path)
+    assert repr(key) == f"PrivateKey(key_id='{key.public.key_id}')"
+    with pytest.raises(ReleaseError, match="pickled"):
+        pickle.dumps(key)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_openssl_verifies_a_signature_without_dpiw(tmp_path: Path) -> None:
+    private, public = create_key_pair(tmp_path, "k")
+    (tmp_path / "m").write_bytes(MANIFEST_CONTEXT + b"text")
+    (tmp_path / "s").write_bytes(load_private_key(private).sign(b"text"))
+    command = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", str(public), "-rawin"]
+    command += ["-in", str(tmp_path / "m"), "-sigfile", str(tmp_path / "s")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    (tmp_path / "m").write_bytes(MANIFEST_CONTEXT + b"Text")
+    assert subprocess.run(command, capture_output=True, check=False).returncode != 0

@@ -1,0 +1,191 @@
+"""Release specs: what is admissible, and what each refusal says. Nothing is read or spent."""
+
+import copy
+from decimal import Decimal
+
+import pytest
+
+from dpiw.errors import SpecError
+from dpiw.privacy import NeighbouringRelation
+from dpiw.spec import load_spec, parse_spec
+
+GOOD = {
+    "format": 1,
+    "name": "survey",
+    "population": "town",
+    "source": {"path": "data.csv", "format": "csv"},
+    "schema": "schema.yaml",
+    "epsilon": Decimal("1.5"),
+    "delta": "1e-6",
+    "nominal_rows": 1000,
+    "generator": {"method": "privbayes", "settings": {"degree": 1}},
+    "weights": {"method": "beta_debiased"},
+    "synthetic_rows": 500,
+    "state": "state",
+    "signing_key": "key",
+    "publish_to": "out",
+}
+
+
+def changed(path, value):
+    mapping = copy.deepcopy(GOOD)
+    *parents, last = path.split(".")
+    target = mapping
+    for part in parents:
+        target = target.setdefault(part, {})
+    target[last] = value
+    return mapping
+
+
+def test_a_good_spec_keeps_exact_decimals():
+    spec = parse_spec(GOOD)
+    assert spec.epsilon == Decimal("1.5")
+    assert spec.delta == Decimal("1e-6")
+    assert spec.privacy_unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
+    assert spec.cost.epsilon_units == 1_500_000_000_000
+    assert spec.cost.delta_units == 10**12
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        # RELIABILITY section 6, row 35: exact decimals, nothing else
+        ("epsilon", 0, "epsilon"),
+        ("epsilon", Decimal(0), "epsilon"),
+        ("epsilon", -1, "epsilon"),
+        ("epsilon", "-1", "epsilon"),
+        ("epsilon", 0.1, "epsilon"),
+        ("epsilon", True, "epsilon"),
+        ("epsilon", "1,0", "epsilon"),
+        ("epsilon", "NaN", "epsilon"),
+        ("epsilon", Decimal("NaN"), "epsilon"),
+        ("epsilon", Decimal("Infinity"), "epsilon"),
+        ("epsilon", "1e-400", "epsilon"),
+        ("epsilon", "1e-13", "epsilon"),
+        ("epsilon", None, "epsilon"),
+        # row 36: policy maximum
+        ("epsilon", 11, "epsilon"),
+        # row 37: delta
+        ("delta", -1, "delta"),
+        ("delta", 1, "delta"),
+        ("delta", "0.01", "delta"),  # above 1/nominal_rows
+        ("delta", "1e-19", "delta"),
+        ("delta", 1e-6, "delta"),
+        # row 31: names
+        ("name", "../etc", "name"),
+        ("name", "CON ", "name"),
+        ("name", "", "name"),
+        ("name", "a" * 64, "name"),
+        ("population", "Town", "population"),
+        ("source.snapshot", "a/b", "source.snapshot"),
+        # row 46, 47: relation and mechanisms
+        ("relation", "bounded", "relation"),
+        ("source.format", "xlsx", "source.format"),
+        ("weights.when_infeasible", "maybe", "weights.when_infeasible"),
+        # row 51: secrets
+        ("state", "postgresql://user:secret@host/db", "state"),
+        # counts
+        ("nominal_rows", 0, "nominal_rows"),
+        ("nominal_rows", 10.5, "nominal_rows"),
+        ("nominal_rows", "many", "nominal_rows"),
+        ("synthetic_rows", 0, "synthetic_rows"),
+        ("max_attempts", 0, "max_attempts"),
+        ("unit.max_rows", 0, "unit.max_rows"),
+        ("shares.generator", 0, "shares.generator"),
+        ("shares.weights", 0, "shares.weights"),
+        ("shares.weights", "half", "shares.weights"),
+        ("shares.weights", 1.5, "shares.weights"),
+        ("format", 2, "format"),
+        # unknown keys
+        ("seed", 42, "seed"),
+        ("source.password", "x", "source.password"),
+    ],
+)
+def test_what_is_refused_names_its_field(path, value, field):
+    with pytest.raises(SpecError, match=rf"^{field}\b"):
+        parse_spec(changed(path, value))
+
+
+@pytest.mark.parametrize("field", sorted(set(GOOD) - {"weights"}))
+def test_missing_fields_are_named(field):
+    mapping = {key: value for key, value in GOOD.items() if key != field}
+    with pytest.raises(SpecError, match=field):
+        parse_spec(mapping)
+
+
+def test_max_rows_needs_an_identifier():
+    with pytest.raises(SpecError, match="id_column"):
+        _ = parse_spec(changed("unit.max_rows", 3)).privacy_unit
+
+
+def test_no_secret_is_echoed():
+    with pytest.raises(SpecError) as caught:
+        parse_spec(changed("state", "postgresql://user:hunter2@host/db"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_paths_are_relative_to_the_spec_file(tmp_path):
+    path = tmp_path / "specs" / "release.yaml"
+    path.parent.mkdir()
+    path.write_text(
+        "format: 1\nname: survey\npopulation: town\nsource: {path: ../data.csv, format: csv}\n"
+        "schema: schema.yaml\nepsilon: 0.1\ndelta: 1e-6\nnominal_rows: 1000\n"
+        "generator: {method: histogram}\nweights: {method: none}\nsynthetic_rows: 10\n"
+        "state: ../state\nsigning_key: ../k.key\npublish_to: ../out\n"
+    )
+    spec = load_spec(path)
+    assert spec.epsilon == Decimal("0.1")  # exactly: never through a float
+    assert spec.source.path == str(tmp_path / "data.csv")
+    assert spec.schema_path == str(tmp_path / "specs" / "schema.yaml")
+    assert spec.state == str(tmp_path / "state")
+
+
+def test_a_link_as_source_is_not_resolved_away(tmp_path):
+    (tmp_path / "real.csv").write_text("x\n1\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    text = "\n".join(
+        f"{key}: {value}"
+        for key, value in {
+            "format": 1, "name": "a", "population": "b", "schema": "s.yaml", "epsilon": 1,
+            "delta": 0, "nominal_rows": 10, "synthetic_rows": 10, "state": "s",
+            "signing_key": "k", "publish_to": "o", "source": "{path: link.csv, format: csv}",
+            "generator": "{method: histogram}", "weights": "{method: none}",
+        }.items()
+    )  # fmt: skip
+    (tmp_path / "spec.yaml").write_text(text)
+    assert load_spec(tmp_path / "spec.yaml").source.path.endswith("link.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: 1\na: 2\n", "duplicate"),
+        ("a: &x [1]\nb: *x\n", "anchor"),
+        ("a: !!python/object/apply:os.system ['true']\n", "tag"),
+        ("- 1\n", "mapping"),
+        ("a: [1\n", "YAML"),
+        ("\x00", "YAML"),
+    ],
+)
+def test_yaml_is_strict(tmp_path, text, reason):
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=reason):
+        load_spec(path)
+
+
+def test_the_norway_problem_does_not_arise(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: no\n")
+    with pytest.raises(SpecError) as caught:  # many fields are missing, but the name is admissible
+        load_spec(path)
+    assert "name:" not in str(caught.value)
+
+
+def test_missing_and_oversized_files(tmp_path):
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_spec(tmp_path / "absent.yaml")
+    big = tmp_path / "big.yaml"
+    big.write_bytes(b"a: " + b"x" * (2 << 20))
+    with pytest.raises(SpecError, match="larger"):
+        load_spec(big)

@@ -1,0 +1,361 @@
+"""The steps of a run without Prefect: draw once, resume, refuse, publish the same bytes."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dpiw import steps
+from dpiw.errors import (
+    BudgetExceededError,
+    GrantSpentError,
+    LedgerTamperedError,
+    NotPublishableError,
+    SourceError,
+    SpecError,
+    StageFailedError,
+    UnknownPopulationError,
+    UnsupportedRelationError,
+)
+from dpiw.ledger import Ledger, RunState, StageState
+from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.release import load_release
+from dpiw.runs import ReleaseRun, current_period
+from dpiw.verification import verify
+
+
+def prepared(place, **kwargs):
+    return ReleaseRun.prepare(place.spec, period=kwargs.pop("period", None), **kwargs)
+
+
+def until_drawn(run, noise=None):
+    noise = noise or SecureNoise()
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=noise)
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=noise)
+
+
+def finish(run):
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
+
+
+def spent(place):
+    return Ledger.open(place.ledger).spent("town")
+
+
+def test_a_release_from_beginning_to_end(workplace):
+    run = prepared(workplace)
+    until_drawn(run)
+    folder = finish(run)
+    release = load_release(folder)
+    certificate = release.certificate
+    assert len(release.table) == 300
+    assert list(release.table.columns) == ["age", "income", "region", "ill"]
+    assert release.weights.mean() == pytest.approx(1)
+    assert release.weights.std() > 0
+    assert (certificate.epsilon, certificate.delta) == ("2", "1E-6".replace("E-6", "E-6"))
+    assert certificate.accountants["pld"] <= 2
+    assert [stage.stage for stage in certificate.stages] == ["fit_generator", "fit_weights"]
+    ledger = Ledger.open(workplace.ledger)
+    assert ledger.run(run.key).state is RunState.PUBLISHED
+    assert ledger.verify().ok
+    assert ledger.contains_head(certificate.ledger_sequence, certificate.ledger_head)
+
+
+def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
+    first = prepared(workplace)
+    until_drawn(first)
+    folder = finish(first)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    again = prepared(workplace)
+    until_drawn(again)
+    assert finish(again) == folder
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert str(spent(workplace)) == "epsilon=2, delta=0.000001" or spent(workplace).epsilon == 2
+    assert len(list(workplace.releases.iterdir())) == 1
+
+
+def test_another_period_is_another_run_and_another_cost(workplace):
+    keys = set()
+    for period in ("2026-11", "2026-12"):
+        run = prepared(workplace, period=period)
+        until_drawn(run)
+        finish(run)
+        keys.add(run.key)
+    assert len(keys) == 2
+    assert spent(workplace).epsilon == 4
+    third = prepared(workplace, period="2027-01")
+    with pytest.raises(BudgetExceededError, match=r"asks epsilon=2, .*epsilon=1, .*is left"):
+        steps.reserve(third)
+    assert not (third.private / "scaled.parquet").exists()
+    assert spent(workplace).epsilon == 4
+
+
+def test_moving_the_file_or_the_spec_does_not_make_a_new_run(workplace):
+    run = prepared(workplace)
+    moved = workplace.root / "renamed.csv"
+    workplace.source.rename(moved)
+    workplace.spec.write_text(workplace.spec.read_text().replace("data.csv", "renamed.csv"))
+    assert prepared(workplace).key == run.key
+
+
+def test_a_changed_promise_is_a_new_run(workplace):
+    run = prepared(workplace)
+    workplace.write_spec(epsilon=1)
+    assert prepared(workplace).key != run.key
+
+
+def test_no_private_byte_is_read_before_the_reservation(workplace):
+    run = prepared(workplace)
+    with pytest.raises(Exception, match="no reservation"):
+        steps.ingest(run)
+    with pytest.raises(Exception, match="no reservation"):
+        steps.fit_generator(run, noise=SecureNoise())
+    assert list(run.private.iterdir()) == []
+
+
+def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace):
+    workplace.source.write_text("age,income,region\n1,2,north\n")
+    run = prepared(workplace)
+    steps.reserve(run)
+    with pytest.raises(SourceError, match="ill"):
+        steps.ingest(run)
+    assert spent(workplace).epsilon == 0
+    assert not workplace.releases.exists()
+    # the custodian mends the file and starts again: the voided attempt does not count
+    workplace.source.write_text("age,income,region,ill\n1,2,north,true\n")
+    until_drawn(run)
+    assert spent(workplace).epsilon == 2
+
+
+def test_a_draw_that_died_is_lost_and_charged(make_workplace):
+    place = make_workplace(max_attempts=1)
+    run = prepared(place)
+    steps.reserve(run)
+    steps.ingest(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and the process dies here
+    with pytest.raises(GrantSpentError, match="armed"):
+        steps.fit_generator(run, noise=SecureNoise())
+    with pytest.raises(GrantSpentError, match="max_attempts=1"):
+        steps.reserve(run)
+    record = Ledger.open(place.ledger).run(run.key)
+    assert record.stages["fit_generator"].state is StageState.LOST
+    assert spent(place).epsilon == 2
+
+
+def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
+    place = make_workplace(max_attempts=2)
+    run = prepared(place)
+    steps.reserve(run)
+    steps.ingest(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
+    until_drawn(run)
+    folder = finish(run)
+    total = spent(place)
+    again = run.plan.stage_cost(frozenset({"fit_generator"}))
+    assert total.epsilon_units == run.plan.cost.epsilon_units + again.epsilon_units
+    assert total.delta_units == 2 * run.plan.cost.delta_units
+    assert verify(folder).certificate.epsilon == str(total).split(",")[0].removeprefix("epsilon=")
+
+
+def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+    ledger = Ledger.open(workplace.ledger)
+    grant = ledger.arm(run.key, 1, "fit_generator")
+    # what a process killed between fsync and commit leaves behind
+    from dpiw.tables import PrivateSource
+
+    table = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema).open(grant, ledger)
+    data = run.plan.generator.measure(table, noise=SecureNoise()).to_bytes()
+    run.measurement("fit_generator").write_bytes(data)
+    until_drawn(run)
+    assert run.measurement("fit_generator").read_bytes() == data
+    assert spent(workplace).epsilon == 2
+    finish(run)
+
+
+def test_a_committed_output_that_changed_is_refused(workplace):
+    run = prepared(workplace)
+    until_drawn(run)
+    path = run.measurement("fit_weights")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(LedgerTamperedError, match="fit_weights"):
+        steps.debias(run)
+    path.unlink()
+    with pytest.raises(LedgerTamperedError, match="missing"):
+        steps.debias(run)
+
+
+def test_seeded_noise_cannot_be_published(workplace):
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SeededNoise(1))
+    with pytest.raises(NotPublishableError, match="seeded"):
+        steps.draw_synthetic(run)
+
+
+def test_post_processing_is_repeatable(workplace):
+    run = prepared(workplace)
+    until_drawn(run)
+    rows = (run.directory / "synthetic_rows.parquet").read_bytes()
+    steps.debias(run)
+    weights = (run.directory / "weights.json").read_bytes()
+    steps.draw_synthetic(run)
+    steps.debias(run)
+    assert (run.directory / "synthetic_rows.parquet").read_bytes() == rows
+    assert (run.directory / "weights.json").read_bytes() == weights
+
+
+def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workplace):
+    text = workplace.spec.read_text().replace("when_infeasible: keep", "when_infeasible: none")
+    workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
+    run = prepared(workplace)
+    assert run.plan.weights is None
+    assert not run.plan.forecast.feasible
+    until_drawn(run)
+    release = load_release(finish(run))
+    np.testing.assert_array_equal(release.weights, np.ones(300))
+    assert release.certificate.verdict == "none"
+    assert [stage.stage for stage in release.certificate.stages] == ["fit_generator"]
+    assert run.plan.epsilon_pld > 0.2 * 0.999  # all of it, not half
+
+
+def test_when_infeasible_refuse_stops_the_plan(workplace):
+    text = workplace.spec.read_text().replace("when_infeasible: keep", "when_infeasible: refuse")
+    workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
+    with pytest.raises(SpecError, match="log ratio's variance"):
+        prepared(workplace)
+
+
+def test_non_private_methods_cannot_reach_a_release(make_workplace):
+    place = make_workplace(weights="logreg")
+    with pytest.raises(NotPublishableError, match="logreg"):
+        prepared(place)
+
+
+def test_unknown_population_and_wrong_promise_are_refused(make_workplace):
+    place = make_workplace(population="village")
+    with pytest.raises(UnknownPopulationError, match="village"):
+        steps.reserve(prepared(place))
+    place.write_spec(population="town")
+    place.spec.write_text(
+        place.spec.read_text().replace("relation: add_or_remove_one", "relation: replace_one")
+    )
+    with pytest.raises(UnsupportedRelationError, match="registered under"):
+        steps.reserve(prepared(place))
+
+
+def test_postprocessing_needs_a_committed_draw(workplace):
+    run = prepared(workplace)
+    steps.reserve(run)
+    with pytest.raises(StageFailedError):
+        steps.draw_synthetic(run)
+
+
+def test_an_unreadable_release_is_never_visible(workplace):
+    run = prepared(workplace)
+    until_drawn(run)
+    steps.debias(run)
+    steps.diagnose(run)
+    workplace.releases.mkdir(parents=True)
+    os.chmod(run.spec.signing_key, 0o644)
+    with pytest.raises(Exception, match="0600"):
+        steps.publish(run)
+    assert list(workplace.releases.iterdir()) == []
+    os.chmod(run.spec.signing_key, 0o600)
+    assert verify(steps.publish(run))
+
+
+def _stage(stage, directory):
+    return subprocess.run(
+        [sys.executable, "-m", "dpiw.stages", stage, str(directory)], check=False
+    ).returncode
+
+
+def test_two_processes_draw_a_stage_once(workplace):
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        codes = pool.starmap(_stage, [("fit_generator", run.directory)] * 2)
+    assert 0 in codes
+    record = Ledger.open(workplace.ledger).run(run.key)
+    assert record.stages["fit_generator"].state is StageState.COMMITTED
+    assert spent(workplace).epsilon == 2
+
+
+def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+    script = tmp_path / "hang.py"
+    script.write_text(
+        "import sys, time\nfrom pathlib import Path\n"
+        "from dpiw import steps\nfrom dpiw.randomness import SecureNoise\n"
+        "from dpiw.runs import ReleaseRun\n"
+        "class Slow(SecureNoise):\n"
+        "    def discrete_gaussian(self, *, scale, size):\n"
+        "        print('drawing', flush=True)\n        time.sleep(60)\n"
+        "steps.fit_generator(ReleaseRun.load(Path(sys.argv[1])), noise=Slow())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(run.directory)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "drawing\n"
+    with pytest.raises(GrantSpentError, match="another process"):  # it is alive: hands off
+        steps.reserve(run)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    with pytest.raises(GrantSpentError, match="max_attempts"):
+        steps.reserve(run)
+    state = Ledger.open(workplace.ledger).run(run.key).stages["fit_generator"].state
+    assert state is StageState.LOST
+    assert spent(workplace).epsilon == 2
+
+
+def test_periods():
+    import datetime
+
+    day = datetime.date(2027, 3, 31)
+    labels = [
+        current_period(cadence, day)
+        for cadence in ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
+    ]
+    assert labels == ["once", "2027-03-31", "2027-w13", "2027-03", "2027-q1", "2027"]
+
+
+@pytest.mark.parametrize("period", ["../x", "Q1", "a" * 64, "2027 q1"])
+def test_a_period_is_a_plain_label(workplace, period):
+    with pytest.raises(SpecError, match="period"):
+        prepared(workplace, period=period)
+
+
+def test_the_workspace_is_private(workplace):
+    run = prepared(workplace)
+    until_drawn(run)
+    for path in [run.directory, *run.directory.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path.relative_to(run.directory)
+
+
+def test_a_run_folder_of_another_plan_is_refused(workplace):
+    run = prepared(workplace)
+    path = run.directory / "run.json"
+    record = json.loads(path.read_text())
+    record["spec"]["epsilon"] = "1"
+    path.write_text(json.dumps(record))
+    with pytest.raises(Exception, match="key does not belong"):
+        ReleaseRun.load(run.directory)

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.measurement import Measurement
+from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind
+from dpiw.randomness import SeededNoise
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weights.beta import BetaDebiased, BetaNoised
+from dpiw.weights.solver import Regression, solve
+
+
+@pytest.fixture
+def tables(numeric, rows):
+    schema = numeric(3)
+    rng = np.random.default_rng(31)
+    private = PrivateTable(schema=schema, scaled=rows(schema, 200, rng, power=2.0))
+    return schema, private, SyntheticTable(schema=schema, scaled=rows(schema, 300, rng))
+
+
+def ready(schema, unit, *, rho=0.05, nominal_rows=200, **settings):
+    return BetaDebiased(**settings).calibrate(
+        rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows
+    )
+
+
+@pytest.mark.parametrize("relation", ["unit", "replace_unit"])
+@pytest.mark.parametrize("kind", NoiseKind)
+def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, request):
+    """KS on 250 measurements; accepts the stated scale (false alarm 1e-3), rejects 2/3 and 3/2."""
+    unit = request.getfixturevalue(relation)
+    schema, private, synthetic = tables
+    estimator = ready(schema, unit, noise=kind)
+    (event,) = estimator.events(schema=schema, unit=unit)
+    assert isinstance(event, GaussianEvent if kind is NoiseKind.GAUSSIAN else LaplaceEvent)
+    assert event.noise_multiplier == pytest.approx(1 / math.sqrt(2 * 0.05))
+    # Sensitivities of METHOD section 1 for d = 3, from its table and not from the code.
+    penalty = estimator.calibrated.penalty
+    add = relation == "unit"
+    l2 = 1.0 if add else math.sqrt(3)
+    l1 = 2.0 if add else (3 + math.sqrt(12)) / 2
+    scale = event.noise_multiplier * (l1 if kind is NoiseKind.LAPLACE else l2) / penalty
+    features = estimator.feature_map(schema)
+    exact = solve(
+        Regression(
+            private=features.matrix(private.confidential()),
+            synthetic=features.matrix(synthetic.scaled),
+            synthetic_weight=200 / 300,
+            penalty=penalty,
+        ),
+        tolerance=1e-10,
+    )
+    noise = SeededNoise(77)
+    drawn = np.array(
+        [
+            estimator.measure(private, synthetic, noise=noise).arrays["coefficients"] - exact
+            for _ in range(250)
+        ]
+    )
+    if kind is NoiseKind.SPHERICAL:
+        values, reference = np.linalg.norm(drawn, axis=1), stats.gamma(4).cdf
+    else:
+        values = drawn.ravel()
+        reference = stats.norm.cdf if kind is NoiseKind.GAUSSIAN else stats.laplace.cdf
+    p = {f: stats.kstest(values / (f * scale), reference).pvalue for f in (2 / 3, 1.0, 3 / 2)}
+    assert p[1.0] > 1e-3
+    assert max(p[2 / 3], p[3 / 2]) < 1e-4
+
+
+def test_same_noise_same_measurement_and_both_methods_share_it(tables, unit):
+    schema, private, synthetic = tables
+    found = []
+    for method in (BetaDebiased, BetaNoised, BetaDebiased):
+        estimator = method().calibrate(rho=0.1, schema=schema, unit=unit, nominal_rows=200)
+        found.append(estimator.measure(private, synthetic, noise=SeededNoise(5)).to_bytes())
+    assert found[0] == found[1] == found[2]
+    other = estimator.measure(private, synthetic, noise=SeededNoise(6))
+    assert other.to_bytes() != found[0]
+    assert not other.publishable
+
+
+def test_measurement_holds_public_facts_only(tables, unit):
+    schema, private, synthetic = tables
+    measured = ready(schema, unit).measure(private, synthetic, noise=SeededNoise(1))
+    assert set(measured.arrays) == {"coefficients"}
+    assert measured.arrays["coefficients"].shape == (4,)
+    assert set(measured.facts) == {
+        "features", "noise", "tau", "relation", "max_rows", "nominal_rows", "dimension",
+        "norm_bound", "diameter_bound", "penalty", "sensitivity", "noise_multiplier", "scale",
+        "predicted_log_weight_noise", "schema", "synthetic_rows",
+    }
+    more = PrivateTable(schema=schema, scaled=private.confidential().take(np.arange(50)))
+    fewer = ready(schema, unit).measure(more, synthetic, noise=SeededNoise(1))
+    assert measured.facts == fewer.facts  # the facts do not know the private table
+
+
+@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
+def test_ratio_survives_storage_and_weights_the_rows(features, mixed, rows, unit):
+    rng = np.random.default_rng(8)
+    private = PrivateTable(schema=mixed, scaled=rows(mixed, 300, rng, power=3.0))
+    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 400, rng))
+    estimator = ready(
+        mixed, unit, rho=5.0, nominal_rows=300, features=features, frequencies=20, omega_seed=1
+    )
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(2))
+    stored = Measurement.from_bytes(measured.to_bytes())
+    ratio = estimator.ratio(stored, schema=mixed)
+    assert ratio.law == estimator.calibrated.law
+    by_hand = estimator.feature_map(mixed).matrix(synthetic.scaled) @ measured.arrays["coefficients"]
+    np.testing.assert_array_equal(ratio.log_ratio(synthetic), by_hand)
+    # The private column is x^3 of a uniform, so low x must weigh more.
+    assert np.corrcoef(by_hand, synthetic.scaled.columns["x"])[0, 1] < -0.5
+
+
+@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
+def test_empty_private_table_is_an_ordinary_table(features, numeric, rows, unit):
+    schema = numeric(3)
+    empty = PrivateTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
+    synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 50, np.random.default_rng(0)))
+    estimator = ready(schema, unit, features=features, frequencies=10, omega_seed=1)
+    found = estimator.measure(empty, synthetic, noise=SeededNoise(3)).arrays["coefficients"]
+    assert np.all(np.isfinite(found))
+
+
+def test_no_synthetic_rows_is_refused(tables, rows, unit):
+    schema, private, _ = tables
+    nothing = SyntheticTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
+    with pytest.raises(WeightError, match="at least one synthetic row"):
+        ready(schema, unit).measure(private, nothing, noise=SeededNoise(1))
+
+
+def test_use_before_calibration_is_refused(tables, unit):
+    schema, private, synthetic = tables
+    fresh = BetaDebiased()
+    for use in (
+        lambda: fresh.events(schema=schema, unit=unit),
+        lambda: fresh.measure(private, synthetic, noise=SeededNoise(1)),
+        lambda: fresh.predicted_log_weight_noise(schema=schema),
+        lambda: fresh.resolution(schema=schema, nominal_rows=10),
+        lambda: fresh.warnings(schema=schema, nominal_rows=10),
+    ):
+        with pytest.raises(UncalibratedError, match="calibrate before use"):
+            use()
+
+
+def test_another_unit_or_schema_is_refused(tables, numeric, rows, unit, replace_unit):
+    schema, _, synthetic = tables
+    estimator = ready(schema, unit)
+    other = numeric(4)
+    for wrong in ({"schema": schema, "unit": replace_unit}, {"schema": other, "unit": unit}):
+        with pytest.raises(UncalibratedError, match="another unit or schema"):
+            estimator.events(**wrong)
+    wide = PrivateTable(schema=other, scaled=rows(other, 5, np.random.default_rng(0)))
+    with pytest.raises(UncalibratedError, match="another schema"):
+        estimator.measure(wide, synthetic, noise=SeededNoise(1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"features": "cubic"}, "settings.features: expected one of linear"),
+        ({"noise": "cauchy"}, "settings.noise: expected one of gaussian"),
+        ({"tau": 0}, "settings.tau=0: expected above 0, at most 1"),
+        ({"tau": "0.2"}, "settings.tau: expected a number"),
+        ({"penalty": -1.0}, "settings.penalty=-1: expected above 0"),
+        ({"penalty": math.nan}, "settings.penalty=nan"),
+        ({"frequencies": 0}, "settings.frequencies: expected a whole number from 1"),
+        ({"frequencies": True}, "settings.frequencies: expected a whole number"),
+        ({"omega_seed": -1}, "settings.omega_seed: expected a whole number from 0"),
+        ({"features": "fourier"}, "settings.omega_seed: `fourier` needs"),
+        ({"features": "fourier", "omega_seed": 1, "frequency_scale": 0}, "frequency_scale=0"),
+    ],
+)
+def test_inadmissible_settings_are_refused(settings, text):
+    with pytest.raises(SpecError, match=text):
+        BetaDebiased(**settings)
+
+
+def test_decimals_of_a_spec_file_are_welcome():
+    assert BetaDebiased(tau=Decimal("0.1"), penalty=Decimal(3), noise="laplace") == BetaDebiased(
+        tau=0.1, penalty=3.0, noise=NoiseKind.LAPLACE
+    )
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf])
+def test_calibrate_refuses_a_meaningless_effort(rho, numeric, unit):
+    with pytest.raises(SpecError, match="effort rho > 0"):
+        ready(numeric(2), unit, rho=rho)
+
+
+def test_calibrate_refuses_a_meaningless_size(numeric, unit):
+    with pytest.raises(SpecError, match="nominal_rows=0"):
+        ready(numeric(2), unit, nominal_rows=0)
+
+
+@pytest.mark.parametrize("kind", [NoiseKind.SPHERICAL, NoiseKind.LAPLACE])
+def test_moments_that_do_not_exist_stop_the_plan_and_the_stage(kind, tables, unit):
+    schema, private, synthetic = tables
+    tight = {"rho": 0.5, "noise": kind}
+    fine = ready(schema, unit, **tight, penalty=10.0)
+    fine.check(schema=schema)
+    for penalty, lacking in ((3.0, "variance"), (1.0, "mean")):
+        estimator = ready(schema, unit, **tight, penalty=penalty)
+        for use in (
+            lambda e=estimator: e.predicted_log_weight_noise(schema=schema),
+            lambda e=estimator: e.measure(private, synthetic, noise=SeededNoise(1)),
+        ):
+            with pytest.raises(SpecError, match=f"may have no {lacking}: scale times row length"):
+                use()
+
+
+@pytest.mark.parametrize("relation", ["unit", "replace_unit"])
+@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
+@pytest.mark.parametrize("kind", NoiseKind)
+@pytest.mark.parametrize("rho", [1e-8, 1e-2, 10.0])
+def test_public_rule_always_leaves_the_moments(kind, rho, features, relation, mixed, request):
+    unit = request.getfixturevalue(relation)
+    estimator = ready(mixed, unit, rho=rho, noise=kind, features=features, omega_seed=1)
+    assert 0 < estimator.predicted_log_weight_noise(schema=mixed) <= 0.2 * (1 + 1e-12)
+
+
+def test_noise_falls_as_effort_grows(numeric, unit):
+    schema = numeric(5)
+    for kind in NoiseKind:
+        scales, shares = [], []
+        for rho in np.geomspace(1e-4, 10, 12):
+            estimator = ready(schema, unit, rho=rho, noise=kind, nominal_rows=2000)
+            (event,) = estimator.events(schema=schema, unit=unit)
+            scales.append(event.noise_multiplier)
+            shares.append(estimator.resolution(schema=schema, nominal_rows=2000))
+        assert all(np.diff(scales) < 0)
+        assert all(np.diff(shares) > 0)
+        assert 0 < shares[0] < shares[-1] < 1
+
+
+def test_warning_says_when_the_cap_binds(numeric, unit):
+    schema = numeric(13)
+    few, many = (ready(schema, unit, rho=0.03, nominal_rows=n) for n in (500, 500_000))
+    assert "nominal_rows=500 is small" in few.warnings(schema=schema, nominal_rows=500)[0]
+    assert many.warnings(schema=schema, nominal_rows=500_000) == ()
+    fixed = replace(few, penalty=1.0)
+    assert fixed.warnings(schema=schema, nominal_rows=500) == ()
+
+
+def test_parameters_are_json_and_name_every_choice(numeric, unit):
+    fourier = ready(numeric(2), unit, features="fourier", omega_seed=9, penalty=5.0)
+    found = json.loads(json.dumps(fourier.parameters()))
+    assert (found["omega_seed"], found["frequencies"], found["penalty"]) == (9, 300, 5.0)
+    assert found["debias"] is True
+    assert BetaNoised().parameters()["debias"] is False
+
+
+def test_foreign_measurements_are_refused(tables, numeric, unit):
+    schema, private, synthetic = tables
+    estimator = ready(schema, unit)
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
+    for wrong in (
+        replace(measured, kind="histogram"),
+        replace(measured, facts={**measured.facts, "scale": 1e-9}),
+    ):
+        with pytest.raises(WeightError, match="not a measurement with these settings"):
+            estimator.ratio(wrong, schema=schema)
+    short = replace(measured, arrays={"coefficients": np.zeros(2)})
+    with pytest.raises(WeightError, match="does not fit this schema"):
+        estimator.ratio(short, schema=schema)

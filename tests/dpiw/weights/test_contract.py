@@ -1,0 +1,113 @@
+"""What every weight estimator promises, over the whole registry."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from dpiw.errors import PrivacyError
+from dpiw.measurement import Measurement
+from dpiw.randomness import SeededNoise
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weighting import Normalisation, weigh
+from dpiw.weights.registry import WEIGHTS
+
+CASES = [
+    (name, settings)
+    for name in WEIGHTS
+    for settings in (
+        [{}]
+        if name == "none"
+        else [{}, {"features": "interactions"}]
+        + [{"features": "fourier", "omega_seed": 3, "frequencies": 15}]
+    )
+]
+SETTINGS = [(n, s, k) for n, s in CASES for k in ("add", "replace")]
+
+
+@pytest.fixture(params=SETTINGS, ids=lambda c: f"{c[0]}-{c[1].get('features', 'default')}-{c[2]}")
+def case(request, mixed, rows, unit, replace_unit):
+    name, settings, relation = request.param
+    rng = np.random.default_rng(12)
+    own = unit if relation == "add" else replace_unit
+    estimator = WEIGHTS[name](**settings).calibrate(
+        rho=1.0, schema=mixed, unit=own, nominal_rows=500
+    )
+    private = PrivateTable(schema=mixed, scaled=rows(mixed, 400, rng, power=2.0))
+    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 300, rng))
+    return name, estimator, own, private, synthetic
+
+
+def test_names_and_flags(case):
+    name, estimator, *_ = case
+    assert estimator.method == name
+    assert estimator.private is (name != "logreg")
+
+
+def test_cost_and_forecast_are_known_before_data(case, mixed):
+    name, estimator, unit, *_ = case
+    events = estimator.events(schema=mixed, unit=unit)
+    assert len(events) == (1 if name.startswith("beta") else 0)
+    assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= 0.2 + 1e-9
+    assert 0 <= estimator.resolution(schema=mixed, nominal_rows=500) <= 1
+    assert all(isinstance(w, str) for w in estimator.warnings(schema=mixed, nominal_rows=500))
+    json.dumps(estimator.parameters(), allow_nan=False)
+
+
+def test_measure_is_repeatable_and_storable(case, mixed):
+    _, estimator, _, private, synthetic = case
+    first, again = (
+        estimator.measure(private, synthetic, noise=SeededNoise(4)) for _ in range(2)
+    )
+    assert first.to_bytes() == again.to_bytes()
+    ratios = [
+        estimator.ratio(m, schema=mixed) for m in (first, Measurement.from_bytes(first.to_bytes()))
+    ]
+    np.testing.assert_array_equal(*(r.log_ratio(synthetic) for r in ratios))
+
+
+def test_ratio_is_linear_in_its_features(case, mixed):
+    _, estimator, _, private, synthetic = case
+    ratio = estimator.ratio(
+        estimator.measure(private, synthetic, noise=SeededNoise(4)), schema=mixed
+    )
+    features = ratio.features(synthetic)
+    assert features.shape == (synthetic.rows, ratio.law.dimension) == (300, ratio.coefficients.size)
+    np.testing.assert_allclose(ratio.log_ratio(synthetic), features @ ratio.coefficients)
+
+
+@pytest.mark.parametrize("normalisation", Normalisation)
+def test_weights_come_out(case, mixed, normalisation):
+    name, estimator, _, private, synthetic = case
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
+    weights = weigh(
+        estimator.ratio(measured, schema=mixed),
+        synthetic,
+        debias=estimator.debias,
+        normalisation=normalisation,
+    )
+    assert weights.rows == 300
+    assert np.all(np.isfinite(weights.log_weights))
+    if normalisation is Normalisation.SELF:
+        assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
+    if name == "none":
+        assert np.all(weights.log_weights == 0)
+    assert (weights.law is None) is not name.startswith("beta")
+
+
+def test_only_noise_that_nobody_can_repeat_is_publishable(case):
+    name, estimator, _, private, synthetic = case
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
+    assert measured.publishable is (name == "none")
+
+
+def test_estimators_and_measurements_pickle_and_tables_do_not(case):
+    _, estimator, _, private, synthetic = case
+    assert pickle.loads(pickle.dumps(estimator)) == estimator
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
+    assert pickle.loads(pickle.dumps(measured)).digest == measured.digest
+    with pytest.raises(PrivacyError):
+        pickle.dumps(private)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpiw.errors import SpecError, WeightError
+from dpiw.randomness import SeededNoise
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.none import NoWeights
+from dpiw.weights.solver import Regression, solve
+
+
+@pytest.fixture
+def tables(numeric, rows):
+    schema, rng = numeric(4), np.random.default_rng(41)
+    private = PrivateTable(schema=schema, scaled=rows(schema, 150, rng, power=2.0))
+    return schema, private, SyntheticTable(schema=schema, scaled=rows(schema, 450, rng))
+
+
+def test_it_is_the_regression_without_noise(tables):
+    schema, private, synthetic = tables
+    estimator = LogisticRegressionRatio(penalty=4.0)
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
+    features = estimator.feature_map(schema)
+    exact = solve(
+        Regression(
+            private=features.matrix(private.confidential()),
+            synthetic=features.matrix(synthetic.scaled),
+            synthetic_weight=150 / 450,
+            penalty=4.0,
+        ),
+        tolerance=1e-11,
+    )
+    np.testing.assert_allclose(measured.arrays["coefficients"], exact, atol=1e-8)
+
+
+def test_it_is_not_private_and_says_so(tables, unit):
+    schema, private, synthetic = tables
+    estimator = LogisticRegressionRatio()
+    assert not estimator.private
+    assert not estimator.measure(private, synthetic, noise=SeededNoise(1)).publishable
+    assert "not private" in estimator.warnings(schema=schema, nominal_rows=1)[0]
+    assert estimator.events(schema=schema, unit=unit) == ()
+
+
+def test_empty_tables_are_refused(tables, rows):
+    schema, private, synthetic = tables
+    nothing = rows(schema, 0, np.random.default_rng(0))
+    estimator = LogisticRegressionRatio()
+    for real, drawn in (
+        (PrivateTable(schema=schema, scaled=nothing), synthetic),
+        (private, SyntheticTable(schema=schema, scaled=nothing)),
+    ):
+        with pytest.raises(WeightError, match="rows in both tables"):
+            estimator.measure(real, drawn, noise=SeededNoise(1))
+
+
+@pytest.mark.parametrize("penalty", [0, -1.0, float("inf"), "1"])
+def test_inadmissible_penalty_is_refused(penalty):
+    with pytest.raises(SpecError, match=r"settings\.penalty"):
+        LogisticRegressionRatio(penalty=penalty)
+
+
+def test_foreign_measurements_are_refused(tables):
+    schema, private, synthetic = tables
+    estimator = LogisticRegressionRatio()
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
+    with pytest.raises(WeightError, match="not a measurement of this method"):
+        estimator.ratio(replace(measured, kind="beta"), schema=schema)
+    with pytest.raises(WeightError, match="does not fit"):
+        short = replace(measured, arrays={"coefficients": np.zeros(1)})
+        estimator.ratio(short, schema=schema)
+    with pytest.raises(WeightError, match="not a measurement of this method"):
+        NoWeights().ratio(measured, schema=schema)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from dpiw.errors import SpecError
+from dpiw.privacy import NoiseKind
+from dpiw.weights.beta import BetaDebiased, BetaNoised
+from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.registry import WEIGHTS, make_weights
+
+
+def test_names_are_those_of_the_methods():
+    assert {name: chosen.method for name, chosen in WEIGHTS.items()} == {n: n for n in WEIGHTS}
+    assert set(WEIGHTS) >= {"beta_noised", "beta_debiased", "none", "logreg"}
+
+
+def test_make_weights():
+    assert make_weights("none", {}) is None
+    assert make_weights("beta_debiased", {"tau": Decimal("0.1")}) == BetaDebiased(tau=0.1)
+    assert make_weights("beta_noised", {}) == BetaNoised()
+    assert make_weights("logreg", {"penalty": 2}) == LogisticRegressionRatio(penalty=2.0)
+
+
+def test_pure_releases_get_pure_noise():
+    assert make_weights("beta_debiased", {}, pure=True) == BetaDebiased(noise=NoiseKind.SPHERICAL)
+    laplace = make_weights("beta_debiased", {"noise": "laplace"}, pure=True)
+    assert laplace == BetaDebiased(noise=NoiseKind.LAPLACE)
+    assert make_weights("none", {}, pure=True) is None
+    with pytest.raises(SpecError, match="noise=gaussian: expected spherical or laplace"):
+        make_weights("beta_debiased", {"noise": "gaussian"}, pure=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "text"),
+    [
+        ("magic", {}, "weights.method=magic: expected one of beta_debiased"),
+        ("beta_debiased", {"lambda": 1}, "settings.lambda: unknown for beta_debiased"),
+        ("beta_debiased", {"calibrated": None}, "settings.calibrated: unknown"),
+        ("none", {"tau": 1}, r"settings.tau: unknown for none \(known: none\)"),
+    ],
+)
+def test_unknown_names_are_refused(method, settings, text):
+    with pytest.raises(SpecError, match=text):
+        make_weights(method, settings)

@@ -1,0 +1,213 @@
+"""The rules of the house, enforced: who imports whom, one door each, what analysts must not pay."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for folder in ("dpiw", "tasks", "flows")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+HEAVY = {
+    "torch", "prefect", "great_expectations", "opendp", "dp_accounting", "scipy", "sklearn",
+    "pydantic", "sqlalchemy", "matplotlib", "opacus", "yaml", "rich",
+}  # fmt: skip
+
+
+def imports(path: Path, *, lazy: bool = True) -> set[str]:
+    """Names of the modules a file imports at run time (type-checking blocks left out)."""
+    tree = ast.parse(path.read_text())
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if not lazy and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    return found
+
+
+def tops(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(path)}
+
+
+def internal(path: Path) -> set[str]:
+    """Modules of ours that a file imports when it is loaded."""
+    return {name for name in imports(path, lazy=False) if name in MODULES}
+
+
+def test_layers_point_one_way():
+    for name, path in MODULES.items():
+        top = name.split(".")[0]
+        forbidden = {"dpiw": {"tasks", "flows", "prefect", "tests"}, "tasks": {"flows", "tests"},
+                     "flows": {"tests"}}[top]  # fmt: skip
+        assert not tops(path) & forbidden, name
+
+
+def test_tasks_do_not_import_tasks():
+    for name, path in MODULES.items():
+        if name.startswith("tasks.") and name != "tasks.step":
+            others = {i for i in imports(path) if i.startswith("tasks.")}
+            assert others <= {"tasks.step", "tasks.step.step"}, name
+
+
+def test_no_circle_inside_dpiw():
+    graph = {name: internal(path) - {name} for name, path in MODULES.items()}
+    done: set[str] = set()
+
+    def walk(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail, name))
+        if name not in done:
+            for target in graph[name]:
+                # a package's __init__ only gathers its own modules
+                if not name.startswith(target + "."):
+                    walk(target, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        walk(name, ())
+
+
+def test_generators_and_weights_do_not_know_each_other():
+    for name, path in MODULES.items():
+        for one, other in (("generators", "weights"), ("weights", "generators")):
+            if name.startswith(f"dpiw.{one}"):
+                assert not any(i.startswith(f"dpiw.{other}") for i in imports(path)), name
+
+
+@pytest.mark.parametrize(
+    ("library", "allowed"),
+    [
+        ("dp_accounting", {"dpiw.accounting", "dpiw.bounded_range", "dpiw.events", "dpiw.gaussian"}),
+        ("opendp", {"dpiw.randomness"}),
+        ("sqlalchemy", {"dpiw.ledger"}),
+        ("great_expectations", {"dpiw.validation"}),
+        ("cryptography", {"dpiw.signing"}),
+        ("yaml", {"dpiw.strict_yaml"}),
+        ("prefect", {"tasks.step", "flows.release"}),
+    ],
+)
+def test_one_door_for_each_library(library, allowed):
+    for name, path in MODULES.items():
+        if library in tops(path):
+            assert any(name == door or name.startswith(door + ".") for door in allowed), name
+
+
+def test_only_measurements_open_the_hot_table():
+    """`confidential()` is called by what measures, and nowhere else."""
+    for name, path in MODULES.items():
+        calls = ".confidential()" in path.read_text()
+        if calls:
+            assert name.startswith(("dpiw.generators", "dpiw.weights")), name
+
+
+def test_only_privacy_mechanisms_draw_privacy_noise():
+    """Noise is drawn through `mechanisms`; a noise source's samplers are called nowhere else."""
+    samplers = (".discrete_gaussian(", ".discrete_laplace(", ".spherical_laplace(", ".noisy_argmax(")
+    for name, path in MODULES.items():
+        if any(sampler in path.read_text() for sampler in samplers):
+            assert name in {"dpiw.mechanisms", "dpiw.randomness"}, name
+
+
+def test_no_global_randomness_and_no_default_seed():
+    for name, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            text = ast.unparse(node) if isinstance(node, ast.Call) else ""
+            assert not text.startswith(("np.random.seed", "np.random.normal", "random.")), name
+            if text.startswith("np.random.default_rng"):
+                assert node.args, f"{name}: default_rng without a stated seed"
+            if isinstance(node, ast.FunctionDef):
+                named = node.args.kwonlyargs + node.args.args
+                defaults = [d for d in node.args.kw_defaults if d is not None] + node.args.defaults
+                seeds = [a.arg for a in named if a.arg in {"seed", "random_state"}]
+                assert not (seeds and len(defaults) == len(named)), f"{name}.{node.name}"
+
+
+def test_no_print_no_environment_in_dpiw():
+    doors = {"dpiw.stages"}  # builds the scrubbed environment of the confidential process
+    for name, path in MODULES.items():
+        if not name.startswith("dpiw"):
+            continue
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "print", name
+            if isinstance(node, ast.Attribute) and name not in doors:
+                assert not (node.attr in {"environ", "getenv"}), name
+
+
+def test_every_function_on_a_hot_table_states_its_privacy():
+    for name, path in MODULES.items():
+        if name in {"dpiw.tables", "dpiw.generators.base", "dpiw.weights.base"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            arguments = [*node.args.args, *node.args.kwonlyargs]
+            hot = any(a.annotation and "PrivateTable" == ast.unparse(a.annotation) for a in arguments)
+            if hot:
+                assert "Privacy:" in (ast.get_docstring(node) or ""), f"{name}.{node.name}"
+
+
+@pytest.mark.parametrize("module", ["dpiw", "dpiw.analysis", "dpiw.release", "dpiw.verification"])
+def test_analysts_do_not_pay_for_the_pipeline(module):
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in json.loads(shown.stdout)}
+    assert not loaded & HEAVY
+
+
+def test_flows_do_not_need_torch():
+    code = "import json, sys, flows.release; print(json.dumps(sorted(sys.modules)))"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "torch" not in json.loads(shown.stdout.splitlines()[-1])
+
+
+def test_top_level_is_what_was_agreed():
+    tracked = subprocess.run(
+        ["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.split()
+    top = {name.split("/")[0] for name in tracked if not name.startswith(".")}
+    assert top <= {"flows", "tasks", "dpiw", "deployments", "tests", "benchmarks", "docs",
+                   "examples", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile"}  # fmt: skip
+    assert not [name for name in tracked if name.startswith("deployments/") and name.endswith(".py")]
+
+
+def test_the_wheel_holds_dpiw_alone(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    import zipfile
+
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"dpiw"}
+    assert "dpiw/report.css" in names
+
+
+def test_files_stay_one_noun_long():
+    long = {
+        name: lines
+        for name, path in MODULES.items()
+        if (lines := len(path.read_text().splitlines())) > 400
+    }
+    assert not long, long
