@@ -26,6 +26,7 @@ from dpiw.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multi
 from dpiw.privacy import (
     ExponentialMechanismEvent,
     GaussianEvent,
+    PoissonSampledGaussianEvent,
     PrivacyEvent,
 )
 from dpiw.privacy_loss import compose_privacy_losses
@@ -129,17 +130,21 @@ def calibrate(
 ) -> float:
     """The effort rho whose events cost `epsilon` at `delta`: never more, within 1e-4 less.
 
+    Where the cost jumps past the target, the effort just below the jump.
+
     Args:
         make_events: the run's events for rho > 0; every cost continuous and increasing in rho.
         epsilon: the total to meet, > 0.
         delta: in [0, 1).
 
     Raises:
-        PrivacyError: the target is not positive; or no rho in [1e-16, 1e16] times the first guess
+        PrivacyError: the target is not admissible; or no rho in [1e-16, 1e16] times the first guess
             brackets it, as when fixed events alone cost more or nothing depends on rho.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
+    if not 0 <= delta < 1:
+        raise PrivacyError("delta: expected a number in [0, 1)")
     start = math.log(_first_guess(epsilon, delta))
     coarse = _Search(make_events, epsilon=epsilon, delta=delta, grid=10 * _GRID).solve(start)
     return math.exp(_Search(make_events, epsilon=epsilon, delta=delta, grid=_GRID).solve(coarse))
@@ -175,7 +180,7 @@ class _Search:
         first = log_rho
         low: tuple[float, float] | None = None
         high: tuple[float, float] | None = None
-        for _ in range(self._STEPS):
+        for attempt in range(1, self._STEPS + 1):
             excess = self._excess(log_rho)
             if excess <= 0:
                 low = (log_rho, excess)
@@ -184,16 +189,20 @@ class _Search:
             else:
                 high = (log_rho, excess)
             if low and high and high[0] - low[0] < 1e-9:
-                return low[0]
-            log_rho = self._next(low, high)
+                break
+            log_rho = self._next(low, high, halve=attempt % 4 == 0)
             if abs(log_rho - first) > math.log(1e16):
                 break
+        if low and high:
+            return low[0]  # a jump in the cost: its lower side
         raise PrivacyError(
             "calibration: no noise level meets the target epsilon; "
             "the events that do not depend on it may already cost more"
         )
 
-    def _next(self, low: tuple[float, float] | None, high: tuple[float, float] | None) -> float:
+    def _next(
+        self, low: tuple[float, float] | None, high: tuple[float, float] | None, *, halve: bool
+    ) -> float:
         known = low or high
         assert known is not None
         if low is None or high is None:
@@ -203,7 +212,7 @@ class _Search:
         slope = (high[1] - low[1]) / (high[0] - low[0])
         guess = low[0] + (self._AIM - low[1]) / slope
         width = high[0] - low[0]
-        if not low[0] + 1e-3 * width < guess < high[0] - 1e-3 * width:
+        if halve or not low[0] + 1e-3 * width < guess < high[0] - 1e-3 * width:
             return (low[0] + high[0]) / 2
         return guess
 
@@ -251,7 +260,11 @@ def _grid_pays(merged: Sequence[Any], bound: float) -> bool:
 def _rdp_accountant(merged: Sequence[Any]) -> Any:
     from dp_accounting import rdp
 
-    accountant = rdp.RdpAccountant()
+    # Orders below 2 serve large totals only, and dp_accounting's series for sampled Gaussians often
+    # fails to converge there, with a warning in the log for each.
+    sampled = any(isinstance(event, PoissonSampledGaussianEvent) for event in merged)
+    orders = [1 + tenth / 10 for tenth in range(10 if sampled else 1, 100)]
+    accountant = rdp.RdpAccountant([*orders, *range(11, 64), 128, 256, 512, 1024])
     for event in merged:
         accountant.compose(to_dp_event(event))
     return accountant

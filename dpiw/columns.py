@@ -341,7 +341,8 @@ class Column:
             "null_is_own_person": identifier,
         }  # fmt: skip
         for field, admissible in allowed.items():
-            if not admissible and getattr(self, field) not in (None, (), False):
+            value = getattr(self, field)
+            if not admissible and not (value is None or value is False or value == ()):
                 kind = "identifier" if identifier else self.kind.value
                 raise self._refuse(field, f"has no meaning for a column of kind {kind}")
 
@@ -375,7 +376,7 @@ class Column:
             raise self._refuse("decimals", "the bounds have more decimals than that")
 
     def _check_cuts(self) -> None:
-        edges = [self.lower_number, *self.cut_numbers, self.upper_number]
+        edges = [self.number(edge) for edge in (self.lower, *self.cuts, self.upper)]
         if not all(before < after for before, after in itertools.pairwise(edges)):
             raise self._refuse("cuts", "expected increasing values strictly between the bounds")
         if self.bins is None:
@@ -409,7 +410,7 @@ class Column:
             return
         if self.is_numeric:
             value = self.number(self.fill)
-            if not self.lower_number <= value <= self.upper_number:
+            if not self.number(self.lower) <= value <= self.number(self.upper):
                 raise self._refuse("fill", "expected a value inside the bounds")
             if self.is_whole and value != int(value):
                 raise self._refuse("fill", "expected a whole number")

@@ -29,6 +29,7 @@ from dpiw.parquet import arrow_fields, arrow_schema, footer_facts, write_synthet
 from dpiw.publication import FileSource
 from dpiw.report import build_report
 from dpiw.schema import PublicSchema
+from dpiw.truth import PublicTruth
 from dpiw.verification import file_digest
 
 
@@ -45,14 +46,14 @@ class CatalogueEntry:
     """What a data catalogue wants to know and dpiw cannot: all public, all declared.
 
     Attributes:
-        licence: URL of the licence.
+        licence: URL or name of the licence.
         url: page of the data set.
         creator: the organisation that publishes.
     """
 
-    licence: str = "https://spdx.org/licenses/CC-BY-4.0"
-    url: str = "https://example.org/"
-    creator: str = "not stated"
+    licence: str
+    url: str
+    creator: str
 
 
 def release_contents(
@@ -67,7 +68,7 @@ def release_contents(
     previous: str | None,
     workspace: Path,
     rng: np.random.Generator,
-    truth_margins: Mapping[str, NDArray[np.float64]] | None = None,
+    truth: PublicTruth | None = None,
 ) -> ReleaseContents:
     """Make every file of a release but manifest and signature. Everything in it is public.
 
@@ -84,7 +85,7 @@ def release_contents(
         workspace: an existing folder where `synthetic.parquet` is written first; a leftover of
             an earlier attempt is replaced.
         rng: shuffles the rows.
-        truth_margins: of simulated examples whose truth is public (`dpiw.margins.margins`).
+        truth: of simulated examples whose truth is public.
 
     Raises:
         ReleaseError: as `write_synthetic`.
@@ -107,7 +108,7 @@ def release_contents(
     )
     report = build_report(
         certificate, frame=frame, log_weights=log_weights,
-        log_weight_noise_sd=log_weight_noise_sd, schema=schema, truth_margins=truth_margins,
+        log_weight_noise_sd=log_weight_noise_sd, schema=schema, truth=truth,
     )  # fmt: skip
     files: dict[str, FileSource] = {
         SYNTHETIC: partial(_copy, rows_path),

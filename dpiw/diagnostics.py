@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,5 +229,4 @@ def diagnose(
     if found:
         kinds = {kind for kind, _ in found}
         worst = Verdict.DO_NOT_USE if Verdict.DO_NOT_USE in kinds else Verdict.CARE
-    values = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
-    return Diagnostics(**{**values, "verdict": worst, "reasons": tuple(text for _, text in found)})
+    return replace(facts, verdict=worst, reasons=tuple(text for _, text in found))

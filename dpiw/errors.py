@@ -19,7 +19,7 @@
     ├─ ReleaseError               a release folder cannot be written or read
     │  ├─ ManifestError               missing, malformed, or files beside what it lists
     │  ├─ ChecksumError               a file's bytes differ from the manifest
-    │  └─ SignatureError              the signature does not match, or the key is not the expected one
+    │  └─ SignatureError              the signature does not match, or it is another key's
     └─ StageFailedError           a stage process ended without its output; .stage .code
 
 Every message names the field or column, the kind of value and the allowed range. No message

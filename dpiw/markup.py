@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -14,6 +15,13 @@ def number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def short_decimal(decimal_text: str) -> str:
+    """Shorten a cost written as decimal text; rounded up, never down."""
+    if len(decimal_text) <= 8:
+        return decimal_text
+    return f"{math.ceil(float(decimal_text) * 1e4) / 1e4:.10g}"
 
 
 def code_text(value: object) -> str:

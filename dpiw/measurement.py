@@ -43,7 +43,7 @@ class Measurement:
         stored = {name: np.asarray(self.arrays[name]) for name in sorted(self.arrays)}
         stored[_HEADER] = np.frombuffer(text.encode(), dtype=np.uint8)
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **stored)  # type: ignore[arg-type]
+        np.savez(buffer, allow_pickle=False, **stored)
         return buffer.getvalue()
 
     @classmethod

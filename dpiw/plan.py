@@ -152,10 +152,21 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions = spec.model_dump(
         mode="json",
         exclude={
-            "source": {"path", "max_bytes", "max_rows", "max_columns", "max_cell_bytes",
-                       "max_memory_bytes"},
-            "schema_path": True, "state": True, "signing_key": True, "publish_to": True,
-            "max_attempts": True, "public_truth": True, "catalogue": True,
+            "source": {
+                "path",
+                "max_bytes",
+                "max_rows",
+                "max_columns",
+                "max_cell_bytes",
+                "max_memory_bytes",
+            },
+            "schema_path": True,
+            "state": True,
+            "signing_key": True,
+            "publish_to": True,
+            "max_attempts": True,
+            "public_truth": True,
+            "catalogue": True,
         },
     )
     body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
@@ -172,7 +183,9 @@ def _calibrated(
     shares = spec.shares
     total = shares.generator + (shares.weights if weights is not None else 0.0)
     facts: dict[str, Any] = {
-        "schema": schema, "unit": spec.privacy_unit, "nominal_rows": spec.nominal_rows,
+        "schema": schema,
+        "unit": spec.privacy_unit,
+        "nominal_rows": spec.nominal_rows,
     }
     ready = generator.calibrate(rho=rho * shares.generator / total, **facts)
     if weights is None:
@@ -231,7 +244,7 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     for method in (generator, weights):
         if method is not None and not method.private:
             raise NotPublishableError(
-                f"{method.method}: not a private method; it serves benchmarks and cannot be released"
+                f"{method.method}: not a private method; it serves benchmarks alone"
             )
     rho, ready, weighted = _solve(spec, schema, generator, weights)
     warnings: list[str] = []
@@ -309,7 +322,11 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
     ready, weighted = _calibrated(spec, schema, generator, weights, effort)
     stored = record["forecast"]
     return _assemble(
-        spec, schema, effort, ready, weighted,
+        spec,
+        schema,
+        effort,
+        ready,
+        weighted,
         None if stored is None else WeightsForecast(**stored),
         (),
     )

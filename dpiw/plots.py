@@ -142,8 +142,10 @@ def budget_bar(
 
 
 def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
+    style = ' class="wide"' if width > 500 else ""
     return (
-        f'<svg viewBox="0 0 {_n(width)} {_n(height)}" role="img" aria-label="{escape(title)}">'
+        f'<svg{style} viewBox="0 0 {_n(width)} {_n(height)}" role="img" '
+        f'aria-label="{escape(title)}">'
         f"{''.join(parts)}</svg>"
     )
 

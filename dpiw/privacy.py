@@ -49,7 +49,9 @@ class PrivacyUnit:
         if self.max_rows < 1:
             raise SpecError(f"unit.max_rows={self.max_rows}: expected a whole number >= 1")
         if self.max_rows > 1 and self.id_column is None:
-            raise SpecError("unit.id_column: needed when unit.max_rows > 1, to bound rows per person")
+            raise SpecError(
+                "unit.id_column: needed when unit.max_rows > 1, to bound rows per person"
+            )
 
 
 class NoiseKind(enum.Enum):
@@ -78,7 +80,7 @@ class NoiseLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianEvent:
-    """`count` Gaussian mechanisms of noise standard deviation / L2 sensitivity `noise_multiplier`."""
+    """`count` Gaussian mechanisms of standard deviation / L2 sensitivity `noise_multiplier`."""
 
     noise_multiplier: float
     count: int = 1
@@ -116,7 +118,9 @@ class PoissonSampledGaussianEvent:
     count: int = 1
 
 
-PrivacyEvent = GaussianEvent | LaplaceEvent | ExponentialMechanismEvent | PoissonSampledGaussianEvent
+PrivacyEvent = (
+    GaussianEvent | LaplaceEvent | ExponentialMechanismEvent | PoissonSampledGaussianEvent
+)
 """What a mechanism did to the data, in terms an accountant understands."""
 
 
@@ -159,10 +163,12 @@ class PrivacyCost:
 
     @property
     def epsilon(self) -> float:
+        """Epsilon as the nearest float; sums and comparisons use the units."""
         return float(self.epsilon_units * EPSILON_UNIT)
 
     @property
     def delta(self) -> float:
+        """Delta as the nearest float; sums and comparisons use the units."""
         return float(self.delta_units * DELTA_UNIT)
 
     def __add__(self, other: PrivacyCost) -> PrivacyCost:
@@ -202,21 +208,22 @@ class PrivacyBudget:
 
     @property
     def epsilon(self) -> float:
+        """Epsilon as the nearest float; sums and comparisons use the units."""
         return float(self.epsilon_units * EPSILON_UNIT)
 
     @property
     def delta(self) -> float:
+        """Delta as the nearest float; sums and comparisons use the units."""
         return float(self.delta_units * DELTA_UNIT)
 
     def covers(self, cost: PrivacyCost) -> bool:
         """Whether `cost` fits; costs under another relation are refused."""
         if self.relation is not cost.relation:
             raise UnsupportedRelationError(
-                f"a budget under {self.relation.value} cannot pay a cost under {cost.relation.value}"
+                f"a budget under {self.relation.value} cannot pay a cost under"
+                f" {cost.relation.value}"
             )
-        return (
-            cost.epsilon_units <= self.epsilon_units and cost.delta_units <= self.delta_units
-        )
+        return cost.epsilon_units <= self.epsilon_units and cost.delta_units <= self.delta_units
 
     def minus(self, cost: PrivacyCost) -> PrivacyBudget:
         """What is left after `cost`; never below zero in either part."""

@@ -136,11 +136,11 @@ def _install(
     commit(manifest.digest)
     try:
         _rename_without_replacing(folder, destination)
-        sync_directory(destination.parent)
     except FileExistsError:  # another process was faster
         return _already_published(destination, manifest, key)
     except OSError as reason:
         raise _failure(f"release folder {destination.name}", reason) from reason
+    _make_durable(destination.parent)
     return Publication(folder=destination, manifest_digest=manifest.digest, already_published=False)
 
 
@@ -216,9 +216,16 @@ def _build(
 def _make_readable(folder: Path) -> None:
     try:
         folder.chmod(0o755)
-        sync_directory(folder)
     except OSError as reason:
         raise _failure("staging folder", reason) from reason
+    _make_durable(folder)
+
+
+def _make_durable(folder: Path) -> None:
+    try:
+        sync_directory(folder)
+    except OSError as reason:
+        raise _failure(f"folder {folder.name}", reason) from reason
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -235,7 +242,7 @@ def _write(path: Path, source: FileSource) -> FileEntry:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(source)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -263,6 +270,7 @@ def _already_published(destination: Path, manifest: Manifest, key: PublicKey) ->
             "never replaced, a correction is a new release"
         )
     check_files(destination, read_signed_manifest(destination, expected=key))
+    _make_durable(destination.parent)  # the run that renamed it may have ended before this
     return Publication(folder=destination, manifest_digest=manifest.digest, already_published=True)
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
@@ -18,13 +17,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw import plots
 from dpiw.certificate import Certificate, StageRecord
-from dpiw.markup import bullets, code_text, details, figure, number, paragraph, section, table
+from dpiw.markup import (
+    bullets,
+    code_text,
+    details,
+    number,
+    paragraph,
+    section,
+    short_decimal,
+    table,
+)
 from dpiw.parquet import mean_one_weights
 from dpiw.privacy import NeighbouringRelation
-from dpiw.report_figures import columns_section, weights_section
+from dpiw.report_figures import columns_section, cost_section, truth_section, weights_section
 from dpiw.schema import PublicSchema
+from dpiw.truth import PublicTruth
 
 Array = NDArray[np.float64]
 
@@ -48,7 +56,7 @@ def build_report(
     log_weights: Array,
     log_weight_noise_sd: Array | None,
     schema: PublicSchema,
-    truth_margins: Mapping[str, Array] | None = None,
+    truth: PublicTruth | None = None,
 ) -> str:
     """Return the report as one HTML document; the same arguments give the same text.
 
@@ -59,17 +67,20 @@ def build_report(
         log_weight_noise_sd: shape (rows,), standard deviation of the privacy noise in each log
             weight; None: not known.
         schema: the public schema.
-        truth_margins: shares per column in the form of `dpiw.margins.margins`, of a simulated
-            example whose truth is public. Never of confidential rows.
+        truth: of a simulated example whose truth is public. Never of confidential rows.
+
+    Raises:
+        ReleaseError: a log weight is not finite, or the truth's margins do not fit the schema.
     """
     weights = mean_one_weights(log_weights)
     parts = [
         _header(certificate, len(frame)),
         _promise(certificate),
-        _cost(certificate),
+        cost_section(certificate),
         _verdict(certificate),
         weights_section(certificate, weights, log_weight_noise_sd),
-        columns_section(frame, weights, schema, truth_margins),
+        truth_section(frame, weights, truth),
+        columns_section(frame, weights, schema, None if truth is None else truth.margins),
         _usage(certificate, schema),
         _events(certificate.stages),
         _conditions(certificate),
@@ -89,10 +100,10 @@ def build_report(
 
 def _header(certificate: Certificate, rows: int) -> str:
     tiles = (
-        ("Privacy loss", f"ε = {_short(certificate.epsilon)}", f"δ = {certificate.delta}"),
+        ("Privacy loss", f"ε = {short_decimal(certificate.epsilon)}", f"δ = {certificate.delta}"),
         ("Protects", _unit_words(certificate), _relation_words(certificate)),
         ("Synthetic rows", f"{rows:,}", "a public choice"),
-        ("Weights", certificate.verdict, f"method: {_method(certificate.weights)}"),
+        _weights_tile(certificate),
     )
     boxes = "".join(
         f'<div class="tile"><dt>{escape(name)}</dt><dd>{escape(value)}'
@@ -104,9 +115,17 @@ def _header(certificate: Certificate, rows: int) -> str:
         f'<header><p class="eyebrow">Synthetic data release · {place}</p>'
         f"<h1>{escape(certificate.release_id)}</h1>"
         '<p class="lede">These rows were drawn from a model. None of them describes a person. '
-        "Each row carries a weight that says how much it should count, so that weighted results "
-        "come closer to the real population.</p>"
+        f"{_lede(certificate)}</p>"
         f'<dl class="tiles">{boxes}</dl></header>'
+    )
+
+
+def _lede(certificate: Certificate) -> str:
+    if not _weighted(certificate):
+        return "They were published without weights."
+    return (
+        "Each row carries a weight that says how much it should count, so that weighted results "
+        "come closer to the real population."
     )
 
 
@@ -133,7 +152,7 @@ def _promise(certificate: Certificate) -> str:
         paragraph(
             f"For example: somebody who must guess {question}, with nothing but a coin flip to go "
             f"by, is right half of the time. After reading this release, and knowing everything "
-            f"about everybody else, at most {_floor_percent(guess)} of the time."
+            f"about everybody else, at most {_percent_above(guess)} of the time."
         ),
         paragraph(
             "The promise holds whatever else is known, now or later, and covers every file of this "
@@ -144,60 +163,17 @@ def _promise(certificate: Certificate) -> str:
     )
 
 
-def _cost(certificate: Certificate) -> str:
-    rows = [
-        (f"{record.stage}: {record.method}", record.standalone_epsilon,
-         f"ε = {record.standalone_epsilon:.3g} if alone")
-        for record in certificate.stages
-        if record.standalone_epsilon is not None and math.isfinite(record.standalone_epsilon)
-    ]  # fmt: skip
-    rows.append(("together", float(certificate.epsilon), f"ε = {_short(certificate.epsilon)}"))
-    stages = (
-        plots.cost_bars(rows, title="Privacy loss by stage"),
-        "Privacy loss of each stage that read the confidential table, as if it were the only one, "
-        "and of all together. Stages are accounted jointly, which costs less than their sum.",
-    )
-    return section(
-        "What it cost",
-        figure(*stages),
-        *(_budget(certificate, name) for name in ("epsilon", "delta")),
-        paragraph(
-            f"Two accountants computed this: {_accountants(certificate)}. The promise "
-            "rests on the first; the second is a looser check.",
-            soft=True,
-        ),
-    )
-
-
-def _budget(certificate: Certificate, name: str) -> str:
-    letter = {"epsilon": "ε", "delta": "δ"}[name]
-    current = Decimal(getattr(certificate, name))
-    spent = Decimal(getattr(certificate, f"spent_{name}"))
-    budget = Decimal(getattr(certificate, f"budget_{name}"))
-    if budget == 0:
-        return ""
-    earlier = max(spent - current, Decimal(0))
-    left = max(budget - spent, Decimal(0))
-    texts = (
-        f"earlier: {number(float(earlier))}",
-        f"this release: {number(float(current))}",
-        f"left: {number(float(left))} of {number(float(budget))}",
-    )
-    bar = plots.budget_bar(
-        float(earlier / budget), float(current / budget), texts=texts,
-        title=f"Lifetime {name} of population {certificate.population}",
-    )  # fmt: skip
-    return figure(
-        bar,
-        f"Lifetime {letter} of population {certificate.population}. What is spent never comes "
-        "back; when nothing is left, nothing more is published.",
-    )
-
-
 def _verdict(certificate: Certificate) -> str:
     style = {"use": "good", "use with care": "warn"}.get(certificate.verdict, "bad")
+    if not _weighted(certificate):
+        return section(
+            "May the weights be used?",
+            paragraph("No weights were published: every row counts as one."),
+        )
     diagnostics = dict(certificate.diagnostics)
     reasons = diagnostics.pop("reasons", [])
+    for name in ("verdict", "rule"):  # said in the box and below it
+        diagnostics.pop(name, None)
     why = bullets(reasons) if isinstance(reasons, list) and reasons else ""
     rows = [
         (_DIAGNOSTIC_NAMES.get(name, name.replace("_", " ")), number(value))
@@ -343,17 +319,20 @@ def _relation_words(certificate: Certificate) -> str:
     return "having other values"
 
 
-def _method(settings: Mapping[str, object]) -> str:
-    return str(settings.get("method", "not stated"))
+def _weighted(certificate: Certificate) -> bool:
+    """Whether weights were estimated and published; if not, every weight is one."""
+    settings = certificate.weights
+    return settings.get("method") != "none" and settings.get("published") is not False
 
 
-def _accountants(certificate: Certificate) -> str:
-    return ", ".join(
-        f"{name}: ε = {number(value)}" for name, value in certificate.accountants.items()
-    )
+def _weights_tile(certificate: Certificate) -> tuple[str, str, str]:
+    if not _weighted(certificate):
+        return "Weights", "none", "every row counts as one"
+    method = certificate.weights.get("method", "not stated")
+    return "Weights", certificate.verdict, f"method: {method}"
 
 
-def _floor_percent(probability: float) -> str:
+def _percent_above(probability: float) -> str:
     """Round a bound up, never down: it is an upper bound."""
     return f"{math.ceil(probability * 1000 - 1e-9) / 10:g}%"
 
@@ -366,11 +345,3 @@ def _above(value: float) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _short(decimal_text: str) -> str:
-    return (
-        decimal_text
-        if len(decimal_text) <= 8
-        else f"{math.ceil(float(decimal_text) * 1e4) / 1e4:g}"
-    )

@@ -1,24 +1,86 @@
-"""The report's plots of weights and columns, computed from released rows and public bounds."""
+"""The report's plots of costs, weights and columns: released rows over public bounds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from html import escape
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpiw import plots
 from dpiw.certificate import Certificate
+from dpiw.errors import ReleaseError
 from dpiw.margins import MISSING, Axis, axis, margins
-from dpiw.markup import figure, paragraph, section
+from dpiw.markup import figure, number, paragraph, section, short_decimal, table
 from dpiw.schema import PublicSchema
+from dpiw.truth import PublicTruth
 
 Array = NDArray[np.float64]
 
 _BARS = 12
+
+
+def cost_section(certificate: Certificate) -> str:
+    """What each stage cost, and what is left of the population's lifetime budget."""
+    rows = [
+        (f"{record.stage}: {record.method}", record.standalone_epsilon,
+         f"ε = {record.standalone_epsilon:.3g} if alone")
+        for record in certificate.stages
+        if record.standalone_epsilon is not None and math.isfinite(record.standalone_epsilon)
+    ]  # fmt: skip
+    rows.append(
+        ("together", float(certificate.epsilon), f"ε = {short_decimal(certificate.epsilon)}")
+    )
+    stages = (
+        plots.cost_bars(rows, title="Privacy loss by stage"),
+        "Privacy loss of each stage that read the confidential table, as if it were the only one, "
+        "and of all together. Stages are accounted jointly, which costs less than their sum.",
+    )
+    return section(
+        "What it cost",
+        figure(*stages),
+        *(_budget(certificate, name) for name in ("epsilon", "delta")),
+        paragraph(_accountants(certificate), soft=True),
+    )
+
+
+def _budget(certificate: Certificate, name: str) -> str:
+    letter = {"epsilon": "ε", "delta": "δ"}[name]
+    current = Decimal(getattr(certificate, name))
+    spent = Decimal(getattr(certificate, f"spent_{name}"))
+    budget = Decimal(getattr(certificate, f"budget_{name}"))
+    if budget == 0:
+        return ""
+    earlier = max(spent - current, Decimal(0))
+    left = max(budget - spent, Decimal(0))
+    texts = (
+        f"earlier: {number(float(earlier))}",
+        f"this release: {number(float(current))}",
+        f"left: {number(float(left))} of {number(float(budget))}",
+    )
+    bar = plots.budget_bar(
+        float(earlier / budget), float(current / budget), texts=texts,
+        title=f"Lifetime {name} of population {certificate.population}",
+    )  # fmt: skip
+    return figure(
+        bar,
+        f"Lifetime {letter} of population {certificate.population}. What is spent never comes "
+        "back; when nothing is left, nothing more is published.",
+    )
+
+
+def _accountants(certificate: Certificate) -> str:
+    found = [f"{name}: ε = {number(value)}" for name, value in certificate.accountants.items()]
+    if len(found) < 2:
+        return f"Computed by one accountant: {', '.join(found) or 'not stated'}."
+    return (
+        f"Two accountants computed this: {', '.join(found)}. The promise rests on the first; the "
+        "second is a looser check."
+    )
 
 
 def weights_section(certificate: Certificate, weights: Array, noise: Array | None) -> str:
@@ -83,7 +145,7 @@ def columns_section(
     frame: pd.DataFrame,
     weights: Array,
     schema: PublicSchema,
-    truth: Mapping[str, Array] | None,
+    truth: Mapping[str, ArrayLike] | None,
 ) -> str:
     """Every released column's margin, unweighted and weighted, and the truth where it is public.
 
@@ -92,6 +154,9 @@ def columns_section(
         weights: shape (rows,), mean one.
         schema: the public schema.
         truth: shares per column of a simulated example; None for a real release.
+
+    Raises:
+        ReleaseError: a column's truth does not have one share per bin or level.
     """
     before = margins(frame, schema=schema)
     after = margins(frame, schema=schema, weights=weights)
@@ -99,7 +164,8 @@ def columns_section(
     figures = []
     for column in schema.released:
         name = column.name
-        plot = _column_plot(axis(column), before[name], after[name], known.get(name), name)
+        cells = axis(column)
+        plot = _column_plot(cells, before[name], after[name], _shares(known, name, cells), name)
         note = escape(column.description or column.kind.value)
         figures.append(
             f'<figure class="card"><h3>{escape(name)}</h3><figcaption>{note}</figcaption>'
@@ -117,6 +183,17 @@ def columns_section(
         ),
         f'<ul class="legend">{legend}</ul><div class="grid">{"".join(figures)}</div>',
     )
+
+
+def _shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
+    if name not in truth:
+        return None
+    shares = np.asarray(truth[name], dtype=np.float64)
+    if shares.shape != (cells.cells,) or not np.isfinite(shares).all():
+        raise ReleaseError(
+            f"public_truth margins: column {name}: expected {cells.cells} finite shares"
+        )
+    return shares
 
 
 def _column_plot(cells: Axis, before: Array, after: Array, truth: Array | None, name: str) -> str:
@@ -149,3 +226,34 @@ def _fold(
         return np.append(values[kept], values[rest].sum())
 
     return names, gather(before), gather(after), None if truth is None else gather(truth)
+
+
+def truth_section(frame: pd.DataFrame, weights: Array, truth: PublicTruth | None) -> str:
+    """Statistics whose truth is public (simulated examples): before and after weighting."""
+    if truth is None or not truth.statistics:
+        return ""
+    repairs = truth.repairs(frame, weights)
+    rows = [
+        (item.name, number(item.truth), number(item.unweighted), number(item.weighted),
+         _change(item.change))
+        for item in repairs
+    ]  # fmt: skip
+    better = sum(item.change < 1 for item in repairs)
+    middle = float(np.median([item.change for item in repairs]))
+    return section(
+        "What the weights repaired",
+        paragraph(
+            "This population is simulated, so its truth is known and public. With weights"
+            f" {better} of {len(repairs)} statistics come closer to it; the median error is"
+            f" {middle:.0%} of what it is without weights."
+        ),
+        table(
+            ("Statistic", "Truth", "Unweighted", "Weighted", "Error, weighted / unweighted"),
+            rows,
+            numbers=(1, 2, 3, 4),
+        ),
+    )
+
+
+def _change(change: float) -> str:
+    return "–" if math.isinf(change) else f"{change:.0%}"

@@ -128,6 +128,7 @@ class ReleaseRun:
 
     @property
     def spec(self) -> ReleaseSpec:
+        """The spec the plan was compiled from."""
         return self.plan.spec
 
     @property
@@ -137,10 +138,12 @@ class ReleaseRun:
 
     @property
     def private(self) -> Path:
+        """The folder of exact rows."""
         return self.directory / "private"
 
     @property
     def snapshot(self) -> Path:
+        """The scaled table, once ingested."""
         return self.private / "scaled.parquet"
 
     def measurement(self, stage: str) -> Path:

@@ -108,8 +108,17 @@ def _from_unit(column: Column, unit: NDArray[np.float64]) -> NDArray[Any]:
     """[0, 1] without NaN -> own units: int64 for whole kinds, else float64."""
     low, high = column.number(column.lower), column.number(column.upper)
     if column.is_whole:
-        return np.asarray(np.int64(low) + np.rint(unit * float(high - low)).astype(np.int64))
+        return np.asarray(np.int64(low) + _steps(unit, high - low))
     return _rounded(column, np.where(unit >= 1.0, high, low + unit * (high - low)))
+
+
+def _steps(unit: NDArray[np.float64], width: int) -> NDArray[np.int64]:
+    """The k in 0..width with k/width nearest to `unit`; exact where unit is fl(k/width)."""
+    steps = np.rint(unit * float(width))
+    if width > 2**52:  # there the product may round to a neighbour; fl(k/width) is one-to-one
+        for neighbour in (steps - 1, steps + 1):
+            steps = np.where(neighbour / float(width) == unit, neighbour, steps)
+    return steps.astype(np.int64)
 
 
 def _rounded(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:

@@ -108,10 +108,11 @@ def copy_source(source: Path, target: Path, *, limits: IngestLimits) -> None:
     descriptor = attempt(
         lambda: os.open(source, flags), "the source file cannot be opened, or is a symbolic link"
     )
+    before = os.fstat(descriptor)
+    if not stat.S_ISREG(before.st_mode):
+        os.close(descriptor)
+        raise SourceError("the source is not a regular file")
     with os.fdopen(descriptor, "rb") as stream:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode):
-            raise SourceError("the source is not a regular file")
         if before.st_size > limits.max_bytes:
             raise SourceError(f"the source file is larger than max_bytes={limits.max_bytes}")
         if stream.read(8).startswith(_PACKED):
@@ -160,38 +161,55 @@ def read_csv(
     """
     clean = path.with_name(path.name + ".utf8")
     try:
-        attempt(
+        quoted = attempt(
             lambda: _transcode(path, clean, encoding), "the encoding is not a known text encoding"
         )
-        header = _header(clean, limits, delimiter)
+        header = _header(clean, delimiter)
         _check_names(header, names, limits)
+        if quoted:
+            _check_quotes(clean, limits, delimiter)
         return _read_clean_csv(clean, header, limits, delimiter)
     finally:
         clean.unlink(missing_ok=True)
 
 
-def _transcode(path: Path, clean: Path, encoding: str) -> None:
+def _transcode(path: Path, clean: Path, encoding: str) -> bool:
+    """Write the text as UTF-8, ended by a newline; whether it holds quotes."""
     name = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-    b"".decode(name)  # LookupError for a codec that is not of text
+    b"a".decode(name, "replace")  # LookupError for a codec that is not of text
     decoder = codecs.getincrementaldecoder(name)(errors="replace")
-    quotes, last = 0, ""
+    quoted, last = False, ""
     descriptor = os.open(clean, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with path.open("rb") as source, os.fdopen(descriptor, "wb") as target:
         while True:
             chunk = source.read(_CHUNK)
             text = decoder.decode(chunk, final=not chunk)
-            quotes += text.count('"')
+            quoted = quoted or '"' in text
             last = text[-1:] or last
             target.write(text.encode("utf-8", "replace"))
             if not chunk:
                 break
         if last not in ("", "\n", "\r"):
             target.write(b"\n")
-    if quotes % 2:
-        raise SourceError("the CSV file has an unbalanced quote")
+    return quoted
 
 
-def _header(clean: Path, limits: IngestLimits, delimiter: str) -> list[str]:
+def _check_quotes(clean: Path, limits: IngestLimits, delimiter: str) -> None:
+    """Refuse a quote that is not closed, or closed inside a cell: it would swallow whole rows."""
+
+    def scan() -> None:
+        before = csv.field_size_limit(limits.max_cell_bytes)
+        try:
+            with clean.open(encoding="utf-8", newline="") as stream:
+                for _ in csv.reader(stream, delimiter=delimiter, strict=True):
+                    pass
+        finally:
+            csv.field_size_limit(before)
+
+    attempt(scan, "the CSV file has an unbalanced quote, or a cell exceeds max_cell_bytes")
+
+
+def _header(clean: Path, delimiter: str) -> list[str]:
     def read() -> list[str]:
         with clean.open("rb") as stream:
             line = stream.readline(_MAX_HEADER_BYTES).decode("utf-8")
@@ -273,7 +291,10 @@ def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTa
     with path.open("rb") as stream:
         if stream.read(4) != _PARQUET:
             raise SourceError("the source is not a plain Parquet file")
-        file = attempt(lambda: pq.ParquetFile(stream), "the Parquet file is damaged or encrypted")
+        file = attempt(
+            lambda: pq.ParquetFile(stream, pre_buffer=False),
+            "the Parquet file is damaged or encrypted",
+        )
         schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
         _check_names(list(schema.names), names, limits)
         types = {field.name: _physical_type(field) for field in schema}

@@ -133,9 +133,9 @@ class SharesSpec(_Section):
 class CatalogueSpec(_Section):
     """What a data catalogue should say about the release's owner and licence."""
 
-    creator: PlainText = "unstated"
-    licence: PlainText = "unstated"
-    url: PlainText = "unstated"
+    creator: PlainText = "not stated"
+    licence: PlainText = "not stated"
+    url: PlainText = "not stated"
 
 
 class ReleaseSpec(_Section):
@@ -165,6 +165,7 @@ class ReleaseSpec(_Section):
 
     @property
     def privacy_unit(self) -> PrivacyUnit:
+        """Unit and relation of every cost of this spec."""
         return PrivacyUnit(
             relation=NeighbouringRelation(self.relation),
             max_rows=self.unit.max_rows,

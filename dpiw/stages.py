@@ -38,7 +38,7 @@ STAGES: Mapping[str, Callable[[ReleaseRun], None]] = {
 }
 
 _SPEAKING = (SpecError, SchemaError, SourceError, PrivacyError, LedgerError)
-"""Errors about structure, settings and budget: their class is the same for every admissible table."""
+"""Errors about structure, settings and budget: the same for every admissible table."""
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT")
 
@@ -100,9 +100,7 @@ def run_stage(stage: str, directory: Path) -> int:
     except _SPEAKING as error:
         # The texts of these errors hold names and ranges only, but stay in the workspace all
         # the same: what crosses the boundary is the code.
-        write_durably(
-            failure_file(directory, stage), f"{type(error).__name__}: {error}\n".encode()
-        )
+        write_durably(failure_file(directory, stage), f"{type(error).__name__}: {error}\n".encode())
         return error.exit_code
     except (Exception, MemoryError) as error:
         traceback.print_exc(file=sys.stderr)

@@ -25,7 +25,7 @@ def _text(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
-    return column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _rows(frame: pd.DataFrame, where: Mapping[str, str]) -> NDArray[np.bool_]:
@@ -40,7 +40,7 @@ def _values(frame: pd.DataFrame, statistic: Mapping[str, Any]) -> NDArray[np.flo
     if "level" not in statistic:
         return _numbers(column)
     hit = _text(column) == str(statistic["level"]).lower()
-    return hit.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
+    return _numbers(hit)
 
 
 def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -96,5 +96,5 @@ def label(statistic: Mapping[str, Any]) -> str:
         return "correlation of " + " and ".join(statistic["columns"])
     level = f" = {statistic['level']}" if "level" in statistic else ""
     where = ", ".join(f"{name} = {value}" for name, value in statistic.get("where", {}).items())
-    share = "share" if level else "mean"
-    return f"{share} {statistic['column']}{level}" + (f" | {where}" if where else "")
+    kind = "share" if level else "mean"
+    return f"{kind} {statistic['column']}{level}" + (f" | {where}" if where else "")

@@ -111,6 +111,9 @@ class PrivateTable:
     def __getitem__(self, key: object) -> NoReturn:
         _sealed("indexed")
 
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        _sealed("made an array")
+
     def __eq__(self, other: object) -> bool:
         _sealed("compared")
 
@@ -187,6 +190,7 @@ def read_snapshot(path: Path) -> ScaledTable | None:
     """
     try:
         with path.open("rb") as stream:
+            # No threads: one still reading a Python file at exit aborts the process (measured).
             file = pq.ParquetFile(stream, pre_buffer=False)
             return ScaledTable.from_arrow(file.read(use_threads=False))
     except (OSError, pa.ArrowException, SchemaError):

@@ -123,7 +123,9 @@ def file_digest(path: Path) -> str:
 
 def _read(path: Path, *, limit: int, error: type[ManifestError | SignatureError]) -> bytes:
     try:
-        with path.open("rb") as stream:
+        # Not following links and not waiting for a pipe's writer: the folder may be hostile.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as stream:
             data = stream.read(limit + 1)
     except OSError as reason:
         raise error(f"{path.name}: {reason.strerror}") from reason

@@ -125,4 +125,3 @@ def _apply(
         found, centre = debias_self_normalised(log_ratio, features, law)
         return found, ("debias b(x - mu)", "self-normalise"), centre
     return normalised(log_ratio), ("self-normalise",), weighted_centre(log_ratio, features)
-

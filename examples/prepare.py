@@ -72,8 +72,18 @@ def main(arguments: list[str]) -> int:
         run("key", "new", ".dpiw/keys/demo.key")
     population, epsilon, delta = LIFETIME[example]
     run(
-        "ledger", "register", population, "--epsilon", epsilon, "--delta", delta,
-        "--relation", "add_or_remove_one", "--ledger", ".dpiw/ledger.sqlite", "--create",
+        "ledger",
+        "register",
+        population,
+        "--epsilon",
+        epsilon,
+        "--delta",
+        delta,
+        "--relation",
+        "add_or_remove_one",
+        "--ledger",
+        ".dpiw/ledger.sqlite",
+        "--create",
     )
     return 0
 

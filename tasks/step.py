@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import Task
 
@@ -55,7 +54,7 @@ def step(name: str, *tags: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Turn a function into a task called `name`."""
 
     def wrap(body: Callable[P, R]) -> Task[P, R]:
-        return task(
+        return Task(
             _guarded(name, body),
             name=name,
             tags=set(tags),

@@ -1,4 +1,4 @@
-"""Fixtures shared by the suites: a small workplace with a confidential table, a key and a ledger."""
+"""Fixtures shared by the suites: a small workplace with a table, a key and a ledger."""
 
 import dataclasses
 from collections.abc import Callable

@@ -205,8 +205,12 @@ class LedgerReader:
             )
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
         self._head, fault = replay(rows, book=self._book, head=seen)
-        if fault is not None or self._head is None:
-            raise LedgerTamperedError(f"ledger {self._store.path}: {fault or 'it has no entries'}")
+        if fault is not None:
+            # From the beginning, so that it is named the same whatever was seen before.
+            _, whole = replay(self._store.rows(connection), book=Book(), head=None)
+            raise LedgerTamperedError(f"ledger {self._store.path}: {whole or fault}")
+        if self._head is None:
+            raise LedgerTamperedError(f"ledger {self._store.path}: it has no entries")
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         entry = chained(page.head, at=label(self._clock), **fields)

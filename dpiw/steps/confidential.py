@@ -62,9 +62,7 @@ def _void_unarmed(ledger: Ledger, record: RunRecord) -> None:
             ledger.void(record.run_key, attempt.attempt)
 
 
-def _draw_once(
-    run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Measurement]
-) -> None:
+def _draw_once(run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Measurement]) -> None:
     """Draw a stage's measurement, at most once for each time it was paid for.
 
     Arm (durable), read, draw, write (durable), commit. Killed anywhere, `reserve` settles it.
@@ -110,5 +108,3 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
         return
     synthetic = read_rows(run, FITTING_ROWS)
     _draw_once(run, WEIGHTS_STAGE, lambda table: weights.measure(table, synthetic, noise=noise))
-
-

@@ -60,9 +60,7 @@ def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
         )
 
 
-def _reserve_attempt(
-    run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]
-) -> None:
+def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
     plan = run.plan
     whole = names == {stage.name for stage in plan.stages}
     ledger.reserve(

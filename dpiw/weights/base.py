@@ -16,7 +16,7 @@ from dpiw.tables import PrivateTable, SyntheticTable
 
 
 class DensityRatio(Protocol):
-    """A released log-linear ratio: noisy coefficients, their features and the law of their noise."""
+    """A released log-linear ratio: noisy coefficients, features, and the law of the noise."""
 
     @property
     def law(self) -> NoiseLaw:

@@ -159,9 +159,7 @@ def calibration(
     )
 
 
-def resolved_share(
-    eigenvalues: NDArray[np.float64], *, nominal_rows: int, penalty: float
-) -> float:
+def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penalty: float) -> float:
     """sum_j l_j h_j / sum_j l_j, h_j = (n0/2) l_j / ((n0/2) l_j + Lam); 0 without variance."""
     total = float(eigenvalues.sum())
     if total <= 0:

@@ -123,9 +123,7 @@ def debias_unnormalised(log_ratio: Array, features: Array, law: NoiseLaw) -> Arr
     return np.asarray(log_ratio + log_debias(law, features))
 
 
-def debias_self_normalised(
-    log_ratio: Array, features: Array, law: NoiseLaw
-) -> tuple[Array, Array]:
+def debias_self_normalised(log_ratio: Array, features: Array, law: NoiseLaw) -> tuple[Array, Array]:
     """b_bar.x + log b(x - mu_hat), scaled to mean weight one; and mu_hat.
 
     mu_hat is the mean of the features under the noisy weights. The bias of the weighted means is

@@ -207,7 +207,9 @@ class InteractionMap:
         columns = [centred]
         for a, b in self._pairs():
             left, right = centred[:, a.start : a.stop], centred[:, b.start : b.stop]
-            columns.append(2 * (left[:, :, None] * right[:, None, :]).reshape(scaled.rows, -1))
+            width = left.shape[1] * right.shape[1]  # -1 would fail on a table without rows
+            products = left[:, :, None] * right[:, None, :]
+            columns.append(2 * products.reshape(scaled.rows, width))
         return _with_constant(columns, scaled.rows)
 
 

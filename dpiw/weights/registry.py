@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from dpiw.errors import SpecError
@@ -37,7 +38,7 @@ def make_weights(
     if method not in WEIGHTS:
         raise SpecError(f"weights.method={method}: expected one of {', '.join(WEIGHTS)}")
     chosen = WEIGHTS[method]
-    allowed = set(chosen.__dataclass_fields__) - {"calibrated"}
+    allowed = {field.name for field in fields(chosen)} - {"calibrated"}
     unknown = sorted(set(settings) - allowed)
     if unknown:
         known = ", ".join(sorted(allowed)) or "none"

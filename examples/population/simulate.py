@@ -40,11 +40,15 @@ def population(*, rows: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     region = rng.choice(len(REGION), size=rows, p=[0.28, 0.24, 0.2, 0.2, 0.08])
     education = (
-        rng.random(rows)[:, None] > EDUCATION_BY_REGION.cumsum(axis=1)[region]
-    ).sum(axis=1).clip(0, 4)
+        (rng.random(rows)[:, None] > EDUCATION_BY_REGION.cumsum(axis=1)[region])
+        .sum(axis=1)
+        .clip(0, 4)
+    )
     age = np.clip(rng.gamma(8.0, 5.6, rows) + 5 - 1.5 * education + 14, 18, 95)
     hours = np.clip(rng.normal(38 - 0.35 * np.maximum(age - 55, 0), 8), 0, 80).round()
-    log_income = 9.6 + 0.22 * education + 0.018 * hours + 0.006 * (age - 40) + rng.normal(0, 0.35, rows)
+    log_income = (
+        9.6 + 0.22 * education + 0.018 * hours + 0.006 * (age - 40) + rng.normal(0, 0.35, rows)
+    )
     income = np.clip(np.exp(log_income), 0, 150_000)
     smoker = rng.random(rows) < _logistic(-0.6 - 0.35 * education + 0.4 * (region == 1))
     ill = rng.random(rows) < _logistic(-4.2 + 0.05 * (age - 40) + 1.1 * smoker - 0.2 * education)
@@ -84,13 +88,15 @@ def statistics(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def main() -> None:
+    from dpiw.margins import margins
     from dpiw.schema import PublicSchema
 
     here = Path(__file__).parent
     schema = PublicSchema.from_yaml(here / "schema.yaml")
     frame = schema.unscale(schema.scale(population(rows=TRUTH_ROWS, seed=TRUTH_SEED)))
-    truth = {"note": "known because the population is simulated", "statistics": statistics(frame)}
-    (here / "truth.json").write_text(json.dumps(truth, indent=2) + "\n")
+    shares = {name: list(found) for name, found in margins(frame, schema=schema).items()}
+    truth = {"margins": shares, "statistics": statistics(frame)}
+    (here / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,9 @@ def example_contents(
         "log_weights": example_log_weights(),
         "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
         "schema": SCHEMA,
-        "catalogue": CatalogueEntry(),
+        "catalogue": CatalogueEntry(
+            licence="CC-BY-4.0", url="https://example.org/", creator="not stated"
+        ),
         "published_at": PUBLISHED_AT,
         "previous": None,
         "workspace": workspace,

@@ -268,7 +268,7 @@ event_lists = st.lists(
 )
 
 
-@settings(max_examples=40, derandomize=True, database=None, deadline=None)
+@settings(max_examples=25, derandomize=True, database=None, deadline=None)
 @given(events=event_lists, more=strengths)
 def test_more_events_and_less_noise_never_cost_less(
     events: list[PrivacyEvent], more: float
@@ -377,6 +377,31 @@ def test_calibration_of_events_that_ignore_the_effort_is_refused() -> None:
 def test_calibration_to_no_target_is_refused(target: float) -> None:
     with pytest.raises(PrivacyError, match="epsilon"):
         calibrate(plan, epsilon=target, delta=1e-6)
+
+
+def test_calibration_at_a_jump_stays_below_it() -> None:
+    def jumping(rho: float) -> list[PrivacyEvent]:
+        return [laplace(2.0 if rho < 0.07 else 0.5)]
+
+    rho = calibrate(jumping, epsilon=1.0, delta=0)
+    assert 0.07 * (1 - 1e-6) < rho < 0.07
+
+
+@pytest.mark.parametrize("bad", [-1e-6, 1.0, math.nan])
+def test_calibration_to_an_inadmissible_delta_is_refused(bad: float) -> None:
+    with pytest.raises(PrivacyError, match="delta"):
+        calibrate(plan, epsilon=1.0, delta=bad)
+
+
+def test_calibration_without_delta_refuses_gaussian_noise() -> None:
+    with pytest.raises(PrivacyError, match="delta = 0 cannot be met"):
+        calibrate(plan, epsilon=1.0, delta=0)
+
+
+@pytest.mark.parametrize("target", [0.005, 30.0, 200.0])
+def test_calibration_far_from_the_usual_totals(target: float) -> None:
+    total = epsilon(plan(calibrate(plan, epsilon=target, delta=1e-6)), delta=1e-6)
+    assert target * (1 - 1e-4) <= total <= target
 
 
 # Events

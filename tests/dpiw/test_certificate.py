@@ -114,7 +114,7 @@ def test_a_missing_key_is_refused() -> None:
     ],
 )
 def test_only_canonical_bytes_are_read(data: bytes) -> None:
-    with pytest.raises(ManifestError, match="file.json"):
+    with pytest.raises(ManifestError, match=r"file\.json"):
         parse_canonical(data, what="file.json", error=ManifestError)
 
 

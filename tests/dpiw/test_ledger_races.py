@@ -198,7 +198,7 @@ def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) ->
     for number in range(10):
         reserve(ledger, number)
         answers = workers.race(ledger.path, [{"do": "arm", "run": number}] * count)
-        assert sorted(list(answer)[0] for answer in answers) == ["error"] * (count - 1) + ["ok"]
+        assert [list(answer) for answer in answers].count(["ok"]) == 1
         assert {answer.get("error", "GrantSpentError") for answer in answers} == {"GrantSpentError"}
     assert [e.kind for e in ledger.entries()].count(EntryKind.ARM) == 10
     assert ledger.verify().ok
@@ -259,13 +259,17 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
         workers = Workers(4)
         workers.tell(ledger.path, [{"do": "hammer"}] * 4)
         for process in workers.processes:
-            time.sleep(rng.uniform(0.005, 0.06))
+            # By progress, not by time, so that a busy machine changes nothing.
+            for _ in range(rng.randint(3, 12)):
+                state, run = workers.answer(process)
+                told[run] = state
+            time.sleep(rng.uniform(0, 0.004))
             process.kill()
         for process in workers.processes:
             output, _ = process.communicate()
-            # the last line may be torn
-            told.update({run: state for state, run in map(json.loads, output.splitlines()[:-1])})
-        fresh = Ledger.open(ledger.path, busy_timeout_seconds=1)
+            whole = output[: output.rfind("\n") + 1].splitlines()  # the last line may be torn
+            told.update({run: state for state, run in map(json.loads, whole)})
+        fresh = Ledger.open(ledger.path)
         report = fresh.verify()
         assert report.ok, report.fault
         order = ["reserved", "armed", "committed"]
@@ -275,7 +279,7 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
         entries = fresh.entries()
         reserved = [e for e in entries if e.kind is EntryKind.RESERVE]
         assert fresh.spent("adult").epsilon_units == 1000 * len(reserved)
-    assert len(told) > 20
+    assert len(told) >= 12
     (armed, *_) = [run for run, state in told.items() if state != "reserved"]
     with pytest.raises(GrantSpentError):
         ledger.arm(armed, 1, "s")

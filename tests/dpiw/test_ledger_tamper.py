@@ -347,7 +347,7 @@ def test_a_smaller_budget_in_a_perfect_chain_shows_as_overspent(ledger: Ledger) 
     assert (found.kind, found.seq) == (FaultKind.OVERSPENT, 8)
 
 
-# --- what a chain alone cannot show ----------------------------------------------------------------
+# --- what a chain alone cannot show --------------------------------------------------------------
 
 
 def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger) -> None:
@@ -386,7 +386,7 @@ def test_an_old_copy_shows_only_against_published_heads(ledger: Ledger, tmp_path
         old.check_heads([ledger.head()])
 
 
-# --- the guards themselves --------------------------------------------------------------------------
+# --- the guards themselves ------------------------------------------------------------------------
 
 
 def test_removed_guards_are_noticed_on_opening(ledger: Ledger) -> None:

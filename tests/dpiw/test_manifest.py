@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import shutil
 import socket
 from collections.abc import Callable
@@ -151,6 +152,18 @@ def test_a_link_is_no_file(folder: Path) -> None:
     (folder / "report.html").rename(folder.parent / "elsewhere.html")
     (folder / "report.html").symlink_to(folder.parent / "elsewhere.html")
     with pytest.raises(ManifestError, match="regular file"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.sig"])
+def test_a_pipe_or_link_instead_of_the_manifest_is_refused(folder: Path, name: str) -> None:
+    (folder / name).rename(folder.parent / name)
+    (folder / name).symlink_to(folder.parent / name)
+    with pytest.raises((ManifestError, SignatureError), match=name):
+        verify(folder)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises((ManifestError, SignatureError)):
         verify(folder)
 
 

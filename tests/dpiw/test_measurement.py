@@ -31,7 +31,7 @@ def test_equal_measurements_have_equal_bytes():
 
 
 def test_objects_are_refused_on_both_sides():
-    with pytest.raises(ValueError, match="[Oo]bject"):
+    with pytest.raises(ValueError, match=r"[Oo]bject"):
         measured(arrays={"x": np.array([{}], dtype=object)}).to_bytes()
     buffer = io.BytesIO()
     np.savez(buffer, header=np.array([{}], dtype=object))

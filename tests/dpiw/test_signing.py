@@ -73,7 +73,7 @@ def test_key_files_have_strict_modes_and_are_never_overwritten(tmp_path: Path) -
     with pytest.raises(ReleaseError, match="never overwritten"):
         create_key_pair(tmp_path, "k")
     assert private.read_bytes() == before[0]
-    with pytest.raises(ReleaseError, match="k.key"):
+    with pytest.raises(ReleaseError, match=r"k\.key"):
         create_key_pair(tmp_path / "absent", "k")
 
 
@@ -101,9 +101,9 @@ def test_other_key_files_are_refused(tmp_path: Path) -> None:
         load_private_key(_write_key(tmp_path / "ec.key", foreign, NoEncryption()))
     with pytest.raises(ReleaseError, match="unencrypted"):
         load_private_key(_write_key(tmp_path / "e.key", mine, BestAvailableEncryption(b"x")))
-    with pytest.raises(ReleaseError, match="absent.key"):
+    with pytest.raises(ReleaseError, match=r"absent\.key"):
         load_private_key(tmp_path / "absent.key")
-    with pytest.raises(ReleaseError, match=r"absent.pub"):
+    with pytest.raises(ReleaseError, match=r"absent\.pub"):
         load_public_key(tmp_path / "absent.pub")
     (tmp_path / "text.pub").write_text("text")
     with pytest.raises(ReleaseError, match="PEM"):

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpiw.analysis import weighted_mean
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.measurement import Measurement
 from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind
-from dpiw.randomness import SeededNoise
+from dpiw.randomness import SecureNoise, SeededNoise
 from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weighting import weigh
 from dpiw.weights.beta import BetaDebiased, BetaNoised
 from dpiw.weights.solver import Regression, solve
 
@@ -93,9 +95,22 @@ def test_measurement_holds_public_facts_only(tables, unit):
     assert set(measured.arrays) == {"coefficients"}
     assert measured.arrays["coefficients"].shape == (4,)
     assert set(measured.facts) == {
-        "features", "noise", "tau", "relation", "max_rows", "nominal_rows", "dimension",
-        "norm_bound", "diameter_bound", "penalty", "sensitivity", "noise_multiplier", "scale",
-        "predicted_log_weight_noise", "schema", "synthetic_rows",
+        "features",
+        "noise",
+        "tau",
+        "relation",
+        "max_rows",
+        "nominal_rows",
+        "dimension",
+        "norm_bound",
+        "diameter_bound",
+        "penalty",
+        "sensitivity",
+        "noise_multiplier",
+        "scale",
+        "predicted_log_weight_noise",
+        "schema",
+        "synthetic_rows",
     }
     more = PrivateTable(schema=schema, scaled=private.confidential().take(np.arange(50)))
     fewer = ready(schema, unit).measure(more, synthetic, noise=SeededNoise(1))
@@ -114,7 +129,8 @@ def test_ratio_survives_storage_and_weights_the_rows(features, mixed, rows, unit
     stored = Measurement.from_bytes(measured.to_bytes())
     ratio = estimator.ratio(stored, schema=mixed)
     assert ratio.law == estimator.calibrated.law
-    by_hand = estimator.feature_map(mixed).matrix(synthetic.scaled) @ measured.arrays["coefficients"]
+    features = estimator.feature_map(mixed).matrix(synthetic.scaled)
+    by_hand = features @ measured.arrays["coefficients"]
     np.testing.assert_array_equal(ratio.log_ratio(synthetic), by_hand)
     # The private column is x^3 of a uniform, so low x must weigh more.
     assert np.corrcoef(by_hand, synthetic.scaled.columns["x"])[0, 1] < -0.5
@@ -128,6 +144,47 @@ def test_empty_private_table_is_an_ordinary_table(features, numeric, rows, unit)
     estimator = ready(schema, unit, features=features, frequencies=10, omega_seed=1)
     found = estimator.measure(empty, synthetic, noise=SeededNoise(3)).arrays["coefficients"]
     assert np.all(np.isfinite(found))
+
+
+def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeypatch):
+    schema, private, synthetic = tables
+    estimator, shares = ready(schema, unit), []
+
+    def spied(problem, *, tolerance):
+        found = solve(problem, tolerance=tolerance)
+        shares.append(np.linalg.norm(problem.gradient(found)) / estimator.calibrated.bounds.norm)
+        assert tolerance <= 1e-6 * estimator.calibrated.bounds.norm
+        return found
+
+    monkeypatch.setattr("dpiw.weights.beta.solve", spied)
+    estimator.measure(private, synthetic, noise=SeededNoise(1))
+    assert len(shares) == 1
+    assert shares[0] <= 1e-6
+
+
+def test_system_noise_is_publishable_and_differs(tables, unit):
+    schema, private, synthetic = tables
+    estimator = ready(schema, unit)
+    found = [estimator.measure(private, synthetic, noise=SecureNoise()) for _ in range(2)]
+    assert found[0].publishable
+    assert found[0].digest != found[1].digest
+
+
+@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
+def test_weights_repair_a_wrong_generator(features, numeric, rows, unit):
+    """Real x is a squared uniform (mean 1/3), synthetic x uniform (mean 1/2); rho = 0.02."""
+    schema, rng = numeric(3), np.random.default_rng(32)
+    private = PrivateTable(schema=schema, scaled=rows(schema, 8000, rng, power=2.0))
+    synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 8000, rng))
+    estimator = ready(
+        schema, unit, rho=0.02, nominal_rows=8000, features=features, frequencies=30, omega_seed=2
+    )
+    x = synthetic.scaled.columns["x0"]
+    for seed in range(5):
+        measured = estimator.measure(private, synthetic, noise=SeededNoise(seed))
+        ratio = estimator.ratio(measured, schema=schema)
+        found = weigh(ratio, synthetic, debias=True).log_weights
+        assert abs(weighted_mean(x, found) - 1 / 3) < 0.4 * abs(x.mean() - 1 / 3)
 
 
 def test_no_synthetic_rows_is_refused(tables, rows, unit):

@@ -85,9 +85,7 @@ def test_fourier_noise_does_not_depend_on_the_schema(numeric, mixed, unit, repla
 @pytest.mark.parametrize("kind", NoiseKind)
 def test_scale_covers_reach_solver_and_lattice(kind, numeric, unit):
     bounds = LinearMap(numeric(30)).bounds
-    found = calibration(
-        bounds, multiplier=3.0, noise=kind, unit=unit, nominal_rows=5000, tau=0.2
-    )
+    found = calibration(bounds, multiplier=3.0, noise=kind, unit=unit, nominal_rows=5000, tau=0.2)
     laplace = kind is NoiseKind.LAPLACE
     reach = l1_reach(bounds, unit) if laplace else l2_reach(bounds, unit)
     solver = 2e-6 * bounds.norm * (math.sqrt(31) if laplace else 1.0)
@@ -102,9 +100,7 @@ def test_tau_is_the_noise_of_a_reference_row(kind, numeric, unit):
     from dpiw.weights.debiasing import log_weight_noise
 
     bounds = LinearMap(numeric(6)).bounds
-    found = calibration(
-        bounds, multiplier=2.5, noise=kind, unit=unit, nominal_rows=3000, tau=0.2
-    )
+    found = calibration(bounds, multiplier=2.5, noise=kind, unit=unit, nominal_rows=3000, tau=0.2)
     reference = np.array([[math.sqrt(1 / 12)] * 6 + [0.5]])
     tau = found.noise_level / found.penalty
     assert log_weight_noise(found.law, reference)[0] == pytest.approx(tau, rel=1e-4)

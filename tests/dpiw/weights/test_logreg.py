@@ -70,8 +70,8 @@ def test_foreign_measurements_are_refused(tables):
     measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
     with pytest.raises(WeightError, match="not a measurement of this method"):
         estimator.ratio(replace(measured, kind="beta"), schema=schema)
+    short = replace(measured, arrays={"coefficients": np.zeros(1)})
     with pytest.raises(WeightError, match="does not fit"):
-        short = replace(measured, arrays={"coefficients": np.zeros(1)})
         estimator.ratio(short, schema=schema)
     with pytest.raises(WeightError, match="not a measurement of this method"):
         NoWeights().ratio(measured, schema=schema)

@@ -47,7 +47,8 @@ def test_gradient_and_hessian_are_those_of_the_printed_objective():
         (objective(p, b + step * e) - objective(p, b - step * e)) / (2 * step) for e in np.eye(6)
     ]
     np.testing.assert_allclose(p.gradient(b), gradient, rtol=1e-6, atol=1e-8)
-    hessian = [(p.gradient(b + step * e) - p.gradient(b - step * e)) / (2 * step) for e in np.eye(6)]
+    ends = [(p.gradient(b + step * e), p.gradient(b - step * e)) for e in np.eye(6)]
+    hessian = [(up - down) / (2 * step) for up, down in ends]
     np.testing.assert_allclose(p.hessian(b), hessian, rtol=1e-6, atol=1e-8)
 
 
@@ -70,9 +71,7 @@ def test_certificate_holds(n, m, penalty):
 def test_certificate_holds_when_every_row_saturates():
     rows = np.zeros((1, 6))
     rows[0, -1] = 0.5
-    p = Regression(
-        private=np.full((1, 6), 0.5), synthetic=rows, synthetic_weight=1e9, penalty=1e-3
-    )
+    p = Regression(private=np.full((1, 6), 0.5), synthetic=rows, synthetic_weight=1e9, penalty=1e-3)
     assert np.linalg.norm(p.gradient(solve(p, tolerance=1e-6))) <= 1e-6
 
 
@@ -83,7 +82,10 @@ def test_agrees_with_scikit_learn_two_ways():
         newton = scikit(p, solver="newton-cholesky", tol=1e-12)
         np.testing.assert_allclose(ours, newton, atol=1e-8)
         direct = minimize(
-            lambda b, p=p: objective(p, b), np.zeros(6), jac=p.gradient, method="BFGS",
+            lambda b, p=p: objective(p, b),
+            np.zeros(6),
+            jac=p.gradient,
+            method="BFGS",
             options={"gtol": 1e-7},
         )
         np.testing.assert_allclose(ours, direct.x, atol=1e-6)

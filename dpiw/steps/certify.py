@@ -1,0 +1,95 @@
+"""The certificate of a run: what was promised and spent, from plan, ledger and measurements."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from typing import Any
+
+from dpiw import accounting
+from dpiw.certificate import Certificate, StageRecord
+from dpiw.ledger import Ledger
+from dpiw.plan import WEIGHTS_STAGE, Plan, StagePlan
+from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+from dpiw.promise import assumptions, caveats
+from dpiw.runs import ReleaseRun
+from dpiw.steps.postprocessing import committed_measurement
+
+_PACKAGES = (
+    "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
+    "pyarrow", "scipy",
+)  # fmt: skip
+
+
+def _decimals(cost: PrivacyCost) -> tuple[str, str]:
+    return (
+        decimal_text(cost.epsilon_units, EPSILON_UNIT),
+        decimal_text(cost.delta_units, DELTA_UNIT),
+    )
+
+
+def _stage_record(run: ReleaseRun, stage: StagePlan) -> StageRecord:
+    plan = run.plan
+    laws = committed_measurement(run, stage.name).facts.get("laws", [])
+    return StageRecord(
+        stage=stage.name,
+        method=stage.method,
+        events=tuple(accounting.event_to_json(event) for event in stage.events),
+        parameters=stage.parameters,
+        noise=tuple(laws),
+        standalone_epsilon=plan.stage_cost(frozenset({stage.name})).epsilon,
+    )
+
+
+def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
+    """The certificate of a run whose draws are committed and whose weights are diagnosed.
+
+    Epsilon and delta are what all attempts of the run hold in the ledger, lost draws included.
+    """
+    plan, spec = run.plan, run.spec
+    weights = json.loads((run.directory / "weights.json").read_bytes())
+    diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
+    epsilon, delta = _decimals(ledger.run(run.key).held)
+    spent_epsilon, spent_delta = _decimals(ledger.spent(spec.population))
+    budget = ledger.population(spec.population).budget
+    head = ledger.head()
+    return Certificate(
+        release_id=run.release_id,
+        population=spec.population,
+        period=run.period,
+        unit=spec.privacy_unit,
+        epsilon=epsilon,
+        delta=delta,
+        spent_epsilon=spent_epsilon,
+        spent_delta=spent_delta,
+        budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
+        budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
+        accountants=_accountants(plan),
+        plan_digest=plan.digest,
+        nominal_rows=spec.nominal_rows,
+        stages=tuple(_stage_record(run, stage) for stage in plan.stages),
+        generator=spec.generator.model_dump(mode="json"),
+        weights=_weights_facts(plan),
+        post_processing=tuple(weights["steps"]),
+        diagnostics=diagnostics,
+        verdict=diagnostics["verdict"],
+        verdict_rule=diagnostics["rule"],
+        assumptions=assumptions(plan),
+        caveats=caveats(plan, weighted=plan.weights is not None),
+        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+        ledger_sequence=head.seq,
+        ledger_head=head.hash,
+    )
+
+
+def _accountants(plan: Plan) -> dict[str, float]:
+    found = {"pld": plan.epsilon_pld}
+    return found if plan.epsilon_rdp is None else found | {"rdp": plan.epsilon_rdp}
+
+
+def _weights_facts(plan: Plan) -> dict[str, Any]:
+    facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
+    facts["published"] = plan.weights is not None
+    facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
+    facts["stage"] = WEIGHTS_STAGE if plan.weights is not None else None
+    return facts

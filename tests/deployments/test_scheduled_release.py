@@ -1,0 +1,99 @@
+"""`make serve` for real: server, worker and deployment; a scheduled run ends in a release.
+
+This is the test that catches a Prefect whose scheduler silently creates nothing (PLATFORM: an
+SQLAlchemy that pip admits and the scheduler cannot use).
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dpiw.ledger import Ledger
+from dpiw.verification import verify
+
+pytestmark = pytest.mark.flow
+DONE = ("COMPLETED", "FAILED", "CRASHED")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def runs(url):
+    request = urllib.request.Request(
+        f"{url}/flow_runs/filter", data=b"{}", headers={"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.loads(response.read())
+    except OSError:
+        return []
+
+
+def wait_until(condition, *, seconds, process, log):
+    for _ in range(seconds * 2):
+        if found := condition():
+            return found
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.5)
+    raise AssertionError(log.read_text())
+
+
+def test_the_deployment_is_one_scheduled_module_path_entry():
+    (deployment,) = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
+    assert deployment["entrypoint"] == "flows.release.release"
+    assert deployment["concurrency_limit"] == 1
+    assert deployment["schedules"][0]["active"] is True
+    assert (ROOT / deployment["parameters"]["spec"]).exists()
+
+
+def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace, tmp_path):
+    place = make_workplace()
+    settings = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
+    # The shipped deployment, but soon and on the test's own spec.
+    settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
+    settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    port, log = free_port(), tmp_path / "serve.log"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")} | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DPIW_PREFECT_PORT": str(port),
+        "PREFECT_HOME": str(tmp_path / "home"),
+        "OMP_NUM_THREADS": "1",
+    }
+    url = f"http://127.0.0.1:{port}/api"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(ROOT / "deployments/serve.sh"), str(file)], cwd=ROOT, env=environment,
+            stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+        try:
+            scheduled = wait_until(
+                lambda: [r for r in runs(url) if r["auto_scheduled"]],
+                seconds=120, process=process, log=log,
+            )  # fmt: skip
+            assert scheduled[0]["parameters"]["spec"] == str(place.spec)
+            # Later runs of the same period find it published and cost nothing.
+            wait_until(
+                lambda: any(r["state_type"] in DONE for r in runs(url)),
+                seconds=120, process=process, log=log,
+            )  # fmt: skip
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=60)
+    (folder,) = place.releases.iterdir()
+    assert verify(folder, public_key=place.root / "state" / "keys" / "test.pub").pinned
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2

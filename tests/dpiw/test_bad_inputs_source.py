@@ -1,0 +1,325 @@
+"""RELIABILITY section 6, the rows about a source file: structure fails loudly, values never do.
+
+Every refusal is also searched for the canary a hostile cell holds: in its text and in every error
+chained to it.
+"""
+
+import gzip
+import io
+import os
+import traceback
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpiw.sources
+from dpiw.errors import SourceError
+from dpiw.ingest import IngestLimits, ingest
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.schema import PublicSchema
+from dpiw.tables import read_snapshot
+
+CANARY = "CANARY-7f3a"
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "toy",
+        "columns": [
+            {"name": "id", "role": "identifier"},
+            {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+            {"name": "c", "kind": "categorical", "levels": ["é", "b", "z"], "other": "z"},
+        ],
+    }
+)
+
+
+def _ingest(tmp_path, content, *, suffix="csv", limits=None, schema=SCHEMA, **settings):
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700, exist_ok=True)
+    source = tmp_path / f"source.{suffix}"
+    source.write_bytes(content)
+    path = ingest(
+        source, file_format=suffix, schema=schema, unit=UNIT, directory=private,
+        limits=limits or IngestLimits(), **settings,
+    )  # fmt: skip
+    return schema.unscale(read_snapshot(path))
+
+
+def _refused(tmp_path, content, match, **settings):
+    with pytest.raises(SourceError, match=match) as caught:
+        _ingest(tmp_path, content, **settings)
+    _check_silent(caught.value)
+    assert not list((tmp_path / "private").iterdir())  # nothing is left behind
+
+
+def _check_silent(error):
+    chain, seen = [error], []
+    while chain:
+        link = chain.pop()
+        seen.append(link)
+        chain += [cause for cause in (link.__cause__, link.__context__) if cause is not None]
+    assert seen == [error]
+    assert CANARY not in str(error)
+    assert CANARY not in "".join(traceback.format_exception(error)).replace(__file__, "")
+
+
+def _parquet(**columns):
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+def _good(**columns):
+    return {"id": pa.array([1, 2]), "n": pa.array([1, 2]), "c": pa.array(["b", CANARY])} | columns
+
+
+# CSV structure
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (f"{CANARY},1,b\n2,2,b\n", "missing in the file: id, n, c"),  # no header: a row
+        (f"id,n,c,{CANARY}\n1,1,b,2\n", "does not declare"),
+        (f"id,n\n1,{CANARY}\n", "missing in the file: c"),
+        ("id,n,c,n\n1,1,b,1\n", "more than once in the file: n"),
+        (f"id,N,c\n1,{CANARY},b\n", "missing in the file: n"),
+        (f"id,n,c\n1,2\n3,4,{CANARY}\n", "ragged"),
+        (f"id,n,c\n1,2,b,{CANARY}\n", "ragged"),
+        (f'id,n,c\n1,2,"{CANARY}\n3,4,b\n', "unbalanced quote"),
+        (f'id,n,c\n1,2,b\n3,4,"{CANARY}', "unbalanced quote"),
+        (f'id,n,c\n1,2,"{CANARY}\n3,4,"b\n', "unbalanced quote"),
+        (f'id,n,c\n1,2,"{CANARY}"b\n', "unbalanced quote"),
+        ('"id,n,c\n"1,1,b\n', "header|missing"),
+        (f"\n{CANARY}\n", "missing"),
+        ("", "missing in the file"),
+        (f"id;n;c\n1;2;{CANARY}\n", "missing"),
+    ],
+)
+def test_csv_structure_is_refused(tmp_path, text, match):
+    _refused(tmp_path, text.encode(), match)
+
+
+def test_csv_structure_that_is_admissible(tmp_path):
+    frame = _ingest(tmp_path, b'c,n,id\r\n"b\nb",1,x\r\n"b ","2","a,b"')
+    assert frame["n"].tolist() == [1, 2]
+    assert frame["c"].tolist() == ["z", "b"]
+    assert _ingest(tmp_path, b'id,n,c\n5" pipe,1,"say ""b"""\n')["c"].tolist() == ["z"]
+    assert _ingest(tmp_path, b"id;n;c\n1;2;b\n", delimiter=";")["n"].tolist() == [2]
+
+
+# Values never abort
+
+
+def test_csv_values_are_clamped_or_mapped(tmp_path):
+    cells = ["abc", "1e400", "-1e400", "9" * 400, "NaN", "", "=cmd|'/C'!A0", "3", "\x00", "1,5"]
+    rows = "".join(f'{i},"{cell}","=1+{CANARY}"\n' for i, cell in enumerate(cells))
+    frame = _ingest(tmp_path, ("id,n,c\n" + rows).encode())
+    assert frame["n"].tolist() == [pd.NA, 9, 0, 9, pd.NA, pd.NA, pd.NA, 3, pd.NA, pd.NA]
+    assert frame["c"].tolist() == ["z"] * len(cells)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "expected"),
+    [
+        ("\ufeffid,n,c\n1,1,é\n".encode(), "utf-8", "é"),
+        ("id,n,c\n1,1,é\n".encode("latin-1"), "latin-1", "é"),
+        ("id,n,c\n1,1,é\n".encode("latin-1"), "utf-8", "z"),  # invalid bytes: an unknown cell
+        ("id,n,c\n1,1,é\n".encode("utf-16"), "utf-16", "é"),
+        (b"id,n,c\n1,1,\xed\xa0\x80\n", "utf-8", "z"),
+    ],
+)
+def test_declared_encodings(tmp_path, content, encoding, expected):
+    assert _ingest(tmp_path, content, encoding=encoding)["c"].tolist() == [expected]
+
+
+def test_other_encodings_are_refused(tmp_path):
+    text = f"id,n,c\n1,1,{CANARY}\n"
+    _refused(tmp_path, text.encode("utf-16"), "missing")
+    for name in ("klingon", "rot13", "hex", ""):
+        _refused(tmp_path, text.encode(), "text encoding", encoding=name)
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "match"),
+    [
+        ({"max_bytes": 30}, "max_bytes=30"),
+        ({"max_rows": 2}, "max_rows=2"),
+        ({"max_columns": 2}, "max_columns=2"),
+        ({"max_cell_bytes": 5}, "column c: a cell exceeds max_cell_bytes=5"),
+        ({"max_memory_bytes": 20}, "max_memory_bytes=20"),
+    ],
+)
+def test_limits(tmp_path, limits, match):
+    rows = "".join(f"{i},1,{CANARY}\n" for i in range(3))
+    _refused(tmp_path, ("id,n,c\n" + rows).encode(), match, limits=IngestLimits(**limits))
+    three = {"id": pa.array([1, 2, 3]), "n": pa.array([1, 2, 3]), "c": pa.array([CANARY] * 3)}
+    _refused(tmp_path, _parquet(**three), match, suffix="parquet", limits=IngestLimits(**limits))
+
+
+def test_a_huge_cell_and_a_huge_header(tmp_path):
+    cell = (CANARY * 1_000_000).encode()
+    _refused(tmp_path, b"id,n,c\n1,1," + cell + b"\n", "cell")
+    wide = ",".join(f"x{i}" for i in range(100_000)) + "\n"
+    _refused(tmp_path, wide.encode(), "max_columns")
+
+
+# Files that are no plain files
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_packed_files_are_refused(tmp_path, suffix):
+    data = f"id,n,c\n1,1,{CANARY}\n".encode()
+    _refused(tmp_path, gzip.compress(data), "compressed", suffix=suffix)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.csv", data)
+    _refused(tmp_path, buffer.getvalue(), "compressed", suffix=suffix)
+
+
+@pytest.mark.parametrize("kind", ["symlink", "fifo", "directory", "device", "missing"])
+def test_only_regular_files_are_opened(tmp_path, kind):
+    source = tmp_path / CANARY
+    if kind == "symlink":
+        (tmp_path / "real.csv").write_text("id,n,c\n1,1,b\n")
+        source.symlink_to(tmp_path / "real.csv")
+    elif kind == "fifo":
+        os.mkfifo(source)  # must not block
+    elif kind == "directory":
+        source.mkdir()
+    elif kind == "device":
+        source = "/dev/null"
+    private = tmp_path / "private"
+    private.mkdir()
+    with pytest.raises(SourceError, match=r"regular file|opened") as caught:
+        ingest(source, file_format="csv", schema=SCHEMA, unit=UNIT, directory=private,
+               limits=IngestLimits())  # fmt: skip
+    _check_silent(caught.value)
+
+
+@pytest.mark.parametrize("change", ["rewrite", "append", "touch"])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, change):
+    source = tmp_path / "source.csv"
+    digest = dpiw.sources._digest
+
+    def meddling(*arguments):
+        found = digest(*arguments)
+        if change == "rewrite":
+            with source.open("r+b") as stream:
+                stream.write(b"id,n,c\n9")
+        elif change == "append":
+            with source.open("ab") as stream:
+                stream.write(b"2,2,b\n")
+        else:
+            os.utime(source, ns=(1, 1))
+        return found
+
+    monkeypatch.setattr(dpiw.sources, "_digest", meddling)
+    _refused(tmp_path, f"id,n,c\n1,1,{CANARY}\n".encode(), "changed while")
+
+
+# Parquet
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"n": pa.array([CANARY, "2"])}, "column n: not stored as integer"),
+        ({"n": pa.array([1.0, 2.0])}, "column n: not stored as integer"),
+        ({"n": pa.array([[1], [2]])}, "nested"),
+        ({"n": pa.array([{"a": 1}, {"a": 2}])}, "nested"),
+        ({"n": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64()))}, "nested"),
+        ({"c": pa.array([CANARY, "b"]).dictionary_encode()}, "dictionary"),
+        ({"c": pa.array([CANARY.encode(), b"b"])}, "column c: not stored as categorical"),
+        ({"c": pa.array([None, None], pa.null())}, "column c: not stored as categorical"),
+        ({CANARY: pa.array([1, 2])}, "does not declare"),
+        ({"id": pa.array([1.5, 2.5])}, "column id: not stored as"),
+    ],
+)
+def test_parquet_structure_is_refused(tmp_path, columns, match):
+    _refused(tmp_path, _parquet(**_good(**columns)), match, suffix="parquet")
+
+
+def test_parquet_names(tmp_path):
+    columns = _good()
+    missing = {name: columns[name] for name in ("id", "c")}
+    _refused(tmp_path, _parquet(**missing), "missing in the file: n", suffix="parquet")
+    doubled = pa.Table.from_arrays([*columns.values(), columns["n"]], ["id", "n", "c", "n"])
+    buffer = pa.BufferOutputStream()
+    pq.write_table(doubled, buffer)
+    _refused(tmp_path, buffer.getvalue().to_pybytes(), "more than once", suffix="parquet")
+
+
+def test_parquet_values_are_clamped_or_mapped(tmp_path):
+    data = _parquet(
+        id=pa.array(["a", "b", "c"]),
+        n=pa.array([2**64 - 1, None, 3], pa.uint64()),
+        c=pa.array([CANARY, None, "b"]),
+    )
+    frame = _ingest(tmp_path, data, suffix="parquet")
+    assert frame["n"].tolist() == [9, pd.NA, 3]
+    assert frame["c"].tolist() == ["z", "z", "b"]
+
+
+def test_parquet_invalid_utf8_is_an_unknown_cell(tmp_path):
+    bad = pa.array([b"b", b"\xff\xfe", None]).view(pa.string())
+    columns = {"id": pa.array([1, 2, 3]), "n": pa.array([1, 2, 3]), "c": bad}
+    assert _ingest(tmp_path, _parquet(**columns), suffix="parquet")["c"].tolist() == ["b", "z", "z"]
+
+
+def test_parquet_times_and_decimals(tmp_path):
+    schema = PublicSchema.from_mapping(
+        {
+            "name": "s",
+            "columns": [
+                {"name": "x", "kind": "continuous", "lower": 0, "upper": 5},
+                {"name": "d", "kind": "date", "lower": "1900-01-01", "upper": "2020-12-31",
+                 "nullable": True},
+                {"name": "t", "kind": "datetime", "lower": "1900-01-01", "upper": "2020-12-31",
+                 "nullable": True},
+            ],
+        }
+    )  # fmt: skip
+    data = _parquet(
+        x=pa.array([1, 9999], pa.decimal128(10, 2)),
+        d=pa.array([-700_000, None], pa.date32()),
+        t=pa.array([10**15, None], pa.timestamp("us", tz="America/New_York")),
+    )
+    frame = _ingest(tmp_path, data, suffix="parquet", schema=schema)
+    assert frame["x"].tolist() == [1.0, 5.0]
+    assert frame["d"].tolist() == [pd.Timestamp("1900-01-01"), pd.NaT]
+    assert frame["t"][0] == pd.Timestamp("2001-09-09T01:46:40Z")
+
+
+def test_damaged_parquet_is_refused_or_read_within_bounds(tmp_path):
+    data = _parquet(**_good())
+    for cut in (0, 3, 4, 11, len(data) // 2, len(data) - 1):
+        _refused(tmp_path, data[:cut], "Parquet", suffix="parquet")
+    _refused(tmp_path, data[:-4] + b"PARE", "damaged or encrypted", suffix="parquet")
+    _refused(tmp_path, b"PARE" + data[4:-4] + b"PARE", "plain Parquet", suffix="parquet")
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        mutant = bytearray(data)
+        mutant[rng.integers(4, len(data) - 4)] ^= 1 << int(rng.integers(8))
+        try:
+            frame = _ingest(tmp_path, bytes(mutant), suffix="parquet")
+        except SourceError as error:
+            _check_silent(error)
+        else:
+            assert frame["n"].dropna().between(0, 9).all()
+            assert frame["c"].isin(["é", "b", "z"]).all()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_random_bytes_are_refused(tmp_path, suffix):
+    rng = np.random.default_rng(9)
+    for _ in range(10):
+        _refused(tmp_path, rng.bytes(500), ".", suffix=suffix)

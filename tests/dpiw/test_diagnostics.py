@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpiw import diagnostics
+from dpiw.diagnostics import (
+    RULE,
+    Verdict,
+    diagnose,
+    effective_sample_size,
+    fit_generalised_pareto,
+    k_hat,
+    k_hat_threshold,
+    sandwich_sample_size,
+    tail_length,
+)
+from dpiw.errors import UnreliableWeightsError, WeightError
+
+
+def test_kish_by_hand():
+    assert effective_sample_size(np.log([1.0, 1.0, 2.0])) == pytest.approx(16 / 6)
+    assert effective_sample_size(np.full(7, 123.0)) == pytest.approx(7)
+    found = diagnose(np.log([1.0, 1.0, 2.0]))
+    assert found.design_effect == pytest.approx(3 * 6 / 16)
+
+
+def test_kish_does_not_care_about_scale_or_overflow():
+    rng = np.random.default_rng(0)
+    log_weights = rng.standard_normal(500)
+    found = [effective_sample_size(log_weights + shift) for shift in (-2000.0, 0.0, 2000.0)]
+    np.testing.assert_allclose(found, found[0])
+
+
+@pytest.mark.parametrize("shape", [-0.3, 0.1, 0.4, 0.7, 1.2])
+def test_pareto_fit_finds_known_shapes(shape):
+    """Mean of 60 fits to 2,000 exact draws: within 4 standard errors plus the prior's pull."""
+    rng = np.random.default_rng(51)
+    fits = [
+        fit_generalised_pareto(stats.genpareto.rvs(shape, scale=3.0, size=2000, random_state=rng))
+        for _ in range(60)
+    ]
+    found = np.array(fits)
+    pulled = (2000 * shape + 5) / 2010
+    error = found[:, 0].std() / math.sqrt(60)
+    assert abs(found[:, 0].mean() - pulled) < 4 * error + 0.004
+    assert found[:, 1].mean() == pytest.approx(3.0, rel=0.03)
+
+
+def test_pareto_fit_agrees_with_maximum_likelihood():
+    rng = np.random.default_rng(52)
+    draws = stats.genpareto.rvs(0.5, size=20_000, random_state=rng)
+    likely, _, scale = stats.genpareto.fit(draws, floc=0)
+    found = fit_generalised_pareto(draws)
+    assert found[0] == pytest.approx(likely, abs=0.005)
+    assert found[1] == pytest.approx(scale, rel=0.01)
+
+
+def test_pareto_fit_against_a_slow_twin():
+    def naive(x):
+        x = sorted(x)
+        n = len(x)
+        grid = 30 + int(math.sqrt(n))
+        quartile = x[int(n / 4 + 0.5) - 1]
+        thetas, logs = [], []
+        for j in range(1, grid + 1):
+            theta = 1 / x[-1] + (1 - math.sqrt(grid / (j - 0.5))) / (3 * quartile)
+            k = sum(math.log(1 - theta * v) for v in x) / n
+            thetas.append(theta)
+            logs.append(n * (math.log(-theta / k) - k - 1))
+        weights = [1 / sum(math.exp(b - a) for b in logs) for a in logs]
+        best = sum(t * w for t, w in zip(thetas, weights, strict=True))
+        k = sum(math.log(1 - best * v) for v in x) / n
+        return (n * k + 5) / (n + 10), -k / best
+
+    draws = stats.genpareto.rvs(0.3, size=80, random_state=np.random.default_rng(53))
+    np.testing.assert_allclose(fit_generalised_pareto(draws), naive(draws), rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [0.25, 0.5, 0.8, 1.1])
+def test_k_hat_of_pareto_weights(shape):
+    # A generalised Pareto tail beyond any cutoff has the same shape.
+    rng = np.random.default_rng(54)
+    found = [
+        k_hat(np.log(stats.genpareto.rvs(shape, size=20_000, random_state=rng))) for _ in range(20)
+    ]
+    count = tail_length(20_000)
+    pulled = (count * shape + 5) / (count + 10)
+    assert abs(np.mean(found) - pulled) < 4 * np.std(found) / math.sqrt(20) + 0.01
+
+
+def test_k_hat_is_none_without_a_tail():
+    assert k_hat(np.zeros(1000)) is None
+    assert k_hat(np.random.default_rng(0).standard_normal(24)) is None
+    assert k_hat(np.minimum(np.random.default_rng(0).standard_normal(1000), -1.0)) is None
+    assert k_hat(np.random.default_rng(0).standard_normal(25)) is not None
+
+
+def test_tail_length_and_threshold():
+    assert [tail_length(n) for n in (25, 225, 10_000)] == [5, 45, 300]
+    assert k_hat_threshold(100) == 0.5
+    assert k_hat_threshold(10_000) == 0.7
+    assert k_hat_threshold(1) == pytest.approx(1 - 1 / math.log10(2))
+
+
+def test_equal_weights_are_fine():
+    found = diagnose(np.zeros(1000))
+    assert (found.verdict, found.k_hat, found.reasons) == (Verdict.USE, None, ())
+    assert found.effective_sample_size == pytest.approx(1000)
+    found.require()
+
+
+def test_few_rows_need_care():
+    found = diagnose(np.zeros(10))
+    assert found.verdict is Verdict.CARE
+    assert "10 rows are too few" in found.reasons[0]
+
+
+def mild(rows=2000):
+    return 0.3 * np.random.default_rng(55).standard_normal(rows)
+
+
+def test_mild_weights_are_fine_and_say_their_noise():
+    found = diagnose(mild(), noise=np.full(2000, 0.2), resolution=0.9)
+    assert found.verdict is Verdict.USE
+    assert found.noise == pytest.approx(0.2)
+    assert found.rule == RULE
+
+
+@pytest.mark.parametrize(
+    ("noise", "resolution", "verdict", "reason"),
+    [
+        (0.3, 0.9, Verdict.CARE, "log-weight noise 0.30"),
+        (0.6, 0.9, Verdict.DO_NOT_USE, "log-weight noise 0.60"),
+        (0.1, 0.4, Verdict.CARE, "resolution 0.40"),
+        (0.1, 0.2, Verdict.DO_NOT_USE, "resolution 0.20"),
+        (0.3, 0.2, Verdict.DO_NOT_USE, "log-weight noise 0.30"),
+    ],
+)
+def test_public_forecasts_enter_the_verdict(noise, resolution, verdict, reason):
+    found = diagnose(mild(), noise=np.full(2000, noise), resolution=resolution)
+    assert found.verdict is verdict
+    assert reason in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "verdict"),
+    [
+        (4000, 0.6, Verdict.USE),
+        (4000, 0.2, Verdict.CARE),
+        (4000, 0.02, Verdict.DO_NOT_USE),
+        (100, 0.4, Verdict.DO_NOT_USE),  # fewer than 50 effective rows
+    ],
+)
+def test_effective_sample_size_enters_the_verdict(rows, share, verdict):
+    # Two weights only: the tail is constant, so that k-hat stays out of the way.
+    found = diagnose(np.where(np.arange(rows) < share * rows, 0.0, -40.0))
+    assert found.k_hat is None
+    assert found.effective_sample_size == pytest.approx(share * rows)
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(("shape", "verdict"), [(0.85, Verdict.CARE), (1.4, Verdict.DO_NOT_USE)])
+def test_heavy_tails_enter_the_verdict(shape, verdict, monkeypatch):
+    monkeypatch.setattr(diagnostics, "ESS_SHARE_CARE", 0.0)
+    monkeypatch.setattr(diagnostics, "ESS_CARE", 0.0)
+    draws = stats.genpareto.rvs(shape, size=5000, random_state=np.random.default_rng(56))
+    found = diagnose(np.log1p(draws))
+    assert found.verdict is verdict
+    assert any("k-hat" in reason for reason in found.reasons)
+
+
+def test_do_not_use_raises_when_required():
+    found = diagnose(mild(), resolution=0.1)
+    with pytest.raises(UnreliableWeightsError, match="do not use: resolution") as caught:
+        found.require()
+    assert caught.value.effective_sample_size == found.effective_sample_size
+    assert caught.value.k_hat == found.k_hat
+    with pytest.raises(UnreliableWeightsError) as caught:
+        diagnose(np.zeros(100), resolution=0.1).require()
+    assert math.isnan(caught.value.k_hat)
+
+
+@pytest.mark.parametrize(
+    "bad", [np.zeros(0), np.array([np.nan]), np.array([0.0, -np.inf]), np.zeros((2, 2))]
+)
+def test_log_weights_that_are_none(bad):
+    with pytest.raises(WeightError, match="vector of finite log weights"):
+        diagnose(bad)
+
+
+def test_rule_states_the_constants():
+    for number in (
+        diagnostics.K_HAT_USE,
+        f"{diagnostics.ESS_SHARE_USE:.0%}",
+        diagnostics.NOISE_USE,
+        diagnostics.RESOLUTION_USE,
+        f"{diagnostics.ESS_SHARE_CARE:.0%}",
+        diagnostics.NOISE_CARE,
+        diagnostics.RESOLUTION_CARE,
+        diagnostics.MIN_ROWS,
+        f">= {diagnostics.ESS_CARE:.0f}",
+        f"k-hat < {diagnostics.K_HAT_CARE:.0f}",
+    ):
+        assert str(number) in RULE
+
+
+def test_sandwich_sample_size():
+    """METHOD section 7: N(0,1) against N(0,4), N_G = 4000, mean: corrected formula and Kish.
+
+    With g = x - mu and H = 1: V_IW = E_G[w^2 x^2], V_0 = E_G[w x^2] = 1.
+    """
+    rng = np.random.default_rng(57)
+    x = 2 * rng.standard_normal(400_000)
+    log_weights = stats.norm.logpdf(x) - stats.norm.logpdf(x, scale=2)
+    found = sandwich_sample_size(log_weights, x[:, None], np.eye(1)) / 100
+    exact = 4000 / _second_moment()
+    assert found == pytest.approx(exact, rel=0.02)
+    kish = effective_sample_size(log_weights) / 100
+    assert kish == pytest.approx(2646, rel=0.01)
+    # Scores of constant square give back Kish.
+    ones = sandwich_sample_size(log_weights, np.ones((400_000, 1)), 3 * np.eye(1)) / 100
+    assert ones == pytest.approx(kish)
+
+
+def _second_moment():
+    from scipy import integrate
+
+    def density(v):
+        return v**2 * stats.norm.pdf(v) ** 2 / stats.norm.pdf(v, scale=2)
+
+    return integrate.quad(density, -30, 30)[0]

@@ -1,0 +1,221 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw.errors import SchemaError, SourceError, SpecError
+from dpiw.ingest import IngestLimits, ingest, rows_within_unit
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.schema import PublicSchema
+from dpiw.tables import read_snapshot
+
+ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+
+
+def _schema(own_person=False):
+    return PublicSchema.from_mapping(
+        {
+            "name": "toy",
+            "columns": [
+                {"name": "id", "role": "identifier", "null_is_own_person": own_person},
+                {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+                {"name": "c", "kind": "categorical", "levels": ["a", "b", "z"], "other": "z"},
+            ],
+        }
+    )
+
+
+SCHEMA = _schema()
+TEXT = "id,n,c\n1,5,a\n1,99,q\n2,,b\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+
+    def go(content, *, schema=SCHEMA, unit=ADD, file_format="csv", limits=None, **settings):
+        source = tmp_path / f"source.{file_format}"
+        source.write_bytes(content.encode() if isinstance(content, str) else content)
+        path = ingest(
+            source, file_format=file_format, schema=schema, unit=unit, directory=private,
+            limits=limits or IngestLimits(), **settings,
+        )  # fmt: skip
+        assert path == private / "scaled.parquet"
+        return read_snapshot(path)
+
+    go.private = private
+    return go
+
+
+def _parquet(table):
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+def test_csv_becomes_a_scaled_snapshot(run):
+    scaled = run(TEXT)
+    frame = SCHEMA.unscale(scaled)
+    assert frame["n"].tolist() == [5, 9, pd.NA]
+    assert frame["c"].tolist() == ["a", "z", "b"]
+    assert sorted(p.name for p in run.private.iterdir()) == ["scaled.parquet", "validation.json"]
+    assert all(p.stat().st_mode & 0o077 == 0 for p in run.private.iterdir())
+
+
+def test_verdicts_stay_in_the_private_directory(run):
+    run(TEXT)
+    verdicts = json.loads((run.private / "validation.json").read_text())
+    assert all(verdicts["structure"].values())
+    assert all(verdicts["scaled"].values())
+    assert verdicts["values"]["n: expect_column_values_to_be_between"] is False
+
+
+def test_parquet_and_csv_give_the_same_snapshot(run):
+    table = pa.table(
+        {
+            "c": pa.array(["a", "q", "b"]),
+            "id": pa.array([1, 1, 2]),
+            "n": pa.array([5, 2**62, None], pa.int64()),
+        }
+    )
+    assert run(_parquet(table), file_format="parquet").equals(run(TEXT))
+
+
+def test_pandas_metadata_decides_nothing(run):
+    frame = pd.DataFrame({"id": [1, 2], "n": [1, 2], "c": ["a", "b"]}, index=[10, 20])
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    assert b"pandas" in table.schema.metadata
+    assert run(_parquet(table), file_format="parquet").rows == 2
+
+
+@pytest.mark.parametrize("text", ["id,n,c\n", "id,n,c", "\ufeffid,n,c\r\n", "id,n,c\n1,1,a"])
+def test_an_empty_or_tiny_table_is_admissible_under_add_or_remove(run, text):
+    assert run(text).rows == text.count("1,1,a")
+    empty = pa.table({"id": pa.array([], pa.int64()), "n": pa.array([], pa.int64()),
+                      "c": pa.array([], pa.string())})  # fmt: skip
+    assert run(_parquet(empty), file_format="parquet").rows == 0
+
+
+def test_one_column_keeps_its_empty_cells(run):
+    schema = PublicSchema.from_mapping(
+        {"name": "s", "columns": [{"name": "b", "kind": "boolean", "nullable": True}]}
+    )
+    scaled = run("b\ntrue\n\nfalse\n", schema=schema)
+    assert scaled.columns["b"].tolist() == [1, -1, 0]
+
+
+def test_replace_one_needs_the_declared_number_of_rows(run):
+    assert run(TEXT, unit=REPLACE, public_rows=3).rows == 3
+    for rows in (2, 4):
+        with pytest.raises(SourceError, match="number of rows") as caught:
+            run(TEXT, unit=REPLACE, public_rows=rows)
+        assert "3" not in str(caught.value)
+    with pytest.raises(SourceError, match="number of rows"):
+        run("id,n,c\n", unit=REPLACE, public_rows=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        ({"unit": REPLACE}, SpecError, "must be declared"),
+        ({"unit": REPLACE, "public_rows": 0}, SpecError, "must be declared"),
+        ({"public_rows": 3}, SpecError, "private"),
+        ({"file_format": "xlsx"}, SpecError, "csv or parquet"),
+        ({"unit": PrivacyUnit(relation=ADD.relation, id_column="n")}, SchemaError, "identifier"),
+        ({"unit": PrivacyUnit(relation=ADD.relation, id_column="zz")}, SchemaError, "no column"),
+    ],
+)
+def test_settings_are_checked_before_the_file_is_opened(tmp_path, settings, error, match):
+    settings = {"file_format": "csv", "unit": ADD} | settings
+    with pytest.raises(error, match=match):
+        ingest(tmp_path / "nothing", schema=SCHEMA, directory=tmp_path, limits=IngestLimits(),
+               **settings)  # fmt: skip
+    with pytest.raises(SpecError, match="max_rows"):
+        IngestLimits(max_rows=0)
+
+
+# Rows per person
+
+
+def _unit(rows):
+    return PrivacyUnit(relation=ADD.relation, max_rows=rows, id_column="id")
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 10])
+def test_at_most_k_rows_of_each_person(most):
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 40, 500)
+    frame = pd.DataFrame({"id": ids})
+    kept = rows_within_unit(frame, SCHEMA.column("id"), _unit(most))
+    assert np.all(np.diff(kept) > 0)
+    found = pd.Series(ids[kept]).value_counts()
+    assert found.to_dict() == pd.Series(ids).value_counts().clip(upper=most).to_dict()
+
+
+def test_which_rows_of_a_person_stay_is_random_and_uniform():
+    frame = pd.DataFrame({"id": ["7"] * 4 + ["8"]})
+    first = np.zeros(5)
+    for _ in range(800):
+        first[rows_within_unit(frame, SCHEMA.column("id"), _unit(1))] += 1
+    assert first[4] == 800  # another person's rows bear on nobody
+    # Binomial(800, 1/4): sd 12.2. Five sd: false alarm about 2e-6 for the four together.
+    assert np.all(np.abs(first[:4] - 200) < 62)
+
+
+def test_ids_are_compared_as_text_without_padding(run):
+    text = "id,n,c\n a ,1,a\na,2,a\nA,3,a\n"
+    assert run(text, unit=_unit(1)).rows == 2
+
+
+@pytest.mark.parametrize("cell", ["", "  "])
+def test_a_missing_id_is_refused_unless_declared(run, cell):
+    text = f"id,n,c\n{cell},1,a\n{cell},2,a\n1,3,b\n1,4,b\n"
+    with pytest.raises(SourceError, match="column id: an id is missing"):
+        run(text, unit=_unit(1))
+    assert run(text, unit=_unit(1), schema=_schema(own_person=True)).rows == 3
+
+
+def test_a_missing_id_is_irrelevant_when_rows_are_the_unit(run):
+    assert run("id,n,c\n,1,a\n").rows == 1
+
+
+def test_bounding_an_empty_table(run):
+    assert run("id,n,c\n", unit=_unit(2)).rows == 0
+
+
+# A Parquet bomb in a stage with a memory limit
+
+
+def test_a_parquet_bomb_ends_in_an_error_of_ours(tmp_path):
+    rows = 300_000
+    ones = pa.array(np.ones(rows, dtype=np.int64))
+    cells = pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), ["x" * 9_000])
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table({"id": ones, "n": ones, "c": cells}), path, store_schema=False)
+    assert path.stat().st_size < 1 << 20
+    code = (
+        "import resource, sys, pathlib\n"
+        "from dpiw.sources import IngestLimits, read_parquet\n"
+        "from dpiw.errors import SourceError\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        "limits = IngestLimits(max_memory_bytes=int(sys.argv[2]))\n"
+        "try:\n"
+        "    read_parquet(pathlib.Path(sys.argv[1]), ['id', 'n', 'c'], limits=limits)\n"
+        "except SourceError as error:\n"
+        "    print(error); sys.exit(error.exit_code)\n"
+    )
+    for limit in ("200000000", "100000000000"):  # our own limit; the operating system's
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path), limit],
+            capture_output=True, text=True, check=False, env=dict(os.environ), timeout=60,
+        )  # fmt: skip
+        assert done.returncode == SourceError.exit_code, done.stderr[-500:]
+        assert "xxx" not in done.stdout + done.stderr

@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpiw
+from dpiw import version
+from dpiw.columns import ColumnKind
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.parquet import (
+    FACTS,
+    ROW_GROUP_ROWS,
+    arrow_schema,
+    footer_facts,
+    mean_one_weights,
+    read_footer,
+    write_synthetic,
+)
+from dpiw.release import Release, UnreliableWeightsWarning, load_release
+from dpiw.schema import PublicSchema
+from tests.dpiw.release_example import (
+    DTYPES,
+    SCHEMA,
+    example_certificate,
+    example_frame,
+    example_log_weights,
+    publish_example,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_example(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture(scope="module")
+def release(published: Path) -> Release:
+    return load_release(published, published.parent / "curator.pub")
+
+
+def _write(path: Path, **changes: Any) -> Path:
+    arguments: dict[str, Any] = {
+        "frame": example_frame(),
+        "log_weights": example_log_weights(),
+        "schema": SCHEMA,
+        "facts": footer_facts(example_certificate()),
+        "rng": np.random.default_rng(3),
+    } | changes
+    write_synthetic(path, **arguments)
+    return path
+
+
+def _sorted(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sort_values(["age", "born", "income"], na_position="last").reset_index(drop=True)
+
+
+def test_an_analyst_gets_the_rows_in_declared_types(release: Release) -> None:
+    assert {name: str(dtype) for name, dtype in release.table.dtypes.items()} == DTYPES
+    assert release.verified.pinned
+    assert release.certificate == example_certificate()
+    assert PublicSchema.from_mapping(release.schema) == SCHEMA
+    pd.testing.assert_frame_equal(_sorted(release.table), _sorted(example_frame()))
+
+
+def test_types_are_those_of_the_schema_itself() -> None:
+    """`unscale` and the released file agree on every kind."""
+    scaled = SCHEMA.scale(example_frame().assign(person="x").astype({"born": object}))
+    assert {name: str(kind) for name, kind in SCHEMA.unscale(scaled).dtypes.items()} == DTYPES
+
+
+def test_weights_have_mean_one_and_follow_their_rows(release: Release) -> None:
+    frame, logs = example_frame(), example_log_weights()
+    assert release.weights.mean() == pytest.approx(1)
+    naive = np.exp(release.log_weights)
+    assert release.weights == pytest.approx(naive / naive.mean())
+    by_row = {(age, born): log for age, born, log in zip(frame.age, frame.born, logs, strict=True)}
+    table = release.table
+    found = [by_row[key] for key in zip(table.age, table.born, strict=True)]
+    assert release.log_weights == pytest.approx(np.array(found))
+
+
+def test_weighted_means(release: Release) -> None:
+    weights, table = release.weights, release.table
+    assert release.mean("age") == pytest.approx(np.average(table.age, weights=weights))
+    assert release.mean("smoker") == pytest.approx(weights[table.smoker].sum() / weights.sum())
+    present = table.income.notna().to_numpy()
+    naive = np.average(table.income[present], weights=weights[present])
+    assert release.mean("income") == pytest.approx(naive)
+    female = (table["sex <b>&"] == "female").to_numpy()
+    naive = weights[female].sum() / weights.sum()
+    assert release.mean(lambda rows: rows["sex <b>&"] == "female") == pytest.approx(naive)
+    filled = table.visits.notna().to_numpy()
+    naive = np.average(table.visits[filled].astype(float), weights=weights[filled])
+    assert release.mean("visits") == pytest.approx(naive)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("absent", "'absent'"),
+        ("grade", "for text"),
+        ("born", "one number"),
+        (lambda table: [1.0], "one number or truth value per row"),
+        (lambda table: table.age * np.nan, "every value is missing"),
+    ],
+)
+def test_means_that_cannot_be(release: Release, column: Any, words: str) -> None:
+    with pytest.raises(ReleaseError, match=words):
+        release.mean(column)
+
+
+def test_resampling_gives_unweighted_rows(release: Release) -> None:
+    rows = release.resample(5000, np.random.default_rng(1))
+    assert len(rows) == 5000
+    assert {name: str(dtype) for name, dtype in rows.dtypes.items()} == DTYPES
+    assert rows.age.mean() == pytest.approx(release.mean("age"), abs=0.3)
+    assert abs(release.table.age.mean() - release.mean("age")) > 0.6  # the test can tell
+
+
+def test_a_release_shows_itself_in_one_line(release: Release) -> None:
+    assert repr(release) == (
+        "Release('example-2027-q1', 200 rows, 9 columns, epsilon=1, delta=1E-6, weights: use)"
+    )
+
+
+def test_weights_that_must_not_be_used_warn(tmp_path: Path) -> None:
+    bad = example_certificate(verdict="do not use", verdict_rule="k-hat >= 1")
+    folder = publish_example(tmp_path, bad)
+    with pytest.warns(UnreliableWeightsWarning, match=r"do not use the weights \(k-hat >= 1\)"):
+        load_release(folder)
+
+
+def test_a_damaged_release_is_not_loaded(tmp_path: Path) -> None:
+    folder = publish_example(tmp_path)
+    rows = bytearray((folder / "synthetic.parquet").read_bytes())
+    rows[100] ^= 1
+    (folder / "synthetic.parquet").write_bytes(bytes(rows))
+    with pytest.raises(ChecksumError):
+        load_release(str(folder))
+
+
+def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path: Path) -> None:
+    frame = example_frame()
+    frame.attrs["secret"] = "canary-attrs"
+    frame["grade"] = pd.Categorical(frame["grade"], categories=["low", "high", "canary-level"])
+    frame.index = pd.Index([f"canary-{n}" for n in range(len(frame))], name="canary-index")
+    path = _write(tmp_path / "p", frame=frame)
+    assert b"canary" not in path.read_bytes()
+    metadata = pq.ParquetFile(path).metadata
+    assert {key.decode() for key in metadata.metadata} == {*FACTS, "ARROW:schema"}
+    schema = pq.read_schema(path)
+    assert b"pandas" not in (schema.metadata or {})
+    assert schema.names == [*DTYPES, "weight", "log_weight"]
+    facts = read_footer(path).facts
+    assert facts["dpiw.epsilon"] == "1"
+    assert facts["dpiw.unit"] == "max_rows=2; id_column=person"
+    assert facts["dpiw.mechanisms"] == "generator:privbayes,weights:beta_debiased"
+    assert facts["dpiw.certificate_sha256"] == example_certificate().digest
+
+
+def test_rows_are_shuffled_and_row_groups_fixed(tmp_path: Path) -> None:
+    rows = ROW_GROUP_ROWS + 10
+    schema = PublicSchema.from_mapping(
+        {
+            "name": "one",
+            "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 10**6}],
+        }
+    )
+    frame = pd.DataFrame({"n": np.arange(rows)})
+    path = _write(tmp_path / "p", frame=frame, log_weights=np.zeros(rows), schema=schema)
+    file = pq.ParquetFile(path)
+    sizes = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
+    assert sizes == [ROW_GROUP_ROWS, 10]
+    order = file.read()["n"].to_numpy()
+    assert sorted(order) == list(range(rows))
+    # Under a uniform shuffle |correlation with position| > 0.02 has probability below 1e-6.
+    assert abs(np.corrcoef(order, np.arange(rows))[0, 1]) < 0.02
+
+
+def test_the_arrow_schema_is_declared_by_kind() -> None:
+    types = {field.name: (str(field.type), field.nullable) for field in arrow_schema(SCHEMA)}
+    assert types == {
+        "age": ("int64", False),
+        "income": ("double", True),
+        "visits": ("int64", True),
+        "sex <b>&": ("string", False),
+        "grade": ("string", True),
+        "smoker": ("bool", False),
+        "insured": ("bool", True),
+        "born": ("date32[day]", False),
+        "seen": ("timestamp[ms, tz=UTC]", True),
+        "weight": ("double", False),
+        "log_weight": ("double", False),
+    }
+    assert len(ColumnKind) == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"frame": example_frame().drop(columns="age")}, "released columns"),
+        ({"frame": example_frame().assign(extra=1)}, "released columns"),
+        ({"frame": example_frame().assign(age=1.5)}, "column age.*integer"),
+        ({"frame": example_frame().assign(age="x")}, "column age.*integer"),
+        ({"frame": example_frame().assign(smoker=pd.array([None] * 200))}, "column smoker: a miss"),
+        ({"frame": example_frame().assign(born=pd.NaT)}, "column born"),
+        ({"frame": example_frame().head(3)}, "one per synthetic row"),
+        ({"log_weights": np.full(200, np.nan)}, "finite"),
+        ({"log_weights": np.full(200, np.inf)}, "finite"),
+        ({"log_weights": np.zeros(0)}, "finite"),
+        ({"facts": {"dpiw.epsilon": "1"}}, "footer facts"),
+        ({"facts": {**footer_facts(example_certificate()), "host": "x"}}, "footer facts"),
+    ],
+)
+def test_rows_other_than_declared_are_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ReleaseError, match=words):
+        _write(tmp_path / "p", **changes)
+    assert not (tmp_path / "p").exists()
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p")
+    before = path.read_bytes()
+    with pytest.raises(ReleaseError, match="p: File exists"):
+        _write(path)
+    assert path.read_bytes() == before
+
+
+def test_a_footer_key_beside_the_list_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"a": [1]}).replace_schema_metadata({"host": "canary"})
+    pq.write_table(table, tmp_path / "p")
+    with pytest.raises(ManifestError, match="unknown footer key 'host'"):
+        read_footer(tmp_path / "p")
+
+
+def test_mean_one_weights_survive_large_logs() -> None:
+    assert mean_one_weights(np.array([1000.0, 1000.0])) == pytest.approx([1, 1])
+    assert mean_one_weights(np.array([-2000.0, -2000.0 + np.log(3)])) == pytest.approx([0.5, 1.5])
+
+
+def test_bytes_do_not_depend_on_the_process(tmp_path: Path) -> None:
+    script = """
+        import sys
+        from pathlib import Path
+        from tests.dpiw.test_release import _write
+        _write(Path(sys.argv[1]))
+    """
+    digests = set()
+    for seed in ("1", "2"):
+        path = tmp_path / seed
+        subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), str(path)],
+            cwd=ROOT, check=True, timeout=60, env={"PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+    digests.add(hashlib.sha256(_write(tmp_path / "here").read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+def test_croissant_names_the_file_and_every_column(published: Path) -> None:
+    page = json.loads((published / "croissant.json").read_bytes())
+    required = {"@context", "@type", "conformsTo", "name", "description", "license", "url",
+                "creator", "datePublished", "distribution", "recordSet"}  # fmt: skip
+    assert required <= set(page)
+    assert page["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+    (file,) = page["distribution"]
+    data = (published / file["contentUrl"]).read_bytes()
+    assert file["sha256"] == hashlib.sha256(data).hexdigest()
+    assert file["contentSize"] == f"{len(data)} B"
+    (records,) = page["recordSet"]
+    columns = [field["source"]["extract"]["column"] for field in records["field"]]
+    assert columns == [*DTYPES, "weight", "log_weight"]
+    assert len({field["@id"] for field in records["field"]}) == len(columns)
+    assert "person" not in columns
+    for key in ("column", "extract", "field", "recordSet", "source", "fileObject"):
+        assert page["@context"][key] == f"cr:{key}"
+
+
+def test_the_package_exports_little_and_imports_light() -> None:
+    assert dpiw.load_release is load_release
+    assert dpiw.Release is Release
+    assert dir(dpiw) == sorted(dpiw.__all__) == list(dpiw.__all__)
+    assert dpiw.__version__ == version.__version__
+    with pytest.raises(AttributeError, match="absent"):
+        dpiw.absent  # noqa: B018
+    script = """
+        import sys
+        import dpiw
+        assert not {"numpy", "pandas", "pyarrow"} & set(sys.modules)
+        dpiw.load_release
+        heavy = {"scipy", "sklearn", "torch", "prefect", "great_expectations", "dp_accounting",
+                 "opendp", "pydantic", "yaml", "matplotlib", "sqlalchemy", "opacus"}
+        assert not heavy & set(sys.modules), heavy & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, check=True)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", dpiw.__version__)

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import plots
+from dpiw.certificate import Certificate
+from dpiw.errors import ReleaseError
+from dpiw.margins import BINS, axis, margins
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.report import build_report
+from dpiw.schema import PublicSchema
+from dpiw.truth import PublicTruth
+from tests.dpiw.release_example import (
+    DTYPES,
+    SCHEMA,
+    example_certificate,
+    example_frame,
+    example_log_weights,
+)
+
+
+def _report(certificate: Certificate | None = None, **changes: Any) -> str:
+    arguments: dict[str, Any] = {
+        "frame": example_frame(),
+        "log_weights": example_log_weights(),
+        "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
+        "schema": SCHEMA,
+        "truth": None,
+    } | changes
+    return build_report(certificate or example_certificate(), **arguments)
+
+
+def _truth(shares: Any, *statistics: dict[str, Any]) -> PublicTruth:
+    return PublicTruth(margins=shares, statistics=statistics)
+
+
+def _words(page: str) -> str:
+    body = page[page.index("<body>") :]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def test_the_report_is_one_file_without_scripts_or_outside_resources() -> None:
+    page = _report()
+    assert page == _report()
+    for mark in ("<script", "<link", "<img", "<iframe", "@import", "url(", " src=", " href="):
+        assert mark not in page.lower()
+    assert "default-src 'none'" in page
+    assert "http:" not in page
+    assert "https:" not in page
+
+
+def test_the_report_says_what_was_promised_and_what_it_cost() -> None:
+    words = _words(_report())
+    assert "example-2027-q1" in words
+    assert "differ by one person's rows (at most 2) being there or not" in words
+    assert "at most 2.72 times larger" in words
+    # (e + 1e-6) / (1 + e) = 0.73106, rounded up.
+    assert "at most 73.2% of the time" in words
+    assert "ε = 0.7 if alone" in words
+    assert "left: 5 of 8" in words
+    assert "earlier: 2e-06" in words
+    assert "pld: ε = 0.9999, rdp: ε = 1.12" in words
+    assert "Each person has at most two rows." in words
+    assert "Rare levels are smoothed." in words
+    assert '{"count": 1, "event": "gaussian", "noise_multiplier": 12.5}' in words
+    assert "dpiw verify example-2027-q1 --key curator.pub" in words
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        ({}, "differ by the values of one row."),
+        ({"id_column": "p"}, "differ by the values of one person's row."),
+        ({"id_column": "p", "max_rows": 3}, "the values of one person's rows (at most 3)."),
+    ],
+)
+def test_replace_one_is_worded_as_a_change(unit: dict[str, Any], words: str) -> None:
+    certificate = example_certificate(
+        unit=PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE, **unit)
+    )
+    page = _words(_report(certificate))
+    assert words in page
+    assert "which of two records a given person has" in page
+
+
+def test_bounds_are_rounded_up() -> None:
+    words = _words(_report(example_certificate(epsilon="0.7341", spent_epsilon="0.7341")))
+    assert "at most 2.09 times" in words  # e^0.7341 = 2.0836
+    assert "ε = 0.7341" in words
+    pure = _words(_report(example_certificate(delta="0", spent_delta="0", budget_delta="0")))
+    assert "apart from a probability" not in pure
+    assert "Lifetime δ" not in pure
+
+
+@pytest.mark.parametrize(
+    ("verdict", "style", "words"),
+    [
+        ("use", "good", "Use the weights in every analysis"),
+        ("use with care", "warn", "Compare both"),
+        ("do not use", "bad", "Do not base results on these weights"),
+    ],
+)
+def test_the_verdict_is_said_in_words_and_colour(verdict: str, style: str, words: str) -> None:
+    facts = {"k_hat": None, "reasons": ["k-hat is <high>"], "verdict": verdict, "rule": "twice"}
+    certificate = example_certificate(verdict=verdict, diagnostics=facts)
+    page = _report(certificate)
+    assert f'class="verdict {style}"><strong>Verdict: {verdict}</strong>' in page
+    assert words in _words(page)
+    assert "k-hat is &lt;high&gt;" in page
+    assert "k-hat < 0.7" in _words(page)
+    assert "twice" not in page
+
+
+def test_every_text_is_escaped() -> None:
+    mean = "<script>alert('x')</script>&\""
+    certificate = example_certificate(
+        release_id=mean,
+        population=mean,
+        period=mean,
+        verdict=mean,
+        verdict_rule=mean,
+        assumptions=(mean,),
+        caveats=(mean,),
+        post_processing=(mean,),
+        versions={mean: mean},
+        accountants={mean: 1.0},
+        diagnostics={mean: mean, "reasons": [mean]},
+        weights={"method": mean},
+    )
+    stage = replace(
+        certificate.stages[0],
+        stage=mean,
+        method=mean,
+        parameters={mean: mean},
+        events=({mean: mean},),
+        noise=({mean: mean},),
+    )
+    page = _report(replace(certificate, stages=(stage,)))
+    assert "<script" not in page
+    assert "<i>x" not in page  # a level of the example schema
+    assert "sex <b>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_every_released_column_has_a_plot_and_identifiers_have_none() -> None:
+    page = _report()
+    for name in DTYPES:
+        assert f"<h3>{html.escape(name)}</h3>" in page
+    assert "<h3>person</h3>" not in page
+
+
+def test_every_plot_is_well_formed_and_finite() -> None:
+    truth = margins(example_frame(seed=9), schema=SCHEMA)
+    drawings = re.findall(r"<svg.*?</svg>", _report(truth=_truth(truth)), flags=re.S)
+    assert len(drawings) >= len(DTYPES) + 5
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)  # our own text
+        assert root.get("aria-label")
+        assert "nan" not in drawing.lower().replace("noise", "")
+        assert "inf" not in drawing
+
+
+def test_truth_is_drawn_and_labelled_only_where_it_is_given() -> None:
+    truth = margins(example_frame(seed=9), schema=SCHEMA)
+    assert "known truth (simulated example)" in _report(truth=_truth(truth))
+    assert 'class="truth' in _report(truth=_truth(truth))
+    assert "known truth" not in _report()
+    assert 'class="truth' not in _report()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"method": "none"}, {"method": "beta_debiased", "published": False}]
+)
+def test_a_release_without_weights_says_so(settings: dict[str, Any]) -> None:
+    certificate = example_certificate(weights=settings, accountants={"pld": 1.0})
+    words = _words(_report(certificate, log_weights=np.zeros(200), log_weight_noise_sd=None))
+    assert "They were published without weights" in words
+    assert "No weights were published: every row counts as one." in words
+    assert "Use the weights" not in words
+    assert "Computed by one accountant: pld: ε = 1." in words
+
+
+def test_truth_must_fit_the_schema() -> None:
+    truth = {name: list(shares) for name, shares in margins(example_frame(), schema=SCHEMA).items()}
+    assert "known truth" in _report(truth=_truth({"age": truth["age"]}))
+    for shares in (truth["age"][:-1], [*truth["age"][:-1], float("nan")]):
+        with pytest.raises(
+            ReleaseError, match="public_truth margins: column age: expected 17 finite"
+        ):
+            _report(truth=_truth(truth | {"age": shares}))
+
+
+def test_weights_without_spread_or_noise_are_said_in_words() -> None:
+    words = _words(_report(log_weights=np.zeros(200), log_weight_noise_sd=None))
+    assert "All weights are one" in words
+    assert "carry no privacy noise" in words
+    assert "The heaviest 1% of the rows carry 1.0% of all weight" in words
+    assert "carry no privacy noise" in _words(_report(log_weight_noise_sd=np.zeros(200)))
+
+
+def test_noise_is_marked_at_tau_if_it_is_known() -> None:
+    assert "tau = 0.2" in _words(_report())
+    without = example_certificate(diagnostics={"tau": float("inf")})
+    assert "tau = " not in _words(_report(without))
+    assert "multiplies or divides that weight by 1.22" in _words(_report())  # exp(0.2)
+
+
+def test_margins_agree_with_counting() -> None:
+    frame, weights = example_frame(), np.exp(example_log_weights())
+    found = margins(frame, schema=SCHEMA, weights=weights)
+    plain = margins(frame, schema=SCHEMA)
+    assert list(found) == list(DTYPES)
+    for shares in (*found.values(), *plain.values()):
+        assert shares.sum() == pytest.approx(1)
+    for index, level in enumerate(("female", "male", "<i>x</i>")):
+        chosen = (frame["sex <b>&"] == level).to_numpy()
+        assert plain["sex <b>&"][index] == pytest.approx(chosen.mean())
+        assert found["sex <b>&"][index] == pytest.approx(weights[chosen].sum() / weights.sum())
+    assert plain["smoker"] == pytest.approx([1 - frame.smoker.mean(), frame.smoker.mean()])
+    assert plain["insured"][2] == pytest.approx(1 / 200)
+    assert plain["income"][-1] == pytest.approx(1 / 200)
+    naive = np.histogram(frame.income.dropna(), bins=BINS, range=(0, 9))[0] / 200
+    assert plain["income"][:-1] == pytest.approx(naive)
+    naive = [(frame.visits == n).sum() / 200 for n in range(10)]
+    assert plain["visits"] == pytest.approx([*naive, 1 / 200])
+    assert plain["seen"][-1] == pytest.approx(1 / 200)
+
+
+def test_bins_are_public_and_whole_values_share_equal_widths() -> None:
+    age = axis(SCHEMA.column("age"))
+    assert age.labels == ("0", "100")
+    assert set(np.diff(age.edges)) == {6.0}  # ceil(101 / 20)
+    assert age.edges[0] == -0.5
+    assert age.edges[-1] >= 100.5
+    assert axis(SCHEMA.column("born")).labels == ("1900-01-01", "2020-12-31")
+    assert axis(SCHEMA.column("seen")).labels == ("2024-01-01", "2024-12-31 23:59")
+    assert axis(SCHEMA.column("grade")).labels == ("low", "high", "missing")
+
+
+def test_dates_fall_into_the_bin_of_their_day() -> None:
+    schema = PublicSchema.from_mapping(
+        {
+            "name": "dates",
+            "columns": [
+                {"name": "d", "kind": "date", "lower": "2024-01-01", "upper": "2024-01-03"}
+            ],
+        }
+    )
+    days = np.array(["2024-01-01", "2024-01-03", "2024-01-03"], dtype="datetime64[s]")
+    shares = margins(pd.DataFrame({"d": days}), schema=schema)["d"]
+    assert shares == pytest.approx([1 / 3, 0, 2 / 3])
+
+
+def test_many_levels_are_folded_into_one_row() -> None:
+    levels = [f"level {n}" for n in range(40)]
+    schema = PublicSchema.from_mapping(
+        {"name": "many", "columns": [{"name": "c", "kind": "categorical", "levels": levels}]}
+    )
+    frame = pd.DataFrame({"c": pd.Series(levels * 5 + ["level 7"] * 100, dtype="str")})
+    page = _report(
+        frame=frame,
+        schema=schema,
+        log_weights=np.zeros(300),
+        log_weight_noise_sd=None,
+        truth=_truth(margins(frame, schema=schema)),
+    )
+    words = _words(page)
+    assert "29 others" in words
+    assert "level 7" in words
+    assert "level 39" not in words
+
+
+def test_a_budget_bar_never_leaves_its_track() -> None:
+    drawing = plots.budget_bar(0.9, 0.5, texts=("a", "b", "c"), title="t", width=100)
+    widths = [
+        float(text) for text in re.findall(r'<rect class="[ab]\w+" .*?width="([\d.]+)"', drawing)
+    ]
+    assert widths == pytest.approx([90, 10])
+
+
+def test_what_the_weights_repaired_is_told_where_the_truth_is_public() -> None:
+    frame = pd.DataFrame({"age": pd.Series([20, 60], dtype="int64")})
+    schema = PublicSchema.from_mapping(
+        {"name": "s", "columns": [{"name": "age", "kind": "integer", "lower": 0, "upper": 100}]}
+    )
+    page = _report(
+        frame=frame,
+        schema=schema,
+        log_weights=np.log([3.0, 1.0]),
+        log_weight_noise_sd=None,
+        truth=_truth({}, {"kind": "mean", "column": "age", "value": 30.0}),
+    )
+    words = _words(page)
+    assert "With weights 1 of 1 statistics come closer to it; the median error is 0%" in words
+    assert "mean age 30 40 30 0%" in words  # truth, unweighted (20+60)/2, weighted (60+60)/4
+    assert "What the weights repaired" not in _words(_report())

@@ -1,0 +1,152 @@
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.errors import SourceError, StageFailedError
+from dpiw.ingest import encoded_extremes
+from dpiw.schema import PublicSchema, ScaledTable
+from dpiw.validation import (
+    admissible_types,
+    run_checks,
+    validate_scaled,
+    validate_structure,
+    validate_values,
+)
+
+CANARY = "CANARY-7f3a"
+
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "toy",
+        "columns": [
+            {"name": "id", "role": "identifier"},
+            {"name": "n", "kind": "integer", "lower": 0, "upper": 9},
+            {"name": "x", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+            {"name": "b", "kind": "boolean"},
+            {"name": "c", "kind": "categorical", "levels": ["a", "b"]},
+            {"name": "d", "kind": "date", "lower": "2000-01-01", "upper": "2001-01-01"},
+            {"name": "t", "kind": "datetime", "lower": "2000-01-01", "upper": "2001-01-01"},
+        ],
+    }
+)
+PARQUET = {
+    "t": "timestamp[us, tz=UTC]", "d": "date32[day]", "id": "int64", "n": "int16", "x": "double",
+    "b": "bool", "c": "text",
+}  # fmt: skip
+FRAME = pd.DataFrame({"n": [1, 2], "x": [0.5, None], "b": [True, False], "c": ["a", "b"]}).assign(
+    d=pd.Timestamp("2000-05-05"), t=pd.Timestamp("2000-05-05", tz="UTC")
+)
+
+
+def test_structure_passes_in_any_order():
+    results = validate_structure(PARQUET, SCHEMA, file_format="parquet")
+    assert all(results.values())
+    assert len(results) == 1 + len(SCHEMA.columns)
+    text = {column.name: "text" for column in SCHEMA.columns}
+    assert all(validate_structure(text, SCHEMA, file_format="csv").values())
+
+
+@pytest.mark.parametrize("change", [{"extra": "text"}, {"n": None}])
+def test_other_columns_are_refused(change):
+    types = {name: kind for name, kind in (PARQUET | change).items() if kind}
+    with pytest.raises(SourceError, match="not exactly those") as caught:
+        validate_structure(types, SCHEMA, file_format="parquet")
+    assert "extra" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("n", "text"), ("n", "double"), ("x", "text"), ("d", "text"), ("t", "date32[day]"),
+        ("c", "double"), ("b", "double"), ("id", "double"), ("x", "list<item: double>"),
+    ],
+)  # fmt: skip
+def test_wrong_types_are_refused_by_name(column, kind):
+    with pytest.raises(SourceError, match=f"column {column}: not stored as"):
+        validate_structure(PARQUET | {column: kind}, SCHEMA, file_format="parquet")
+
+
+def test_types_are_declared_per_kind():
+    assert admissible_types(SCHEMA.column("n"), file_format="csv") == ("text",)
+    assert "decimal128" in admissible_types(SCHEMA.column("x"), file_format="parquet")
+
+
+def test_values_are_judged_and_never_abort():
+    good = validate_values(FRAME, SCHEMA)
+    assert good
+    assert all(good.values())
+    bad = FRAME.astype({"n": "int64"}).assign(n=[1, 99], c=[CANARY, "b"], b=[None, True])
+    verdicts = validate_values(bad, SCHEMA)
+    assert {name for name, passed in verdicts.items() if not passed} == {
+        "n: expect_column_values_to_be_between",
+        "c: expect_column_values_to_be_in_set",
+        "b: expect_column_values_to_not_be_null",
+    }
+    text = FRAME.astype(str).assign(n=["1", CANARY], x=["0.5", ""]).astype("str")
+    verdicts = validate_values(text, SCHEMA)
+    assert not verdicts["n: expect_column_values_to_not_be_null"]
+    assert verdicts["x: expect_column_values_to_be_between"]
+    assert CANARY not in json.dumps(verdicts)
+
+
+def test_scaled_matrix_passes_whole_and_as_extremes():
+    scaled = SCHEMA.scale(FRAME)
+    matrix = pd.DataFrame(SCHEMA.encode(scaled), columns=list(SCHEMA.encoded_names))
+    assert all(validate_scaled(matrix, SCHEMA).values())
+    extremes = encoded_extremes(scaled, SCHEMA)
+    assert np.array_equal(extremes.loc[0], matrix.min())
+    assert np.array_equal(extremes.loc[1], matrix.max())
+    empty = encoded_extremes(scaled.take(np.array([], dtype=int)), SCHEMA)
+    assert all(validate_scaled(empty, SCHEMA).values())
+
+
+@pytest.mark.parametrize("value", [1.0000001, -0.1, np.nan, np.inf])
+def test_scaled_out_of_range_is_our_bug_and_says_nothing(value):
+    extremes = encoded_extremes(SCHEMA.scale(FRAME), SCHEMA)
+    extremes.loc[1, "n"] = value
+    with pytest.raises(StageFailedError) as caught:
+        validate_scaled(extremes, SCHEMA)
+    assert "n" not in str(caught.value).split()
+    assert caught.value.code == StageFailedError.exit_code
+
+
+def test_scaled_width_is_checked():
+    extremes = encoded_extremes(SCHEMA.scale(FRAME), SCHEMA)
+    with pytest.raises(StageFailedError):
+        validate_scaled(extremes.assign(more=0.5), SCHEMA)
+    with pytest.raises(StageFailedError):
+        validate_scaled(extremes.drop(columns="n"), SCHEMA)
+
+
+def test_extremes_are_the_same_over_many_slices():
+    schema = PublicSchema.from_mapping(
+        {"name": "s", "columns": [{"name": "x", "kind": "continuous", "lower": 0, "upper": 1}]}
+    )
+    values = np.linspace(0.1, 0.9, 150_000)
+    found = encoded_extremes(ScaledTable({"x": values}, len(values)), schema)
+    assert found["x"].tolist() == [0.1, 0.9]
+
+
+def test_results_are_truth_values_only(capfd):
+    import great_expectations.expectations as expect
+
+    frame = pd.DataFrame({"c": [CANARY, CANARY]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = run_checks(
+            frame,
+            [
+                expect.ExpectColumnValuesToBeInSet(column="c", value_set=["a"]),
+                expect.ExpectColumnValuesToBeBetween(column="gone", min_value=0, max_value=1),
+            ],
+        )
+    assert results == {
+        "c: expect_column_values_to_be_in_set": False,
+        "gone: expect_column_values_to_be_between": False,
+    }
+    out, err = capfd.readouterr()
+    assert CANARY not in out + err
+    assert "Calculating" not in err

@@ -1,0 +1,79 @@
+"""A real Prefect server for the flow tests, and a way to run the flow as a person would."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefectServer:
+    """A server of our own: its address and its home folder."""
+
+    url: str
+    home: Path
+
+    def environment(self) -> dict[str, str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
+        return clean | {
+            "PREFECT_API_URL": self.url,
+            "PREFECT_HOME": str(self.home),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def run_flow(self, spec: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "flows.release", str(spec), *arguments],
+            capture_output=True, text=True, cwd=ROOT, env=self.environment(), check=False,
+        )  # fmt: skip
+
+    def everything_stored(self) -> bytes:
+        """Every byte Prefect keeps: database, write-ahead log, results, server log."""
+        files = [path for path in self.home.rglob("*") if path.is_file()]
+        assert any(path.name == "prefect.db" for path in files)
+        return b"".join(path.read_bytes() for path in files)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory) -> PrefectServer:
+    """Start `prefect server start` on a free port; stopped at the end of the session."""
+    home = tmp_path_factory.mktemp("prefect")
+    port = free_port()
+    server = PrefectServer(url=f"http://127.0.0.1:{port}/api", home=home)
+    environment = server.environment() | {
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }
+    environment.pop("PREFECT_API_URL")
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
+             "--port", str(port), "--no-ui"],
+            stdout=log, stderr=log, env=environment, umask=0o077,
+        )  # fmt: skip
+        try:
+            for _ in range(240):
+                try:
+                    urllib.request.urlopen(f"{server.url}/health", timeout=1).close()
+                    break
+                except OSError:
+                    assert process.poll() is None, (home / "server.log").read_text()
+                    time.sleep(0.25)
+            yield server
+        finally:
+            process.terminate()
+            process.wait(timeout=30)

@@ -1,0 +1,158 @@
+"""The release flow under a real Prefect server: one draw, one cost, and no value anywhere in it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from dpiw.errors import BudgetExceededError, SourceError, StageFailedError
+from dpiw.ledger import Ledger
+from dpiw.verification import verify
+
+pytestmark = pytest.mark.flow
+
+CANARY = "canary-7c1f9e"
+NUMBER = "613.374951"  # a confidential income no bound, bin or noise would write
+
+
+def api(server, path, body=None):
+    request = urllib.request.Request(
+        f"{server.url}/{path}", data=json.dumps(body or {}).encode(),
+        headers={"Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.loads(response.read())
+
+
+def flow_runs(server):
+    return api(server, "flow_runs/filter", {"sort": "START_TIME_DESC"})
+
+
+def plant(place, *, extra_line=""):
+    """Put the canaries into the confidential table."""
+    lines = place.source.read_text().splitlines()
+    lines[1] = f"77,{NUMBER},{CANARY},true"
+    place.source.write_text("\n".join(lines) + "\n" + extra_line)
+
+
+def traces(data: bytes) -> list[str]:
+    return [token for token in (CANARY, NUMBER) if token.encode() in data]
+
+
+def outside_the_confidential_zone(place) -> bytes:
+    """The ledger and the published releases: all that leaves besides Prefect."""
+    files = [p for p in place.releases.rglob("*") if p.is_file()] if place.releases.exists() else []
+    files += list(place.ledger.parent.glob("ledger.sqlite*"))
+    return b"".join(path.read_bytes() for path in files)
+
+
+def test_a_run_shows_up_and_holds_no_private_value(prefect_server, workplace):
+    plant(workplace)
+    done = prefect_server.run_flow(workplace.spec)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = workplace.releases.iterdir()
+    assert verify(folder).pinned is False
+    newest = flow_runs(prefect_server)[0]
+    assert newest["state_type"] == "COMPLETED"
+    assert newest["parameters"] == {"spec": str(workplace.spec), "period": None}
+    time.sleep(3)  # task states are recorded asynchronously
+    assert traces(prefect_server.everything_stored()) == []
+    assert traces((done.stdout + done.stderr).encode()) == []
+    assert traces(outside_the_confidential_zone(workplace)) == []
+    # the canaries are really in the confidential zone, so the search could have found them
+    private = b"".join(p.read_bytes() for p in workplace.root.rglob("private/*") if p.is_file())
+    assert traces(private + workplace.source.read_bytes()) != []
+
+    again = prefect_server.run_flow(workplace.spec)
+    assert again.returncode == 0
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+    assert list(workplace.releases.iterdir()) == [folder]
+
+
+def test_a_structural_failure_tells_the_custodian_and_not_prefect(prefect_server, workplace):
+    plant(workplace, extra_line=f"{CANARY},{NUMBER},too,many,cells\n")
+    failed = prefect_server.run_flow(workplace.spec)
+    assert failed.returncode == StageFailedError.exit_code
+    assert "SourceError" in failed.stdout
+    newest = flow_runs(prefect_server)[0]
+    assert newest["state_type"] == "FAILED"
+    assert f"code {SourceError.exit_code}" in newest["state"]["message"]
+    time.sleep(3)
+    assert traces(prefect_server.everything_stored()) == []
+    assert traces((failed.stdout + failed.stderr).encode()) == []
+    assert traces(outside_the_confidential_zone(workplace)) == []
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 0
+    assert not workplace.releases.exists()
+
+
+def test_an_unexpected_failure_leaves_prefect_with_a_code(prefect_server, workplace, tmp_path):
+    """A crash whose text quotes a row: it goes to the confidential log and nowhere else."""
+    plant(workplace)
+    broken = tmp_path / "sitecustomize.py"
+    broken.write_text(
+        "import sys\n"
+        "if 'dpiw.stages' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig_argv:\n"
+        "    import dpiw.generators.histogram as h\n"
+        "    def measure(self, table, *, noise):\n"
+        f"        raise ValueError('row 1 is {CANARY} {NUMBER}')\n"
+        "    h.Histogram.measure = measure\n"
+    )
+    environment = prefect_server.environment() | {"PYTHONPATH": str(tmp_path)}
+    failed = subprocess.run(
+        [sys.executable, "-m", "flows.release", str(workplace.spec)],
+        capture_output=True, text=True, env=environment, check=False,
+        cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+    )  # fmt: skip
+    assert failed.returncode == StageFailedError.exit_code
+    newest = flow_runs(prefect_server)[0]
+    assert newest["state_type"] == "FAILED"
+    assert "stage fit_generator ended with code 70" in newest["state"]["message"]
+    time.sleep(3)
+    assert traces(prefect_server.everything_stored()) == []
+    assert traces((failed.stdout + failed.stderr).encode()) == []
+    logs = b"".join(path.read_bytes() for path in workplace.root.rglob("log/fit_generator.log"))
+    assert traces(logs) == [CANARY, NUMBER]  # the custodian can find out why
+    # it was armed, so it is charged
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+
+
+def test_the_search_would_find_a_leak(prefect_server, tmp_path):
+    """The unsafe control: the same text as a parameter and as an exception is found."""
+    token = "control-canary-55aa"
+    script = tmp_path / "unsafe.py"
+    script.write_text(
+        "from prefect import flow\n"
+        "@flow\ndef unsafe(value: str):\n    raise ValueError('bad row ' + value)\n"
+        f"unsafe({token!r}, return_state=True)\n"
+    )
+    subprocess.run(
+        [sys.executable, str(script)], env=prefect_server.environment(), check=False,
+        capture_output=True,
+    )  # fmt: skip
+    time.sleep(3)
+    assert token.encode() in prefect_server.everything_stored()
+
+
+def test_overspending_is_refused_before_a_private_byte_is_read(prefect_server, make_workplace):
+    place = make_workplace(epsilon="3")
+    assert prefect_server.run_flow(place.spec, "--period", "2026-11").returncode == 0
+    refused = prefect_server.run_flow(place.spec, "--period", "2026-12")
+    assert refused.returncode == BudgetExceededError.exit_code
+    assert "asks epsilon=2" in refused.stdout
+    assert "epsilon=1" in refused.stdout
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+    assert len(list(place.releases.iterdir())) == 1
+    snapshots = list((place.root / "state" / "workspace").rglob("scaled.parquet"))
+    assert len(snapshots) == 1  # of the first period only
+
+
+def test_a_bad_spec_is_refused_by_name(prefect_server, workplace):
+    workplace.spec.write_text(workplace.spec.read_text().replace("epsilon: 2", "epsilon: -2"))
+    refused = prefect_server.run_flow(workplace.spec)
+    assert refused.returncode == 10
+    assert "epsilon" in refused.stdout
+    assert not (workplace.root / "state" / "workspace").exists()
