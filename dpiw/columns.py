@@ -7,7 +7,6 @@ or cut never comes from the confidential table.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import enum
 import itertools
 import math
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpiw.errors import SchemaError
+from dpiw.moments import day_number, second_number
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
@@ -30,7 +30,6 @@ MAX_INTEGER_RANGE = 2**53
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MAX_DIGITS = 14
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 
 
 class ColumnKind(enum.Enum):
@@ -72,39 +71,6 @@ def _digits(magnitude: float) -> int:
 
 def _is_plain_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def day_number(text: str) -> int | None:
-    """Days since 1970-01-01 of an ISO date (or of an ISO datetime as written), else None."""
-    try:
-        return dt.datetime.fromisoformat(text.strip()).toordinal() - _EPOCH_DAY
-    except ValueError:
-        return None
-
-
-def second_number(text: str, zone: zoneinfo.ZoneInfo) -> int | None:
-    """Whole seconds since the epoch, UTC, of an ISO datetime; naive text is read in `zone`."""
-    try:
-        moment = dt.datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    return moment_seconds(moment, zone)
-
-
-def moment_seconds(moment: dt.datetime, zone: zoneinfo.ZoneInfo) -> int:
-    """Whole seconds since the epoch, UTC, rounded down; total even at years 1 and 9999.
-
-    A time in a daylight-saving gap or overlap is read with the offset before the change (fold=0).
-    """
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=zone)
-    try:
-        offset = moment.utcoffset() or dt.timedelta(0)
-    except OverflowError:  # zone arithmetic past year 1 or 9999: outside any sensible bound
-        offset = dt.timedelta(0)
-    days = moment.toordinal() - _EPOCH_DAY
-    seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
-    return days * 86400 + seconds - math.ceil(offset.total_seconds())
 
 
 @dataclass(frozen=True, kw_only=True)

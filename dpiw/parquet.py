@@ -171,7 +171,7 @@ def read_synthetic(
         `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, UTC]`),
         the weights of mean one and the log weights, both of shape (rows,).
     """
-    table = pq.read_table(path)
+    table = pq.read_table(path, use_threads=False, pre_buffer=False)
     weights, logs = (
         np.array(table.column(name).to_numpy(), dtype=np.float64) for name in (WEIGHT, LOG_WEIGHT)
     )

@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.columns import Column, ColumnKind, day_number, moment_seconds, second_number
+from dpiw.columns import Column, ColumnKind
+from dpiw.moments import day_number, moment_seconds, second_number
 
 _INT64 = np.iinfo(np.int64)
-_FIRST_SECOND = moment_seconds(dt.datetime(1, 1, 1), dt.UTC)  # type: ignore[arg-type]
-_LAST_SECOND = moment_seconds(dt.datetime(9999, 12, 31, 23, 59, 59), dt.UTC)  # type: ignore[arg-type]
+_FIRST_SECOND = moment_seconds(dt.datetime(1, 1, 1), dt.UTC)
+_LAST_SECOND = moment_seconds(dt.datetime(9999, 12, 31, 23, 59, 59), dt.UTC)
 _PLAIN_WHOLE = r"^-?[0-9]{1,18}$"
 _PLAIN_REAL = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$"
 _NUMBER = re.compile(r"[+-]?(?=\.?[0-9])([0-9]*\.?[0-9]*)(?:[eE]([+-]?)([0-9]+))?")

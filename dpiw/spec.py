@@ -87,6 +87,8 @@ class SourceSpec(_Section):
 
     path: PlainText
     format: Literal["csv", "parquet"]
+    encoding: Literal["utf-8", "utf-16", "latin-1", "cp1252"] = "utf-8"
+    delimiter: Literal[",", ";", "\t", "|"] = ","
     snapshot: Name = "initial"
     max_bytes: Annotated[Count, Field(ge=1, le=1 << 40)] = 2 << 30
     max_rows: Annotated[Count, Field(ge=1, le=10**9)] = 50_000_000

@@ -34,7 +34,14 @@ def ingest(run: ReleaseRun) -> None:
         return
     for stage in waiting:
         ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
+    with drawing(run, "ingest"):
+        _read_source(run, ledger, record)
+
+
+def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
     source, spec = run.spec.source, run.spec
+    for leftover in run.private.glob(".source-*"):  # of an ingest that was killed
+        leftover.unlink(missing_ok=True)
     replace_one = spec.relation == "replace_one"
     try:
         read_source(
@@ -48,7 +55,10 @@ def ingest(run: ReleaseRun) -> None:
                 max_rows=source.max_rows,
                 max_columns=source.max_columns,
                 max_cell_bytes=source.max_cell_bytes,
+                max_memory_bytes=source.max_memory_bytes,
             ),
+            encoding=source.encoding,
+            delimiter=source.delimiter,
             public_rows=spec.nominal_rows if replace_one else None,
         )
     except SourceError:

@@ -255,9 +255,10 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
     """Four writers per round, each killed at its own random moment."""
     rng = random.Random(20270101)
     told: dict[str, str] = {}
-    for _ in range(3):
+    for round_number in range(3):
         workers = Workers(4)
-        workers.tell(ledger.path, [{"do": "hammer"}] * 4)
+        tasks = [{"do": "hammer", "worker": 4 * round_number + number} for number in range(4)]
+        workers.tell(ledger.path, tasks)
         for process in workers.processes:
             # By progress, not by time, so that a busy machine changes nothing.
             for _ in range(rng.randint(3, 12)):
@@ -266,9 +267,11 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
             time.sleep(rng.uniform(0, 0.004))
             process.kill()
         for process in workers.processes:
-            output, _ = process.communicate()
+            assert process.stdout is not None
+            output = process.stdout.read()
             whole = output[: output.rfind("\n") + 1].splitlines()  # the last line may be torn
             told.update({run: state for state, run in map(json.loads, whole)})
+        workers.close()
         fresh = Ledger.open(ledger.path)
         report = fresh.verify()
         assert report.ok, report.fault
