@@ -33,7 +33,8 @@ a code never tells data apart.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 
 class DPIWError(Exception):
@@ -86,6 +87,10 @@ class BudgetExceededError(PrivacyError):
         super().__init__(message)
         self.requested = requested
         self.remaining = remaining
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {"requested": self.requested, "remaining": self.remaining}
+        return partial(type(self), **fields), self.args
 
 
 class GrantSpentError(PrivacyError):
@@ -146,6 +151,10 @@ class UnreliableWeightsError(WeightError):
         self.k_hat = k_hat
         self.effective_sample_size = effective_sample_size
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {"k_hat": self.k_hat, "effective_sample_size": self.effective_sample_size}
+        return partial(type(self), **fields), self.args
+
 
 class ReleaseError(DPIWError):
     """A release folder cannot be written or read."""
@@ -182,3 +191,6 @@ class StageFailedError(DPIWError):
         )
         self.stage = stage
         self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.stage, self.code)

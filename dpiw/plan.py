@@ -261,6 +261,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             rho, ready, weighted = _solve(spec, schema, generator, None)
         elif not forecast.feasible:
             warnings.append(f"{_infeasible(forecast)}: kept because the spec says so")
+    if weighted is not None:
+        warnings += weighted.warnings(schema=schema, nominal_rows=spec.nominal_rows)
     return _assemble(spec, schema, rho, ready, weighted, forecast, tuple(warnings))
 
 
@@ -291,7 +293,6 @@ def _assemble(
                 events=weights.events(schema=schema, unit=unit),
             )
         )
-        warnings += weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
     events = [event for stage in stages for event in stage.events]
     delta = float(spec.delta)
     return Plan(
@@ -328,5 +329,5 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
         ready,
         weighted,
         None if stored is None else WeightsForecast(**stored),
-        (),
+        tuple(record["warnings"]),
     )

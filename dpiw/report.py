@@ -195,8 +195,9 @@ def _verdict(certificate: Certificate) -> str:
 
 def _verdict_words(style: str) -> str:
     return {
-        "good": "Use the weights in every analysis. Ignoring them gives the synthetic population's "
-        "answer, not the real one's.",
+        "good": "Use the weights: they are stable and carry little noise. They bring most results "
+        "closer to the real population; a result the generator already got right may gain "
+        "nothing, or lose a little to their noise.",
         "warn": "Weighted results are likely better than unweighted ones, but few rows or much "
         "noise carry them. Compare both, and report the effective sample size.",
         "bad": "Do not base results on these weights. The unweighted rows keep the same privacy "

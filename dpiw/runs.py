@@ -112,7 +112,10 @@ class ReleaseRun:
         }
         if path.exists():
             stored = json.loads(path.read_bytes())
-            record |= {name: stored[name] for name in ("effort", "publishes_weights", "forecast")}
+            record |= {
+                name: stored[name]
+                for name in ("effort", "publishes_weights", "forecast", "warnings")
+            }
         write_durably(path, canonical_json(record).encode())
 
     @classmethod

@@ -222,6 +222,26 @@ def test_a_disk_without_hard_links_is_said_so(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_ledger_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def watched_fsync(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def watched_link(source: Path, target: Path) -> None:
+        steps.append("link")
+        link(source, target)
+
+    monkeypatch.setattr(files.os, "fsync", watched_fsync)
+    monkeypatch.setattr(store.os, "link", watched_link)
+    Ledger.create(tmp_path / "ledger")
+    assert steps == ["file", "link", "folder"]
+
+
 def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = store.os.link
 
@@ -791,7 +811,8 @@ def test_max_attempts_ends_it(ledger: Ledger) -> None:
 
 
 def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger: Ledger) -> None:
-    ledger.reserve(**ask(max_attempts=1))
+    most = cost("1.5", "9e-6")
+    ledger.reserve(**ask(max_attempts=1, cost=most))
     ledger.void(RUN, 1)
     head = ledger.head()
     ledger.void(RUN, 1)
@@ -802,9 +823,9 @@ def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger: Ledg
         ledger,
         LedgerConflictError,
         "key reused after void",
-        lambda: ledger.reserve(**ask(max_attempts=1)),
+        lambda: ledger.reserve(**ask(max_attempts=1, cost=most)),
     )
-    ledger.reserve(**ask(attempt=2, max_attempts=1))
+    ledger.reserve(**ask(attempt=2, max_attempts=1, cost=most))
     finish(ledger, attempt=2)
     ledger.publish(RUN, MANIFEST)
     assert ledger.verify().ok
@@ -948,10 +969,19 @@ class LedgerMachine(RuleBasedStateMachine):
         self.states: dict[tuple[int, int], dict[str, str]] = {}
         self.grants: dict[tuple[int, int, str], Grant] = {}
         self.published: set[int] = set()
+        self.reserve(run=0, skip=0, tenths=3, only=None)
+        self.reserve(run=1, skip=0, tenths=2, only="weights")
 
     runs = st.integers(0, 1)
-    attempts = st.integers(1, 3)
-    names = st.sampled_from(sorted(BOTH))
+    # Mostly a place where the verb is legal, so that histories get somewhere; sometimes any place.
+    picks = st.tuples(st.sampled_from([1, 1, 1, 1, 1, 0]), st.integers(0, 11))
+
+    def _pick(self, pick: tuple[int, int], *wanted: str) -> tuple[int, int, str]:
+        aim, number = pick
+        places = [(run, n, name) for run in (0, 1) for n in (1, 2, 3) for name in sorted(BOTH)]
+        fitting = [p for p in places if self.states.get(p[:2], {}).get(p[2]) in wanted]
+        chosen = fitting if aim and fitting else places
+        return chosen[number % len(chosen)]
 
     def _now(self, run: int, name: str) -> str | None:
         """State of a stage in its run: that of the latest attempt that was not voided."""
@@ -971,12 +1001,17 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.head() == before
         return None
 
-    @rule(run=runs, attempt=attempts, tenths=st.integers(1, 9), only=st.none() | names)
-    def reserve(self, run: int, attempt: int, tenths: int, only: str | None) -> None:
-        if (run, attempt) in self.states:
-            return
-        wanted = sorted(BOTH) if only is None else [only]
+    @rule(
+        run=runs,
+        skip=st.sampled_from([0, 0, 0, 0, 1]),
+        tenths=st.integers(1, 6),
+        only=st.sampled_from([None, None, None, *sorted(BOTH)]),
+    )
+    def reserve(self, run: int, skip: int, tenths: int, only: str | None) -> None:
         last = max((a for r, a in self.states if r == run), default=0)
+        attempt = last + 1 + skip
+        again = [n for n in sorted(BOTH) if self._now(run, n) in ("lost", "voided")]
+        wanted = [only] if only else again or sorted(BOTH)
         first = {n for (r, a), s in self.states.items() if (r, a) == (run, 1) for n in s}
         live = sum(r == run and "voided" not in s.values() for (r, _), s in self.states.items())
         legal = (
@@ -1000,8 +1035,9 @@ class LedgerMachine(RuleBasedStateMachine):
             self.states[run, attempt] = dict.fromkeys(wanted, "reserved")
             self.charged[run, attempt] = tenths
 
-    @rule(run=runs, attempt=attempts, name=names)
-    def arm(self, run: int, attempt: int, name: str) -> None:
+    @rule(pick=picks)
+    def arm(self, pick: tuple[int, int]) -> None:
+        run, attempt, name = self._pick(pick, "reserved")
         state = self.states.get((run, attempt), {})
         legal = state.get(name) == "reserved"
         grant = self._try(legal, lambda: self.ledger.arm(digest(run), attempt, name))
@@ -1009,8 +1045,9 @@ class LedgerMachine(RuleBasedStateMachine):
             state[name] = "armed"
             self.grants[run, attempt, name] = grant
 
-    @rule(run=runs, attempt=attempts, name=names, found=st.booleans())
-    def commit(self, run: int, attempt: int, name: str, found: bool) -> None:
+    @rule(pick=picks, found=st.booleans())
+    def commit(self, pick: tuple[int, int], found: bool) -> None:
+        run, attempt, name = self._pick(pick, "armed", "committed")
         state = self.states.get((run, attempt), {})
         grant = self.grants.get((run, attempt, name), FORGED)
         legal = state.get(name) in ("armed", "committed")
@@ -1025,22 +1062,36 @@ class LedgerMachine(RuleBasedStateMachine):
         if legal:
             state[name] = "committed"
 
-    @rule(run=runs, attempt=attempts, name=names)
-    def lose(self, run: int, attempt: int, name: str) -> None:
+    @rule(pick=picks)
+    def lose(self, pick: tuple[int, int]) -> None:
+        run, attempt, name = self._pick(pick, "armed", "lost")
         state = self.states.get((run, attempt), {})
         legal = state.get(name) in ("armed", "lost")
         self._try(legal, lambda: self.ledger.lose(digest(run), attempt, name))
         if legal:
             state[name] = "lost"
 
-    @rule(run=runs, attempt=attempts)
-    def void(self, run: int, attempt: int) -> None:
+    @rule(pick=picks)
+    def void(self, pick: tuple[int, int]) -> None:
+        run, attempt, _ = self._pick(pick, "reserved") if pick[1] == 7 else self._pick((0, pick[1]))
         state = self.states.get((run, attempt), {})
         legal = bool(state) and set(state.values()) <= {"reserved"} | {"voided"}
         self._try(legal, lambda: self.ledger.void(digest(run), attempt))
         if legal:
             state.update(dict.fromkeys(state, "voided"))
             self.charged[run, attempt] = 0
+
+    @rule(picks=st.lists(picks, min_size=1, max_size=4), fate=st.sampled_from("cccl"), run=runs)
+    def go_on(self, picks: list[tuple[int, int]], fate: str, run: int) -> None:
+        """What a run does when left alone: arm, then commit or lose, then publish or retry."""
+        for pick in picks:
+            self.arm(pick)
+            if fate == "c":
+                self.commit(pick, found=pick[1] % 2 == 0)
+            else:
+                self.lose(pick)
+                self.reserve(run=run, skip=0, tenths=1, only=None)
+        self.publish(run)
 
     @rule(run=runs)
     def publish(self, run: int) -> None:

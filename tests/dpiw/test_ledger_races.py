@@ -261,7 +261,7 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
         workers.tell(ledger.path, tasks)
         for process in workers.processes:
             # By progress, not by time, so that a busy machine changes nothing.
-            for _ in range(rng.randint(3, 12)):
+            for _ in range(rng.randint(2, 4)):
                 state, run = workers.answer(process)
                 told[run] = state
             time.sleep(rng.uniform(0, 0.004))

@@ -103,7 +103,7 @@ def test_bounds_are_rounded_up() -> None:
 @pytest.mark.parametrize(
     ("verdict", "style", "words"),
     [
-        ("use", "good", "Use the weights in every analysis"),
+        ("use", "good", "Use the weights: they are stable"),
         ("use with care", "warn", "Compare both"),
         ("do not use", "bad", "Do not base results on these weights"),
     ],
@@ -184,7 +184,7 @@ def test_a_release_without_weights_says_so(settings: dict[str, Any]) -> None:
     words = _words(_report(certificate, log_weights=np.zeros(200), log_weight_noise_sd=None))
     assert "They were published without weights" in words
     assert "No weights were published: every row counts as one." in words
-    assert "Use the weights" not in words
+    assert "Use the weights:" not in words
     assert "Computed by one accountant: pld: ε = 1." in words
 
 

@@ -1,0 +1,139 @@
+"""The command line: exit codes, clear lines, and nothing read that need not be."""
+
+import json
+
+import pytest
+
+from dpiw.cli import main
+from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SpecError
+from dpiw.ledger import Ledger
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from dpiw.steps import debias, diagnose, draw_synthetic, fit_generator, fit_weights, ingest
+from dpiw.steps import publish as publish_step
+from dpiw.steps import reserve
+
+
+@pytest.fixture
+def released(workplace):
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    reserve(run)
+    ingest(run)
+    fit_generator(run, noise=SecureNoise())
+    draw_synthetic(run)
+    fit_weights(run, noise=SecureNoise())
+    debias(run)
+    diagnose(run)
+    return publish_step(run)
+
+
+def test_plan_reads_no_data(workplace, capsys):
+    workplace.source.unlink()
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "no data was read" in capsys.readouterr().out
+    assert main(["plan", str(workplace.spec), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["epsilon"] == "2"
+    assert {e["type"] for s in told["stages"] for e in s["events"]} == {"gaussian"}
+    assert not (workplace.root / "state" / "workspace").exists()
+
+
+def test_a_bad_spec_is_one_clear_line(workplace, capsys):
+    workplace.spec.write_text(workplace.spec.read_text() + "seed: 42\n")
+    assert main(["plan", str(workplace.spec)]) == SpecError.exit_code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("SpecError: seed:")
+    assert shown.err.count("\n") == 1
+
+
+def test_verify_and_describe(released, workplace, capsys):
+    key = workplace.root / "state" / "keys" / "test.pub"
+    assert main(["verify", str(released)]) == 0
+    assert "not pinned" in capsys.readouterr().out
+    assert main(["verify", str(released), "--key", str(key)]) == 0
+    assert "the expected key" in capsys.readouterr().out
+    assert main(["describe", str(released)]) == 0
+    assert "epsilon=2" in capsys.readouterr().out
+    assert main(["describe", str(released), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["population"] == "town"
+
+
+def test_verify_has_an_exit_code_for_each_way_to_fail(released, workplace, capsys):
+    from dpiw.signing import create_key_pair
+
+    _, other = create_key_pair(workplace.root, "other")
+    assert main(["verify", str(released), "--key", str(other)]) == SignatureError.exit_code
+    for name, code in (("report.html", {52}), ("manifest.sig", {53}), ("manifest.json", {51, 53})):
+        path = released / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-2] + bytes([whole[-2] ^ 4]) + whole[-1:])
+        assert main(["verify", str(released)]) in code, name
+        path.write_bytes(whole)
+    (released / "extra.txt").write_text("x")
+    assert main(["verify", str(released)]) == 51
+    (released / "extra.txt").unlink()
+    assert main(["verify", str(released)]) == 0
+    assert main(["verify", str(released / "absent")]) in (51, 53)
+    capsys.readouterr()
+
+
+def test_one_flipped_bit_in_any_file_is_rejected(released, capsys):
+    for path in sorted(released.iterdir()):
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+        assert main(["verify", str(released)]) != 0, path.name
+        path.write_bytes(whole)
+    assert main(["verify", str(released)]) == 0
+    capsys.readouterr()
+
+
+def test_keys_are_made_once(tmp_path, capsys):
+    assert main(["key", "new", str(tmp_path / "k" / "mine.key")]) == 0
+    assert "keep it secret" in capsys.readouterr().out
+    assert (tmp_path / "k" / "mine.key").stat().st_mode & 0o777 == 0o600
+    assert main(["key", "new", str(tmp_path / "k" / "mine")]) == 50
+    capsys.readouterr()
+
+
+def test_the_ledger_from_the_command_line(released, workplace, capsys):
+    ledger = str(workplace.ledger)
+    assert main(["ledger", "verify", "--ledger", ledger]) == 0
+    capsys.readouterr()
+    assert main(["ledger", "show", "--ledger", ledger]) == 0
+    page = capsys.readouterr().out
+    for words in ("town", "fit_generator", "fit_weights", "published"):
+        assert words in page.lower()
+    assert main(["ledger", "show", "--json", "--ledger", ledger]) == 0
+    json.loads(capsys.readouterr().out)
+    arguments = ["ledger", "register", "town", "--relation", "add_or_remove_one"]
+    # the same terms again are no error, other terms are: a budget is never reset
+    same = [*arguments, "--epsilon", "5", "--delta", "1e-4", "--ledger", ledger]
+    assert main(same) == 0
+    more = [*arguments, "--epsilon", "50", "--delta", "1e-4", "--ledger", ledger]
+    assert main(more) == 32
+    assert Ledger.open(ledger).population("town").budget.epsilon == 5
+    assert main(["ledger", "verify", "--ledger", ledger + ".absent"]) == LedgerError.exit_code
+    assert not (workplace.root / "state" / "ledger.sqlite.absent").exists()
+    capsys.readouterr()
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("dpiw 0")
+
+
+def test_exit_codes_are_distinct():
+    from dpiw import errors
+
+    classes = [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.DPIWError)
+    ]
+    codes = [value.exit_code for value in classes]
+    assert len(set(codes)) == len(codes)
+    assert BudgetExceededError.exit_code == 22

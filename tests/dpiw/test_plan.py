@@ -1,0 +1,167 @@
+"""Plans: one total, noise solved jointly, feasibility from public facts. No data exists here."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from dpiw import accounting
+from dpiw.errors import NotPublishableError, SpecError
+from dpiw.plan import RESOLUTION_FLOOR, compile_plan, restore_plan
+from dpiw.plan_table import plan_table
+from dpiw.privacy import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
+from dpiw.schema import PublicSchema
+from dpiw.spec import parse_spec
+
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "town",
+        "columns": [
+            {"name": f"x{i}", "kind": "continuous", "lower": 0, "upper": 1} for i in range(5)
+        ]
+        + [{"name": "y", "kind": "boolean", "role": "target"}],
+    }
+)
+
+
+def spec(**changes):
+    mapping = {
+        "format": 1, "name": "town", "population": "town",
+        "source": {"path": "nowhere.csv", "format": "csv"}, "schema": "nowhere.yaml",
+        "epsilon": "1", "delta": "1e-6", "nominal_rows": 5000,
+        "generator": {"method": "privbayes", "settings": {"bins": 8}},
+        "weights": {"method": "beta_debiased", "when_infeasible": "keep"},
+        "synthetic_rows": 100, "state": "s", "signing_key": "k", "publish_to": "p",
+    }  # fmt: skip
+    return parse_spec(mapping | changes)
+
+
+def all_events(plan):
+    return [event for stage in plan.stages for event in stage.events]
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "6"])
+def test_the_total_is_met_and_never_passed(epsilon):
+    plan = compile_plan(spec(epsilon=epsilon), SCHEMA)
+    target = float(epsilon)
+    found = accounting.epsilon(all_events(plan), delta=1e-6)
+    assert target * (1 - 2e-4) <= found <= target
+    assert plan.epsilon_pld == pytest.approx(found)
+    assert plan.epsilon_rdp >= found  # the second accountant is looser, never tighter
+    assert plan.cost.epsilon_units == int(Decimal(epsilon) * 10**12)
+
+
+def test_joint_calibration_beats_splitting_epsilon():
+    """The weights' noise at a joint total of 1 is far below that of half the epsilon (METHOD 9)."""
+    (event,) = compile_plan(spec(), SCHEMA).stages[1].events
+    assert isinstance(event, GaussianEvent)
+    assert event.noise_multiplier < accounting.gaussian_noise_multiplier(0.5, 5e-7) * 0.8
+
+
+def test_shares_are_wishes_about_effort():
+    def multiplier(share):
+        plan = compile_plan(spec(shares={"generator": 1 - share, "weights": share}), SCHEMA)
+        return plan.stages[1].events[0].noise_multiplier
+
+    assert multiplier(0.8) < multiplier(0.5) < multiplier(0.2)
+
+
+def test_pure_privacy_uses_pure_events_only():
+    plan = compile_plan(spec(delta="0", epsilon="3"), SCHEMA)
+    assert all(isinstance(e, LaplaceEvent | ExponentialMechanismEvent) for e in all_events(plan))
+    assert plan.epsilon_rdp is None
+    assert 2.999 <= plan.epsilon_pld <= 3
+
+
+def test_infeasible_weights_are_dropped_in_advance_and_cost_nothing():
+    low = {"epsilon": "0.05", "nominal_rows": 200}
+    weights = {"method": "beta_debiased", "when_infeasible": "none"}
+    plan = compile_plan(spec(**low, weights=weights), SCHEMA)
+    alone = compile_plan(spec(**low, weights={"method": "none"}), SCHEMA)
+    assert plan.weights is None
+    assert plan.forecast.resolution < RESOLUTION_FLOOR
+    assert plan.stages[0].events == alone.stages[0].events  # the generator gets all of it
+    assert "whole budget goes to the" in plan.warnings[0]
+    with pytest.raises(SpecError, match="expected at least 25%"):
+        compile_plan(spec(**low, weights=weights | {"when_infeasible": "refuse"}), SCHEMA)
+    kept = compile_plan(spec(**low, weights=weights | {"when_infeasible": "keep"}), SCHEMA)
+    assert kept.weights is not None
+    assert "kept because the spec says so" in kept.warnings[0]
+
+
+@pytest.mark.parametrize("method", ["keep", "none"])
+def test_a_restored_plan_is_the_same_plan(method):
+    weights = {"method": "beta_debiased", "when_infeasible": method}
+    plan = compile_plan(spec(epsilon="0.05", nominal_rows=200, weights=weights), SCHEMA)
+    assert plan.warnings
+    record = {
+        "effort": plan.effort,
+        "publishes_weights": plan.weights is not None,
+        "forecast": vars(plan.forecast),
+        "warnings": list(plan.warnings),
+    }
+    again = restore_plan(plan.spec, SCHEMA, json.loads(json.dumps(record)))
+    assert again.stages == plan.stages
+    assert again.digest == plan.digest
+    assert again.warnings == plan.warnings
+    assert (again.epsilon_pld, again.forecast) == (plan.epsilon_pld, plan.forecast)
+
+
+def test_the_digest_follows_the_promise_and_not_the_paths():
+    plan = compile_plan(spec(), SCHEMA)
+    moved = spec(state="elsewhere", publish_to="there", max_attempts=3)
+    assert compile_plan(moved, SCHEMA).digest == plan.digest
+    assert compile_plan(spec(synthetic_rows=101), SCHEMA).digest != plan.digest
+    assert plan.run_key("2026-11") != plan.run_key("2026-12")
+
+
+def test_a_lost_stage_costs_less_than_the_whole_run_again():
+    plan = compile_plan(spec(), SCHEMA)
+    for name in ("fit_generator", "fit_weights"):
+        assert 0 < plan.stage_cost(frozenset({name})).epsilon < plan.cost.epsilon
+    both = plan.stage_cost(frozenset({"fit_generator", "fit_weights"}))
+    assert both.epsilon == pytest.approx(plan.epsilon_pld)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"generator": {"method": "magic"}}, "generator.method"),
+        ({"generator": {"method": "privbayes", "settings": {"seed": 1}}}, "generator.settings"),
+        ({"generator": {"method": "privbayes", "settings": {"degree": "two"}}}, "degree"),
+        ({"generator": {"method": "privbayes", "settings": {"noise": "none"}}}, "noise"),
+        ({"weights": {"method": "magic"}}, "weights.method"),
+        ({"weights": {"method": "beta_debiased", "settings": {"lambda": 1}}}, "lambda"),
+        ({"weights": {"method": "beta_debiased", "settings": {"penalty": 0}}}, "penalty"),
+        ({"weights": {"method": "beta_debiased", "settings": {"penalty": -1}}}, "penalty"),
+        ({"weights": {"method": "beta_debiased", "settings": {"features": "deep"}}}, "features"),
+        ({"weights": {"method": "beta_debiased", "settings": {"features": "fourier"}}}, "omega"),
+    ],
+)
+def test_settings_are_refused_by_name(changes, message):
+    with pytest.raises(SpecError, match=message):
+        compile_plan(spec(**changes), SCHEMA)
+
+
+def test_a_debias_factor_that_does_not_exist_is_refused_before_data_is_read():
+    """RELIABILITY section 6, row 39: rho max|x| >= 1, from public quantities alone."""
+    weights = {"method": "beta_debiased", "settings": {"noise": "laplace", "penalty": 0.001}}
+    with pytest.raises(SpecError, match=r"weights"):
+        compile_plan(spec(weights=weights | {"when_infeasible": "keep"}), SCHEMA)
+
+
+def test_non_private_methods_are_refused():
+    with pytest.raises(NotPublishableError, match="logreg"):
+        compile_plan(spec(weights={"method": "logreg"}), SCHEMA)
+
+
+def test_the_page_for_people_says_what_matters():
+    plan = compile_plan(spec(), SCHEMA)
+    page = plan_table(plan)
+    for words in ("epsilon=1, delta=0.000001", "add_or_remove_one", "nominal rows    5000",
+                  "fit_generator (privbayes)", "exponential_mechanism", "tau=", "resolution",
+                  "no data was read"):  # fmt: skip
+        assert words in page
+    told = json.loads(json.dumps(plan.to_json()))
+    assert [stage["name"] for stage in told["stages"]] == ["fit_generator", "fit_weights"]
+    assert told["weights_forecast"]["feasible"] is True
