@@ -89,8 +89,8 @@ class BudgetExceededError(PrivacyError):
         self.remaining = remaining
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = {"requested": self.requested, "remaining": self.remaining}
-        return partial(type(self), **fields), self.args
+        made = partial(type(self), requested=self.requested, remaining=self.remaining)
+        return made, self.args
 
 
 class GrantSpentError(PrivacyError):
@@ -152,8 +152,8 @@ class UnreliableWeightsError(WeightError):
         self.effective_sample_size = effective_sample_size
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = {"k_hat": self.k_hat, "effective_sample_size": self.effective_sample_size}
-        return partial(type(self), **fields), self.args
+        size = self.effective_sample_size
+        return partial(type(self), k_hat=self.k_hat, effective_sample_size=size), self.args
 
 
 class ReleaseError(DPIWError):

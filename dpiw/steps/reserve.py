@@ -7,11 +7,13 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from dpiw import accounting
 from dpiw.errors import GrantSpentError, SpecError, UnsupportedRelationError
-from dpiw.ledger import Ledger, StageRecord, StageState
+from dpiw.ledger import Ledger, LedgerHead, StageRecord, StageState
 from dpiw.runs import ReleaseRun
+from dpiw.verification import read_signed_manifest
 
 
 def reserve(run: ReleaseRun) -> None:
@@ -25,6 +27,7 @@ def reserve(run: ReleaseRun) -> None:
         UnknownPopulationError, LedgerError: no such ledger or population.
         UnsupportedRelationError, SpecError: the spec's promise is not the population's.
         BudgetExceededError: the remaining budget does not cover it; nothing was written.
+        LedgerTamperedError: the ledger lacks a head that a published release carries.
         GrantSpentError: a stage is being drawn by another process, or its attempts are used up.
     """
     ledger = run.open_ledger()
@@ -76,7 +79,22 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         plan_digest=plan.digest,
         period=run.period,
         max_attempts=run.spec.max_attempts,
+        published_heads=_published_heads(run),
     )
+
+
+def _published_heads(run: ReleaseRun) -> list[LedgerHead]:
+    """The ledger heads that the population's published manifests carry.
+
+    A ledger that lacks one of them was restored from an old copy, or made anew: it must not spend.
+    """
+    root = Path(run.spec.publish_to)
+    found = []
+    for path in sorted(root.glob("[!.]*/manifest.json")):
+        facts = read_signed_manifest(path.parent, expected=None).facts
+        if facts.population == run.spec.population:
+            found.append(LedgerHead(seq=facts.ledger_sequence, hash=facts.ledger_head))
+    return found
 
 
 @contextlib.contextmanager

@@ -9,9 +9,8 @@ from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SpecEr
 from dpiw.ledger import Ledger
 from dpiw.randomness import SecureNoise
 from dpiw.runs import ReleaseRun
-from dpiw.steps import debias, diagnose, draw_synthetic, fit_generator, fit_weights, ingest
+from dpiw.steps import debias, diagnose, draw_synthetic, fit_generator, fit_weights, ingest, reserve
 from dpiw.steps import publish as publish_step
-from dpiw.steps import reserve
 
 
 @pytest.fixture

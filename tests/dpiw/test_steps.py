@@ -359,3 +359,18 @@ def test_a_run_folder_of_another_plan_is_refused(workplace):
     path.write_text(json.dumps(record))
     with pytest.raises(Exception, match="key does not belong"):
         ReleaseRun.load(run.directory)
+
+
+def test_a_ledger_that_forgot_a_release_does_not_spend(workplace):
+    """An old copy of the ledger is restored after a release: its chain verifies, but it refuses."""
+    backup = workplace.ledger.read_bytes()
+    run = prepared(workplace, period="2026-11")
+    until_drawn(run)
+    finish(run)
+    for leftover in workplace.ledger.parent.glob("ledger.sqlite-*"):
+        leftover.unlink()
+    workplace.ledger.write_bytes(backup)
+    assert Ledger.open(workplace.ledger).verify().ok
+    with pytest.raises(LedgerTamperedError, match="published"):
+        steps.reserve(prepared(workplace, period="2026-12"))
+    assert spent(workplace).epsilon == 0
