@@ -155,6 +155,23 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def differences(records: list[dict[str, Any]]) -> list[str]:
+    """What weighting changed against no weights, run by run: mean and standard error."""
+    frame = pd.DataFrame(records)
+    lines = [
+        "| total epsilon | weights | " + " | ".join(METRICS[:-1]) + " |",
+        "|---|---|" + "---|" * (len(METRICS) - 1),
+    ]
+    for (epsilon, name), part in frame.groupby(["epsilon", "weights"], sort=False):
+        if name in ("-", "none"):
+            continue
+        base = frame[(frame.epsilon == epsilon) & (frame.weights == "none")].set_index("run")
+        change = part.set_index("run")[list(METRICS[:-1])] - base[list(METRICS[:-1])]
+        cells = [f"{change[m].mean():+.3f} ± {change[m].sem():.3f}" for m in METRICS[:-1]]
+        lines.append(f"| {epsilon} | {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def _forecast(name: str, found: Mapping[str, Any]) -> str:
     verdict = "feasible" if found["feasible"] else "not feasible: the plan publishes none"
     return f"- {name}: resolution {found['resolution']:.2f}, tau {found['tau']:.2f}, {verdict}"
@@ -197,6 +214,10 @@ def main(arguments: list[str]) -> int:
         "linear_auc and ess_share. The verdict is what the certificate would say.",
         "",
         *table,
+        "",
+        "Weighted minus unweighted, paired by run (the unweighted plan has the whole budget):",
+        "",
+        *differences(records),
         "",
         "Public forecasts of the plans (resolution: share of the log ratio's variance that",
         "survives shrinkage; tau: sd of the log-weight noise):",

@@ -1,12 +1,14 @@
 """Set the stage for an example: a file that plays the confidential table, a key, a population.
 
     python examples/prepare.py breast-cancer | breast-cancer-all | population
+    python examples/prepare.py banknote | adult --data FOLDER     (FOLDER holds banknote.csv, adult.csv)
 
 It runs the commands a custodian would run once, and shows them. Repeating it changes nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +22,14 @@ LIFETIME = {
     "breast-cancer": ("wisconsin-breast-cancer", "7", "1e-5"),
     "breast-cancer-all": ("wisconsin-breast-cancer-all", "7", "1e-5"),
     "population": ("simulated-population", "10", "1e-5"),
+    "banknote": ("banknote", "10", "1e-5"),
+    "adult": ("adult", "10", "1e-5"),
 }
 """Example: (population, lifetime epsilon, lifetime delta)."""
+
+
+DOWNLOADED = ("banknote", "adult")
+"""Examples whose data does not ship with a dependency of ours."""
 
 
 def breast_cancer(columns: list[str] | None) -> pd.DataFrame:
@@ -35,7 +43,11 @@ def breast_cancer(columns: list[str] | None) -> pd.DataFrame:
     return frame.assign(malignant=(data.target == 0).map({True: "true", False: "false"}))
 
 
-def table(example: str) -> pd.DataFrame:
+def table(example: str, data: Path | None) -> pd.DataFrame:
+    if example in DOWNLOADED:
+        if data is None:
+            raise SystemExit(f"{example}: give the folder of {example}.csv with --data")
+        return pd.read_csv(data / f"{example}.csv", dtype=str, keep_default_na=False)
     if example == "breast-cancer":
         return breast_cancer(["mean_radius", "mean_texture", "mean_smoothness", "mean_concavity"])
     if example == "breast-cancer-all":
@@ -46,12 +58,12 @@ def table(example: str) -> pd.DataFrame:
     return simulate.population(rows=50_000, seed=simulate.CONFIDENTIAL_SEED)
 
 
-def write_table(example: str) -> None:
+def write_table(example: str, data: Path | None) -> None:
     path = STATE / "examples" / f"{example}.csv"
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    table(example).to_csv(path, index=False)
+    table(example, data).to_csv(path, index=False)
     path.chmod(0o600)
     print(f"wrote {path.relative_to(ROOT)}: for this example it plays the confidential table")
 
@@ -62,12 +74,13 @@ def run(*arguments: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0] not in LIFETIME:
-        print(__doc__)
-        return 2
-    example = arguments[0]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("example", choices=sorted(LIFETIME))
+    parser.add_argument("--data", type=Path, help="folder of a data set that is not bundled")
+    chosen = parser.parse_args(arguments)
+    example = chosen.example
     STATE.mkdir(mode=0o700, exist_ok=True)
-    write_table(example)
+    write_table(example, chosen.data)
     if not (STATE / "keys" / "demo.key").exists():
         run("key", "new", ".dpiw/keys/demo.key")
     population, epsilon, delta = LIFETIME[example]
