@@ -139,8 +139,8 @@ def decimal_text(units: int, unit: Decimal) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivacyCost:
-    """An (epsilon, delta) under one relation, in whole units; what was or will be spent."""
+class _Amount:
+    """An (epsilon, delta) under one relation, in whole units."""
 
     epsilon_units: int
     delta_units: int
@@ -148,7 +148,26 @@ class PrivacyCost:
 
     def __post_init__(self) -> None:
         if self.epsilon_units < 0 or self.delta_units < 0:
-            raise SpecError("privacy cost: expected epsilon >= 0 and delta >= 0")
+            raise SpecError("privacy cost or budget: expected epsilon >= 0 and delta >= 0")
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon as the nearest float; sums and comparisons use the units."""
+        return float(self.epsilon_units * EPSILON_UNIT)
+
+    @property
+    def delta(self) -> float:
+        """Delta as the nearest float; sums and comparisons use the units."""
+        return float(self.delta_units * DELTA_UNIT)
+
+    def __str__(self) -> str:
+        epsilon = decimal_text(self.epsilon_units, EPSILON_UNIT)
+        return f"epsilon={epsilon}, delta={decimal_text(self.delta_units, DELTA_UNIT)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyCost(_Amount):
+    """What was or will be spent."""
 
     @classmethod
     def of(
@@ -161,16 +180,6 @@ class PrivacyCost:
             relation=relation,
         )
 
-    @property
-    def epsilon(self) -> float:
-        """Epsilon as the nearest float; sums and comparisons use the units."""
-        return float(self.epsilon_units * EPSILON_UNIT)
-
-    @property
-    def delta(self) -> float:
-        """Delta as the nearest float; sums and comparisons use the units."""
-        return float(self.delta_units * DELTA_UNIT)
-
     def __add__(self, other: PrivacyCost) -> PrivacyCost:
         if self.relation is not other.relation:
             raise UnsupportedRelationError(
@@ -182,18 +191,10 @@ class PrivacyCost:
             relation=self.relation,
         )
 
-    def __str__(self) -> str:
-        epsilon = decimal_text(self.epsilon_units, EPSILON_UNIT)
-        return f"epsilon={epsilon}, delta={decimal_text(self.delta_units, DELTA_UNIT)}"
-
 
 @dataclass(frozen=True, kw_only=True)
-class PrivacyBudget:
-    """An (epsilon, delta) that may be spent, in whole units, rounded down on entry."""
-
-    epsilon_units: int
-    delta_units: int
-    relation: NeighbouringRelation
+class PrivacyBudget(_Amount):
+    """What may be spent."""
 
     @classmethod
     def of(
@@ -205,16 +206,6 @@ class PrivacyBudget:
             delta_units=_units(Decimal(delta), DELTA_UNIT, ROUND_FLOOR),
             relation=relation,
         )
-
-    @property
-    def epsilon(self) -> float:
-        """Epsilon as the nearest float; sums and comparisons use the units."""
-        return float(self.epsilon_units * EPSILON_UNIT)
-
-    @property
-    def delta(self) -> float:
-        """Delta as the nearest float; sums and comparisons use the units."""
-        return float(self.delta_units * DELTA_UNIT)
 
     def covers(self, cost: PrivacyCost) -> bool:
         """Whether `cost` fits; costs under another relation are refused."""
@@ -233,7 +224,3 @@ class PrivacyBudget:
             delta_units=max(0, self.delta_units - cost.delta_units),
             relation=self.relation,
         )
-
-    def __str__(self) -> str:
-        epsilon = decimal_text(self.epsilon_units, EPSILON_UNIT)
-        return f"epsilon={epsilon}, delta={decimal_text(self.delta_units, DELTA_UNIT)}"

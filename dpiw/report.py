@@ -195,9 +195,9 @@ def _verdict(certificate: Certificate) -> str:
 
 def _verdict_words(style: str) -> str:
     return {
-        "good": "Use the weights: they are stable and carry little noise. They bring most results "
-        "closer to the real population; a result the generator already got right may gain "
-        "nothing, or lose a little to their noise.",
+        "good": "Use the weights: they are stable and carry little noise. Where the model of the "
+        "rows was off they bring results closer to the real population; where it was right they "
+        "can only add a little noise.",
         "warn": "Weighted results are likely better than unweighted ones, but few rows or much "
         "noise carry them. Compare both, and report the effective sample size.",
         "bad": "Do not base results on these weights. The unweighted rows keep the same privacy "

@@ -1,7 +1,7 @@
 """Set the stage for an example: a file that plays the confidential table, a key, a population.
 
     python examples/prepare.py breast-cancer | breast-cancer-all | population
-    python examples/prepare.py banknote | adult --data FOLDER     (FOLDER holds banknote.csv, adult.csv)
+    python examples/prepare.py banknote | adult --data FOLDER-WITH-THE-CSV
 
 It runs the commands a custodian would run once, and shows them. Repeating it changes nothing.
 """
