@@ -36,7 +36,7 @@ class StageRecord:
     """What one stage did to the confidential table.
 
     Attributes:
-        stage: `generator` or `weights`.
+        stage: `fit_generator` or `fit_weights`.
         method: the registry's name of the method.
         events: the privacy events, as JSON values (`dpiw.accounting.event_to_json`).
         parameters: public settings of the mechanism, as JSON values.
@@ -90,12 +90,15 @@ class Certificate:
         unit: the privacy unit; its relation is the relation of every number here.
         epsilon: of this release, decimal text, rounded up.
         delta: of this release, decimal text, rounded up.
+        attempts: what each reservation of the run held: `epsilon`, `delta` and the state of its
+            `stages`. More than one: a draw was lost and paid again, and the release's total is
+            their sum.
         spent_epsilon: of the population over its whole life, this release included.
         spent_delta: likewise.
         budget_epsilon: lifetime budget of the population.
         budget_delta: likewise.
-        accountants: the release's epsilon by accountant (`pld`, `rdp`); the guarantee is the
-            first, the second is a check.
+        accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the guarantee
+            is the first, the second is a check.
         plan_digest: SHA-256 of the plan that was fixed before any data was read.
         nominal_rows: the public nominal size n0 used in every formula.
         stages: what touched the confidential table, in order.
@@ -119,6 +122,7 @@ class Certificate:
     unit: PrivacyUnit
     epsilon: str
     delta: str
+    attempts: tuple[Mapping[str, Any], ...]
     spent_epsilon: str
     spent_delta: str
     budget_epsilon: str
@@ -148,6 +152,9 @@ class Certificate:
         for name in _LISTS:
             for item in getattr(self, name):
                 typed(item, str, what=_field(name), error=ManifestError)
+        for item in self.attempts:
+            typed(item, Mapping, what=_field("attempts"), error=ManifestError)  # type: ignore[type-abstract]
+        object.__setattr__(self, "attempts", tuple(plain(list(self.attempts))))
         for name in _MAPPINGS:
             typed(getattr(self, name), Mapping, what=_field(name), error=ManifestError)  # type: ignore[type-abstract]
             object.__setattr__(self, name, plain(getattr(self, name)))
@@ -166,6 +173,11 @@ class Certificate:
     def mechanisms(self) -> tuple[str, ...]:
         """What read the confidential table, as `stage:method`, in order."""
         return tuple(f"{record.stage}:{record.method}" for record in self.stages)
+
+    @property
+    def self_normalised(self) -> bool:
+        """Whether the column `weight` has mean one; if not, its weights are for totals."""
+        return bool(self.weights.get("normalisation", "self") != "unnormalised")
 
     @property
     def usable(self) -> bool:
@@ -195,7 +207,7 @@ class Certificate:
         if value.pop("format_version") != FORMAT_VERSION:
             raise ManifestError(f"{_field('format_version')}: this reader knows {FORMAT_VERSION}")
         value["unit"] = unit_from_mapping(value["unit"])
-        for name in (*_LISTS, "stages"):
+        for name in (*_LISTS, "stages", "attempts"):
             typed(value[name], list, what=_field(name), error=ManifestError)
             value[name] = tuple(value[name])
         value["stages"] = tuple(StageRecord.from_mapping(item) for item in value["stages"])

@@ -80,7 +80,7 @@ def release_contents(
             weight; None: not known.
         schema: the public schema.
         catalogue: for `croissant.json`.
-        published_at: the scheduled moment, `2027-01-31T06:00:00Z`.
+        published_at: the day of publication, `2027-01-31T00:00:00Z`.
         previous: SHA-256 of the manifest of the population's previous release.
         workspace: an existing folder where `synthetic.parquet` is written first; a leftover of
             an earlier attempt is replaced.
@@ -94,7 +94,7 @@ def release_contents(
     rows_path.unlink(missing_ok=True)
     write_synthetic(
         rows_path, frame=frame, log_weights=log_weights, schema=schema,
-        facts=footer_facts(certificate), rng=rng,
+        facts=footer_facts(certificate), rng=rng, self_normalised=certificate.self_normalised,
     )  # fmt: skip
     dictionary = canonical_json(plain(schema.to_mapping()))
     catalogue_page = croissant_json(

@@ -103,6 +103,22 @@ def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(weights / weights.mean(), dtype=np.float64)
 
 
+def published_weights(
+    log_weights: NDArray[np.float64], *, self_normalised: bool
+) -> NDArray[np.float64]:
+    """Return the column `weight`: of mean one, or the exponentials as they are.
+
+    Raises:
+        ReleaseError: as `mean_one_weights`, or a weight too large for a float.
+    """
+    normalised = mean_one_weights(log_weights)
+    if self_normalised:
+        return normalised
+    if not np.max(log_weights) < 700:
+        raise ReleaseError("log_weights: too large to be published without normalisation")
+    return np.exp(np.asarray(log_weights, dtype=np.float64))
+
+
 def write_synthetic(
     path: Path,
     *,
@@ -111,6 +127,7 @@ def write_synthetic(
     schema: PublicSchema,
     facts: Mapping[str, str],
     rng: np.random.Generator,
+    self_normalised: bool = True,
 ) -> None:
     """Write `synthetic.parquet`; the same arguments give the same bytes.
 
@@ -118,10 +135,11 @@ def write_synthetic(
         path: a file that does not exist yet.
         frame: synthetic rows in declared types (`PublicSchema.unscale`).
         log_weights: shape (rows,), natural log of the weights as estimated, not normalised.
-            Column `log_weight` keeps them; column `weight` is self-normalised to mean one.
+            Column `log_weight` keeps them; column `weight` holds `published_weights`.
         schema: the public schema.
         facts: of `footer_facts`.
         rng: shuffles the rows.
+        self_normalised: whether `weight` is scaled to mean one, or left as it is for totals.
 
     Raises:
         ReleaseError: columns or types other than declared, a null in a column that is not
@@ -129,7 +147,8 @@ def write_synthetic(
     """
     if set(facts) != set(FACTS):
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
-    table = _table(frame, log_weights, schema)
+    weights = published_weights(log_weights, self_normalised=self_normalised)
+    table = _table(frame, weights, log_weights, schema)
     table = table.take(pa.array(rng.permutation(table.num_rows)))
     try:
         with (
@@ -169,7 +188,7 @@ def read_synthetic(
     Returns:
         The rows in pandas types (text as `str`; whole numbers `int64`, truth values `bool`, or
         `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, UTC]`),
-        the weights of mean one and the log weights, both of shape (rows,).
+        the weights as published and the log weights, both of shape (rows,).
     """
     table = pq.read_table(path, use_threads=False, pre_buffer=False)
     weights, logs = (
@@ -185,11 +204,15 @@ def read_synthetic(
     return frame, weights, logs
 
 
-def _table(frame: pd.DataFrame, log_weights: NDArray[np.float64], schema: PublicSchema) -> Any:
+def _table(
+    frame: pd.DataFrame,
+    weights: NDArray[np.float64],
+    log_weights: NDArray[np.float64],
+    schema: PublicSchema,
+) -> Any:
     names = [column.name for column in schema.released]
     if list(frame.columns) != names:
         raise ReleaseError("synthetic rows: expected the schema's released columns, in their order")
-    weights = mean_one_weights(log_weights)
     if len(weights) != len(frame):
         raise ReleaseError("log_weights: expected one per synthetic row")
     arrays = [_array(frame[column.name], column) for column in schema.released]

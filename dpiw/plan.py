@@ -12,10 +12,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from dpiw import accounting
-from dpiw.errors import NotPublishableError, SpecError
+from dpiw.errors import NotPublishableError, PrivacyError, SpecError, UncalibratedError
 from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
 from dpiw.privacy import PrivacyCost, PrivacyEvent
@@ -169,6 +170,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
             "catalogue": True,
         },
     )
+    decisions["public_truth"] = spec.public_truth is not None
     body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
     return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
 
@@ -208,7 +210,13 @@ def _solve(
             found += weighted.events(schema=schema, unit=unit)
         return found
 
-    rho = accounting.calibrate(events, epsilon=float(spec.epsilon), delta=float(spec.delta))
+    try:
+        rho = accounting.calibrate(events, epsilon=float(spec.epsilon), delta=float(spec.delta))
+    except UncalibratedError:
+        raise SpecError(
+            f"epsilon={spec.epsilon}, delta={spec.delta}: expected larger ones; the noise they need"
+            " is beyond what can be drawn exactly"
+        ) from None
     return rho, *_calibrated(spec, schema, generator, weights, rho)
 
 
@@ -295,6 +303,11 @@ def _assemble(
         )
     events = [event for stage in stages for event in stage.events]
     delta = float(spec.delta)
+    composed = accounting.epsilon(events, delta=delta)
+    if Decimal(composed) > spec.epsilon:
+        raise PrivacyError(
+            f"the plan's events cost epsilon={composed:.6g}; the spec promises {spec.epsilon}"
+        )
     return Plan(
         spec=spec,
         schema=schema,
@@ -303,7 +316,7 @@ def _assemble(
         weights=weights,
         stages=tuple(stages),
         cost=spec.cost,
-        epsilon_pld=accounting.epsilon(events, delta=delta),
+        epsilon_pld=composed,
         epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
         forecast=forecast,
         warnings=warnings,

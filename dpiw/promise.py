@@ -18,12 +18,12 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
         " use are not protected.",
         "All releases about these people are charged to this population in this ledger.",
     ]
-    if unit.max_rows == 1:
+    if unit.id_column is None:
         found.append("One person has at most one row; nothing in the table enforces it.")
     else:
         found.append(
             f"One value of {unit.id_column} is one person; at most {unit.max_rows} of their rows"
-            " were used."
+            " was used."
         )
     if unit.relation is NeighbouringRelation.REPLACE_ONE:
         found.append("The number of rows is public.")
@@ -33,10 +33,16 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
             " finer than 2^-20 of the scale."
         )
     if any(stage.parameters.get("noise") == NoiseKind.SPHERICAL.value for stage in plan.stages):
-        found.append("Spherical noise is drawn in 60-digit arithmetic and rounded to a lattice.")
+        found.append(
+            "Spherical noise is drawn in 110-digit arithmetic and rounded to a lattice; its law"
+            " differs from the ideal one by less than 2^-150 in total variation."
+        )
+    if plan.spec.public_truth is not None:
+        found.append("The truth shown in the report is of a simulated population, and public.")
     found.append(
-        "A structural failure (a missing column, a wrong type, an unreadable file) may be seen by"
-        " operators; values never decide whether a run ends."
+        "A structural failure (a missing column, a wrong type, a ragged line, a missing identifier,"
+        " a file, cell or number of rows over its declared limit) ends a run and may be seen by"
+        " operators, one bit each time; other values never decide whether a run ends."
     )
     return tuple(found)
 

@@ -36,7 +36,8 @@ class Release:
 
     Attributes:
         table: the synthetic rows in declared types, without weights.
-        weights: shape (rows,), of mean one.
+        weights: shape (rows,), of mean one; where the certificate says `unnormalised`, as
+            estimated, for totals.
         log_weights: shape (rows,), natural logs as estimated, not normalised.
         certificate: what was promised and how good the weights are.
         schema: the public data dictionary, JSON values.
@@ -61,6 +62,8 @@ class Release:
     def mean(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
         """Return the weighted mean of a column, or of a function of the table.
 
+        A ratio of weighted sums, whatever the weights' normalisation.
+
         Args:
             column: a numeric or boolean column's name, or a function that maps `table` to one
                 number or truth value per row. Rows where it is missing are left out.
@@ -75,6 +78,25 @@ class Release:
         if not present.any():
             raise ReleaseError("mean: every value is missing")
         return float(weighted_mean(values[present], self.log_weights[present]))
+
+    def total(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
+        """Return the estimated total over the real population: n0 times the mean of w times value.
+
+        With debiased weights it is unbiased for the total under the fitted ratio; the private
+        number of rows is not needed (METHOD sections 2.4 and 5).
+
+        Raises:
+            ReleaseError: the weights are self-normalised, which holds no scale; or as `mean`.
+        """
+        if self.certificate.self_normalised:
+            raise ReleaseError(
+                "total: these weights have mean one and hold no scale; it needs a release with"
+                " weights.normalisation: unnormalised"
+            )
+        values = self._numbers(column)
+        present = ~np.isnan(values)
+        size = self.certificate.nominal_rows / len(values)
+        return float(size * (self.weights[present] * values[present]).sum())
 
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         """Return `rows` rows redrawn in proportion to weight, to be used without weights."""

@@ -191,6 +191,11 @@ def _check_promise(spec: ReleaseSpec) -> None:
         raise SpecError(
             f"delta={spec.delta}: expected at most 1/nominal_rows = {1 / spec.nominal_rows:.3g}"
         )
+    if spec.relation == "replace_one" and spec.unit.max_rows > 1:
+        raise SpecError(
+            "unit.max_rows: expected 1 under replace_one; replacing a person by one with another"
+            " number of rows would change the public number of rows"
+        )
     if spec.shares.generator <= 0:
         raise SpecError("shares.generator: expected a number > 0")
     if spec.weights.method != "none" and spec.shares.weights <= 0:

@@ -20,9 +20,9 @@ from pathlib import Path
 from dpiw import steps
 from dpiw.durable import write_durably
 from dpiw.errors import (
-    DPIWError,
+    BudgetExceededError,
+    GrantSpentError,
     LedgerError,
-    PrivacyError,
     SchemaError,
     SourceError,
     SpecError,
@@ -37,8 +37,13 @@ STAGES: Mapping[str, Callable[[ReleaseRun], None]] = {
     "fit_weights": lambda run: steps.fit_weights(run, noise=SecureNoise()),
 }
 
-_SPEAKING = (SpecError, SchemaError, SourceError, PrivacyError, LedgerError)
-"""Errors about structure, settings and budget: the same for every admissible table."""
+_SPEAKING = (
+    SpecError, SchemaError, SourceError, LedgerError, GrantSpentError, BudgetExceededError,
+)  # fmt: skip
+"""Errors about structure, settings and budget: the same for every admissible table.
+
+A bare `PrivacyError` is not among them: a mechanism may raise it for what it was given.
+"""
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT")
 
@@ -102,10 +107,8 @@ def run_stage(stage: str, directory: Path) -> int:
         # the same: what crosses the boundary is the code.
         write_durably(failure_file(directory, stage), f"{type(error).__name__}: {error}\n".encode())
         return error.exit_code
-    except (Exception, MemoryError) as error:
+    except (Exception, MemoryError):
         traceback.print_exc(file=sys.stderr)
-        if isinstance(error, DPIWError):
-            return StageFailedError.exit_code
         return StageFailedError.exit_code
     return 0
 

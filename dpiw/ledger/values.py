@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from dpiw.errors import SpecError
-from dpiw.ledger.entries import LedgerHead, check_count, check_name
+from dpiw.ledger.entries import LedgerHead, canonical, check_count, check_name
 from dpiw.privacy import (
     DELTA_UNIT,
     EPSILON_UNIT,
@@ -149,6 +149,11 @@ class StageRecord:
     token_digest: str | None = None
     output_digest: str | None = None
     conflicts: tuple[str, ...] = ()
+
+    def declares(self, events: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether `events`, in the ledger's own form, are what this stage was reserved for."""
+        stated: list[Any] = canonical(list(events), field="events")
+        return stated == [dict(event) for event in self.events]
 
 
 @dataclass(frozen=True, kw_only=True)

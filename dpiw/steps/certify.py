@@ -8,7 +8,7 @@ from typing import Any
 
 from dpiw import accounting
 from dpiw.certificate import Certificate, StageRecord
-from dpiw.ledger import Ledger
+from dpiw.ledger import Ledger, RunRecord
 from dpiw.plan import WEIGHTS_STAGE, Plan, StagePlan
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.promise import assumptions, caveats
@@ -30,7 +30,13 @@ def _decimals(cost: PrivacyCost) -> tuple[str, str]:
 
 def _stage_record(run: ReleaseRun, stage: StagePlan) -> StageRecord:
     plan = run.plan
-    laws = committed_measurement(run, stage.name).facts.get("laws", [])
+    facts = committed_measurement(run, stage.name).facts
+    laws = [
+        {"values": key.removesuffix("scale").strip("_") or stage.method, "scale": value,
+         "law": facts["noise"]}
+        for key, value in sorted(facts.items())
+        if key.endswith("scale") and isinstance(value, float)
+    ]  # fmt: skip
     return StageRecord(
         stage=stage.name,
         method=stage.method,
@@ -49,10 +55,10 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     plan, spec = run.plan, run.spec
     weights = json.loads((run.directory / "weights.json").read_bytes())
     diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
+    head = ledger.head()  # first: what is read after it can only be more
     epsilon, delta = _decimals(ledger.run(run.key).held)
     spent_epsilon, spent_delta = _decimals(ledger.spent(spec.population))
     budget = ledger.population(spec.population).budget
-    head = ledger.head()
     return Certificate(
         release_id=run.release_id,
         population=spec.population,
@@ -60,6 +66,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         unit=spec.privacy_unit,
         epsilon=epsilon,
         delta=delta,
+        attempts=_attempts(ledger.run(run.key)),
         spent_epsilon=spent_epsilon,
         spent_delta=spent_delta,
         budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
@@ -80,6 +87,16 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         ledger_sequence=head.seq,
         ledger_head=head.hash,
     )
+
+
+def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
+    """What each reservation of the run held, and for which stages: lost draws are paid too."""
+    found = []
+    for attempt in record.attempts:
+        epsilon, delta = _decimals(attempt.held)
+        states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
+        found.append({"epsilon": epsilon, "delta": delta, "stages": states})
+    return tuple(found)
 
 
 def _accountants(plan: Plan) -> dict[str, float]:

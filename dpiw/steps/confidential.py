@@ -6,17 +6,24 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from dpiw import accounting
 from dpiw.durable import write_durably
-from dpiw.errors import GrantSpentError, SourceError, StageFailedError
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerTamperedError,
+    SourceError,
+    StageFailedError,
+)
 from dpiw.ingest import IngestLimits
 from dpiw.ingest import ingest as read_source
-from dpiw.ledger import Ledger, RunRecord, StageState
+from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
 from dpiw.measurement import Measurement
 from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.randomness import NoiseSource
 from dpiw.runs import ReleaseRun
+from dpiw.steps.locks import drawing
 from dpiw.steps.postprocessing import FITTING_ROWS, check_output, read_rows
-from dpiw.steps.reserve import drawing
 from dpiw.tables import PrivateSource, PrivateTable
 
 
@@ -28,13 +35,13 @@ def ingest(run: ReleaseRun) -> None:
         failure (missing column, wrong type) is visible as such and voids the reservation.
     """
     ledger = run.open_ledger()
-    record = ledger.run(run.key)
-    waiting = [s for s in record.stages.values() if s.state is not StageState.COMMITTED]
-    if not waiting or run.snapshot.exists():
-        return
-    for stage in waiting:
-        ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
     with drawing(run, "ingest"):
+        record = ledger.run(run.key)
+        waiting = [s for s in record.stages.values() if s.state is not StageState.COMMITTED]
+        if not waiting or run.snapshot.exists():
+            return
+        for stage in waiting:
+            ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
         _read_source(run, ledger, record)
 
 
@@ -88,14 +95,32 @@ def _draw_once(run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Mea
             raise GrantSpentError(
                 f"stage {name} is {stage.state.value}; start the flow again to settle it"
             )
-        if not run.snapshot.exists():  # before arming: a lost draw would be paid for
-            raise StageFailedError("ingest", StageFailedError.exit_code)
+        _check_before_arming(run, stage)
         grant = ledger.arm(run.key, stage.attempt, name)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
-        measurement = measure(source.open(grant, ledger))
-        data = measurement.to_bytes()
+        try:
+            data = measure(source.open(grant, ledger)).to_bytes()
+        except Exception as error:
+            # Whatever goes wrong once rows are open may depend on them: one class, one code.
+            raise StageFailedError(name, StageFailedError.exit_code) from error
         write_durably(path, data)
         ledger.commit(grant, hashlib.sha256(data).hexdigest())
+
+
+def _check_before_arming(run: ReleaseRun, stage: StageRecord) -> None:
+    """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
+    if not run.snapshot.exists():
+        raise StageFailedError("ingest", StageFailedError.exit_code)
+    if run.measurement(stage.stage).exists():
+        raise LedgerTamperedError(
+            f"stage {stage.stage}: its output is there, but this ledger never armed it; a ledger"
+            " restored from an old copy must be recovered first"
+        )
+    (planned,) = [found for found in run.plan.stages if found.name == stage.stage]
+    if not stage.declares([accounting.event_to_json(event) for event in planned.events]):
+        raise LedgerConflictError(
+            f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
+        )
 
 
 def fit_generator(run: ReleaseRun, *, noise: NoiseSource) -> None:

@@ -19,6 +19,7 @@ from dpiw.measurement import Measurement
 from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE, canonical_json
 from dpiw.runs import ReleaseRun
 from dpiw.schema import ScaledTable
+from dpiw.steps.locks import working
 from dpiw.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.weighting import Normalisation, Weights, uniform_weights, weigh
 
@@ -73,31 +74,35 @@ def draw_synthetic(run: ReleaseRun) -> None:
     The weights are fitted on rows of their own, so that a published row's weight does not depend
     on that row having been in the fit.
     """
-    measurement = committed_measurement(run, GENERATOR_STAGE)
-    model = run.plan.generator.model(measurement, schema=run.plan.schema)
-    names = [PUBLISHED_ROWS] + ([FITTING_ROWS] if run.plan.weights is not None else [])
-    for name in names:
-        if not (run.directory / name).exists():
-            rng = np.random.default_rng(secrets.randbits(128))
-            _write_rows(run, name, model.sample(run.spec.synthetic_rows, rng=rng).scaled)
+    with working(run):
+        measurement = committed_measurement(run, GENERATOR_STAGE)
+        model = run.plan.generator.model(measurement, schema=run.plan.schema)
+        names = [PUBLISHED_ROWS] + ([FITTING_ROWS] if run.plan.weights is not None else [])
+        for name in names:
+            if not (run.directory / name).exists():
+                rng = np.random.default_rng(secrets.randbits(128))
+                _write_rows(run, name, model.sample(run.spec.synthetic_rows, rng=rng).scaled)
 
 
 def debias(run: ReleaseRun) -> None:
     """Turn the noisy density ratio into weights of the published rows; costs nothing."""
+    with working(run):
+        _store_weights(run, _weights(run))
+
+
+def _weights(run: ReleaseRun) -> Weights:
     plan = run.plan
     if plan.weights is None:
-        _store_weights(run, uniform_weights(run.spec.synthetic_rows))
-        return
+        return uniform_weights(run.spec.synthetic_rows)
     measurement = committed_measurement(run, WEIGHTS_STAGE)
     forecast = plan.forecast
-    weights = weigh(
+    return weigh(
         plan.weights.ratio(measurement, schema=plan.schema),
         read_rows(run, PUBLISHED_ROWS),
         debias=plan.weights.debias,
         normalisation=Normalisation(run.spec.weights.normalisation),
         resolution=None if forecast is None else forecast.resolution,
     )
-    _store_weights(run, weights)
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:
@@ -124,6 +129,11 @@ def _diagnostics_json(diagnostics: Diagnostics) -> dict[str, Any]:
 
 def diagnose(run: ReleaseRun) -> dict[str, Any]:
     """The weights' diagnostics and verdict, computed from released values only."""
+    with working(run):
+        return _diagnose(run)
+
+
+def _diagnose(run: ReleaseRun) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
     found: dict[str, Any] = facts["diagnostics"]
     if run.plan.weights is None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from dpiw import accounting
-from dpiw.errors import GrantSpentError, SpecError, UnsupportedRelationError
+from dpiw.errors import SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger, LedgerHead, StageRecord, StageState
 from dpiw.runs import ReleaseRun
+from dpiw.signing import load_private_key
+from dpiw.steps.locks import drawing
 from dpiw.verification import read_signed_manifest
 
 
@@ -24,13 +22,16 @@ def reserve(run: ReleaseRun) -> None:
     if `max_attempts` and the budget allow.
 
     Raises:
+        ReleaseError: the signing key cannot be read.
         UnknownPopulationError, LedgerError: no such ledger or population.
         UnsupportedRelationError, SpecError: the spec's promise is not the population's.
         BudgetExceededError: the remaining budget does not cover it; nothing was written.
         LedgerTamperedError: the ledger lacks a head that a published release carries.
         GrantSpentError: a stage is being drawn by another process, or its attempts are used up.
     """
+    load_private_key(Path(run.spec.signing_key))  # what cannot be signed must not be paid for
     ledger = run.open_ledger()
+    ledger.check_heads(_published_heads(run))
     _check_promise(run, ledger)
     record = ledger.find_run(run.key)
     if record is None:
@@ -79,7 +80,6 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         plan_digest=plan.digest,
         period=run.period,
         max_attempts=run.spec.max_attempts,
-        published_heads=_published_heads(run),
     )
 
 
@@ -95,20 +95,6 @@ def _published_heads(run: ReleaseRun) -> list[LedgerHead]:
         if facts.population == run.spec.population:
             found.append(LedgerHead(seq=facts.ledger_sequence, hash=facts.ledger_head))
     return found
-
-
-@contextlib.contextmanager
-def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
-    """Hold the stage's lock, which the kernel frees when its process dies."""
-    descriptor = os.open(run.directory / f"{stage}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise GrantSpentError(f"stage {stage}: another process is drawing it now") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:

@@ -244,6 +244,8 @@ class FourierMap:
         if self.frequency_scale is not None:
             return self.frequency_scale
         spread = math.fsum(part.reference_squared_norm for part in blocks(self.schema))
+        if spread <= 0:
+            raise SpecError("weights.settings.features: fourier needs a column that can vary")
         return math.sqrt(5.0 / 3.0 / spread)
 
     @cached_property

@@ -103,6 +103,7 @@ def example_certificate(**changes: Any) -> Certificate:
         unit=unit,
         epsilon="1",
         delta="1E-6",
+        attempts=({"epsilon": "1", "delta": "1E-6", "stages": {"fit_generator": "committed"}},),
         spent_epsilon="3",
         spent_delta="3E-6",
         budget_epsilon="8",

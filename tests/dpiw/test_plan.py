@@ -165,3 +165,17 @@ def test_the_page_for_people_says_what_matters():
     told = json.loads(json.dumps(plan.to_json()))
     assert [stage["name"] for stage in told["stages"]] == ["fit_generator", "fit_weights"]
     assert told["weights_forecast"]["feasible"] is True
+
+
+def test_an_epsilon_too_small_to_be_drawn_is_refused():
+    with pytest.raises(SpecError, match="expected larger ones"):
+        compile_plan(spec(epsilon="1e-9", delta="0"), SCHEMA)
+
+
+def test_fourier_features_need_a_column_that_varies():
+    constant = PublicSchema.from_mapping(
+        {"name": "c", "columns": [{"name": "x", "kind": "categorical", "levels": ["a"]}]}
+    )
+    weights = {"method": "beta_debiased", "settings": {"features": "fourier", "omega_seed": 1}}
+    with pytest.raises(SpecError, match="can vary"):
+        compile_plan(spec(weights=weights), constant)

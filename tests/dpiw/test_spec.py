@@ -118,6 +118,12 @@ def test_max_rows_needs_an_identifier():
         _ = parse_spec(changed("unit.max_rows", 3)).privacy_unit
 
 
+def test_replace_one_protects_single_rows_only():
+    mapping = changed("relation", "replace_one") | {"unit": {"max_rows": 2, "id_column": "id"}}
+    with pytest.raises(SpecError, match=r"unit\.max_rows"):
+        parse_spec(mapping)
+
+
 def test_no_secret_is_echoed():
     with pytest.raises(SpecError) as caught:
         parse_spec(changed("state", "postgresql://user:hunter2@host/db"))

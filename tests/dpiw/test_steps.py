@@ -1,11 +1,13 @@
 """The steps of a run without Prefect: draw once, resume, refuse, publish the same bytes."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -14,8 +16,11 @@ from dpiw import steps
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
+    LedgerConflictError,
     LedgerTamperedError,
     NotPublishableError,
+    PrivacyError,
+    ReleaseError,
     SourceError,
     SpecError,
     StageFailedError,
@@ -23,9 +28,13 @@ from dpiw.errors import (
     UnsupportedRelationError,
 )
 from dpiw.ledger import Ledger, RunState, StageState
+from dpiw.plan import compile_plan
 from dpiw.randomness import SecureNoise, SeededNoise
 from dpiw.release import load_release
 from dpiw.runs import ReleaseRun, current_period
+from dpiw.signing import create_key_pair
+from dpiw.stages import launch_stage
+from dpiw.steps.postprocessing import read_rows
 from dpiw.verification import verify
 
 
@@ -355,7 +364,7 @@ def test_a_run_folder_of_another_plan_is_refused(workplace):
     run = prepared(workplace)
     path = run.directory / "run.json"
     record = json.loads(path.read_text())
-    record["spec"]["epsilon"] = "1"
+    record["spec"]["synthetic_rows"] = 301
     path.write_text(json.dumps(record))
     with pytest.raises(Exception, match="key does not belong"):
         ReleaseRun.load(run.directory)
@@ -374,3 +383,198 @@ def test_a_ledger_that_forgot_a_release_does_not_spend(workplace):
     with pytest.raises(LedgerTamperedError, match="published"):
         steps.reserve(prepared(workplace, period="2026-12"))
     assert spent(workplace).epsilon == 0
+
+
+def restore(place, copy):
+    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
+        leftover.unlink()
+    place.ledger.write_bytes(copy)
+
+
+def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
+    """The copy is from between reservation and draw: nothing new is reserved, but nothing runs."""
+    run = prepared(workplace)
+    steps.reserve(run)
+    copy = workplace.ledger.read_bytes()
+    until_drawn(run)
+    drawn = run.measurement("fit_generator").read_bytes()
+    restore(workplace, copy)
+    steps.reserve(run)
+    with pytest.raises(LedgerTamperedError, match="never armed it"):
+        steps.fit_generator(run, noise=SecureNoise())
+    assert run.measurement("fit_generator").read_bytes() == drawn
+
+
+def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workplace):
+    run = prepared(workplace)
+    steps.reserve(run)
+    copy = workplace.ledger.read_bytes()
+    until_drawn(run)
+    steps.debias(run)
+    steps.diagnose(run)
+    steps.publish(run)
+    restore(workplace, copy)
+    with pytest.raises(LedgerTamperedError, match="published"):
+        steps.reserve(run)
+    with pytest.raises(LedgerTamperedError):
+        steps.publish(run)
+
+
+def test_what_is_drawn_is_what_was_reserved(workplace):
+    """A stored plan that changed between reservation and draw is refused before arming."""
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+    louder = dataclasses.replace(run, plan=compile_plan(run.spec, run.plan.schema))
+    weak = louder.plan.generator.calibrate(
+        rho=run.plan.effort * 0.9, schema=run.plan.schema, unit=run.spec.privacy_unit,
+        nominal_rows=run.spec.nominal_rows,
+    )  # fmt: skip
+    stages = (
+        dataclasses.replace(
+            run.plan.stages[0],
+            events=weak.events(schema=run.plan.schema, unit=run.spec.privacy_unit),
+        ),
+        *run.plan.stages[1:],
+    )
+    other = dataclasses.replace(
+        run, plan=dataclasses.replace(run.plan, generator=weak, stages=stages)
+    )
+    with pytest.raises(LedgerConflictError, match="other events"):
+        steps.fit_generator(other, noise=SecureNoise())
+    record = Ledger.open(workplace.ledger).run(run.key)
+    assert record.stages["fit_generator"].state is StageState.RESERVED
+
+
+def test_a_stored_effort_above_the_promise_is_refused(workplace):
+    run = prepared(workplace)
+    path = run.directory / "run.json"
+    record = json.loads(path.read_text())
+    record["effort"] *= 1.5
+    path.write_text(json.dumps(record))
+    with pytest.raises(PrivacyError, match="promises 2"):
+        ReleaseRun.load(run.directory)
+
+
+def test_what_cannot_be_signed_is_not_paid_for(workplace):
+    run = prepared(workplace)
+    os.unlink(run.spec.signing_key)
+    with pytest.raises(ReleaseError, match="key"):
+        steps.reserve(run)
+    assert Ledger.open(workplace.ledger).find_run(run.key) is None
+
+
+def test_a_release_built_under_a_replaced_key_is_signed_anew(workplace):
+    """Built and signed, not yet published; then the key is replaced."""
+    run = prepared(workplace)
+    until_drawn(run)
+    steps.debias(run)
+    steps.diagnose(run)
+    blocker = workplace.releases / run.release_id
+    blocker.mkdir(parents=True)
+    with pytest.raises(ReleaseError, match="holds something else"):
+        steps.publish(run)
+    blocker.rmdir()
+    keys = workplace.root / "state" / "keys"
+    for name in ("test.key", "test.pub"):
+        (keys / name).unlink()
+    create_key_pair(keys, "test")
+    assert verify(steps.publish(run), public_key=keys / "test.pub").pinned
+
+
+def test_a_failure_once_rows_are_open_has_one_code(workplace):
+    """Whatever a mechanism raises after arming, operators see the same code."""
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+
+    class Broken(SecureNoise):
+        def discrete_gaussian(self, *, scale, size):
+            raise PrivacyError("an entry leaves the lattice range")
+
+    with pytest.raises(StageFailedError, match="code 70") as caught:
+        steps.fit_generator(run, noise=Broken())
+    assert caught.value.exit_code == 70
+
+
+def test_a_second_ingest_does_not_replace_the_snapshot(workplace):
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+    first = run.snapshot.read_bytes()
+    workplace.source.write_text("age,income,region,ill\n1,2,north,true\n")
+    steps.ingest(run)
+    assert run.snapshot.read_bytes() == first
+
+
+def test_weights_are_fitted_on_rows_that_are_not_published(workplace):
+    run = prepared(workplace)
+    until_drawn(run)
+    names = ("synthetic_rows.parquet", "fitting_rows.parquet")
+    published, fitting = (read_rows(run, name).scaled for name in names)
+    assert published.rows == fitting.rows
+    assert not published.equals(fitting)
+
+
+def test_unnormalised_weights_estimate_totals(workplace):
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(
+        text.replace("keep}", "keep, normalisation: unnormalised}").replace(": 2\n", ": 5\n")
+    )
+    run = prepared(workplace)
+    until_drawn(run)
+    release = load_release(finish(run))
+    np.testing.assert_allclose(release.weights, np.exp(release.log_weights))
+    # 400 people; a log-weight noise near 0.2 and 300 rows leave the total within a third
+    assert release.total(lambda table: table["age"] >= 0) == pytest.approx(400, rel=0.34)
+    assert release.certificate.post_processing == ("debias b(x)",)
+
+
+def test_totals_need_unnormalised_weights(workplace):
+    run = prepared(workplace)
+    until_drawn(run)
+    with pytest.raises(ReleaseError, match="mean one"):
+        load_release(finish(run)).total("age")
+
+
+def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
+    place = make_workplace(max_attempts=2)
+    run = prepared(place)
+    steps.reserve(run)
+    steps.ingest(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
+    until_drawn(run)
+    certificate = load_release(finish(run)).certificate
+    assert [len(stage.noise) for stage in certificate.stages] == [1, 1]
+    assert all(law["scale"] > 0 for stage in certificate.stages for law in stage.noise)
+    first, second = certificate.attempts
+    assert first["stages"] == {"fit_generator": "lost", "fit_weights": "committed"}
+    assert second["stages"] == {"fit_generator": "committed"}
+    total = Decimal(first["epsilon"]) + Decimal(second["epsilon"])
+    assert Decimal(certificate.epsilon) == total
+
+
+def test_a_confidential_process_is_confined(workplace, tmp_path, monkeypatch):
+    """No core dumps, a private umask, and none of the operator's environment."""
+    run = prepared(workplace)
+    steps.reserve(run)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-in-the-environment")
+    probe = tmp_path / "sitecustomize.py"
+    probe.write_text(
+        "import sys, os, resource, json\n"
+        "if 'dpiw.stages' in ' '.join(sys.orig_argv):\n"
+        "    import dpiw.steps as s, atexit\n"
+        f"    out = {str(tmp_path / 'seen.json')!r}\n"
+        "    def see():\n"
+        "        mask = os.umask(0o077); os.umask(mask)\n"
+        "        json.dump([resource.getrlimit(resource.RLIMIT_CORE), mask, dict(os.environ)],\n"
+        "                  open(out, 'w'))\n"
+        "    atexit.register(see)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    launch_stage("ingest", run.directory)
+    core, mask, environment = json.loads((tmp_path / "seen.json").read_text())
+    assert core == [0, 0]
+    assert mask == 0o077
+    assert "AWS_SECRET_ACCESS_KEY" not in environment
+    assert environment["TMPDIR"] == str(run.private)
