@@ -48,3 +48,10 @@ def test_every_link_in_the_documents_leads_somewhere():
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_test_named_in_the_documents_exists():
+    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for path, name in re.findall(r"`([\w/]+\.py)::(\w+)", page.read_text()):
+            assert f"def {name}" in sources[Path(path).name], f"{page.name}: {path}::{name}"
