@@ -51,7 +51,9 @@ def test_every_link_in_the_documents_leads_somewhere():
 
 
 def test_every_test_named_in_the_documents_exists():
-    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    sources: dict[str, str] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        sources[path.name] = sources.get(path.name, "") + path.read_text()
     for page in sorted((ROOT / "docs").glob("*.md")):
         for path, name in re.findall(r"`([\w/]+\.py)::(\w+)", page.read_text()):
             assert f"def {name}" in sources[Path(path).name], f"{page.name}: {path}::{name}"
