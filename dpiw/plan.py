@@ -163,6 +163,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
             },
             "schema_path": True,
             "state": True,
+            "ledger": True,
             "signing_key": True,
             "publish_to": True,
             "max_attempts": True,

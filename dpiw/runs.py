@@ -50,9 +50,9 @@ def _check_period(period: str) -> str:
     return period
 
 
-def ledger_path(spec: ReleaseSpec) -> Path:
-    """Where a spec's ledger lies."""
-    return Path(spec.state) / "ledger.sqlite"
+def ledger_url(spec: ReleaseSpec) -> str:
+    """Where a spec's ledger lies: `ledger`, or a SQLite file in the state folder."""
+    return spec.ledger or f"sqlite:///{Path(spec.state) / 'ledger.sqlite'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,4 +155,4 @@ class ReleaseRun:
 
     def open_ledger(self) -> Ledger:
         """The population's ledger; fails closed when it is not there."""
-        return Ledger.open(f"sqlite:///{ledger_path(self.spec)}")
+        return Ledger.open(ledger_url(self.spec))

@@ -160,6 +160,7 @@ class ReleaseSpec(_Section):
     synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
     max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
     state: PlainText
+    ledger: PlainText | None = None
     signing_key: PlainText
     publish_to: PlainText
     catalogue: CatalogueSpec = CatalogueSpec()

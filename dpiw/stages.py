@@ -45,7 +45,9 @@ _SPEAKING = (
 A bare `PrivacyError` is not among them: a mechanism may raise it for what it was given.
 """
 
-_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT")
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
+              # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
+              "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
 
 
 def _environment(directory: Path) -> dict[str, str]:
