@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 
-.PHONY: help release release-all population test check format serve bench-banknote bench-adult clean
+.PHONY: help release release-all population test test-crash nightly check format serve bench-banknote bench-adult clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
 	@echo "make test        install what the tests need, and run them"
+	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
 	@echo "make check       ruff and mypy"
 	@echo "make release-all the same data with all 30 columns: the honest verdict is 'none'"
 	@echo "make population  a simulated population of 50,000 people with known truth"
@@ -46,6 +47,12 @@ population: $(VENV)/.pipeline
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+test-crash: $(VENV)/.test
+	$(BIN)/python -m pytest -m crash $(if $(FIGURES),--figures $(FIGURES))
+
+nightly: $(VENV)/.test
+	$(BIN)/python -m pytest -m "crash or nightly" $(if $(FIGURES),--figures $(FIGURES))
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Fixtures shared by the suites: a small workplace with a table, a key and a ledger."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,27 @@ import pandas as pd
 import pytest
 
 from dpiw.privacy import NeighbouringRelation
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--figures", type=Path, help="append the long tests' figures to this file")
+
+
+@pytest.fixture
+def figures(request, capsys) -> Callable[..., None]:
+    """Print what a long test counted, and keep it as a JSON line if a file is given."""
+
+    def tell(name: str, **numbers: object) -> None:
+        line = json.dumps({"test": name, **numbers})
+        with capsys.disabled():
+            print(f"\nfigures {line}")
+        path = request.config.getoption("--figures")
+        if path is not None:
+            with path.open("a") as file:
+                file.write(line + "\n")
+
+    return tell
+
 
 SCHEMA = """
 name: town
