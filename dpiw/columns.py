@@ -288,7 +288,7 @@ class Column:
                 raise self._refuse(field, "every value must be text (write it in quotes)")
         if not isinstance(self.description, str):
             raise self._refuse("description", "expected text")
-        if self.normaliser not in NORMALISERS:
+        if not isinstance(self.normaliser, str) or self.normaliser not in NORMALISERS:
             raise self._refuse("normaliser", "expected exact or casefold")
         try:
             zoneinfo.ZoneInfo(self.time_zone)

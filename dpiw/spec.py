@@ -203,21 +203,28 @@ def _check_promise(spec: ReleaseSpec) -> None:
         raise SpecError("shares.weights: expected a number > 0, or weights.method: none")
 
 
+def _told(error: ValidationError) -> str:
+    """Where and what, never the input."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in item['loc']) or 'spec'}: "
+        f"{item['msg'].removeprefix('Value error, ')}"
+        for item in error.errors(include_input=False, include_url=False)
+    )
+
+
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     """Check a mapping of settings and return the spec.
 
     Raises:
         SpecError: names the field, what was expected, and the allowed range.
     """
+    told = ""
     try:
         spec = ReleaseSpec.model_validate(mapping)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(str(part) for part in item['loc']) or 'spec'}: "
-            f"{item['msg'].removeprefix('Value error, ')}"
-            for item in error.errors(include_input=False, include_url=False)
-        ]
-        raise SpecError("; ".join(lines)) from None
+        told = _told(error)
+    if told:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
+        raise SpecError(told)
     _check_promise(spec)
     return spec
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -57,6 +58,13 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     return f"stage {error.stage}: {reason}\n(confidential log: {run.directory / 'log'})"
 
 
+def _command() -> str:
+    """`dpiw` as this person has to type it: with its folder, if the environment is not active."""
+    if shutil.which("dpiw"):
+        return "dpiw"
+    return os.path.relpath(Path(sys.executable).parent / "dpiw")
+
+
 def _summary(folder: Path, seconds: float) -> str:
     verified = verify(folder)
     certificate = verified.certificate
@@ -78,9 +86,9 @@ def _summary(folder: Path, seconds: float) -> str:
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),
-        f"     check it, offline:    dpiw verify {shown}",
+        f"     check it, offline:    {_command()} verify {shown}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
-        f"     see what was spent:   dpiw ledger show --ledger"
+        f"     see what was spent:   {_command()} ledger show --ledger"
         f" {os.path.relpath(Path(folder).parents[1] / 'ledger.sqlite')}",
     ]
     return "\n".join(lines)
