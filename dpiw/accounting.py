@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 from dpiw.errors import PrivacyError
@@ -20,6 +21,7 @@ from dpiw.events import (
     event_to_json,
     merge_events,
     pure_epsilon,
+    stored_event,
     to_dp_event,
 )
 from dpiw.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
@@ -30,6 +32,8 @@ from dpiw.privacy import (
     PrivacyEvent,
 )
 from dpiw.privacy_loss import compose_privacy_losses
+from dpiw.renyi import ORDERS
+from dpiw.renyi_events import total_units
 
 __all__ = [
     "LATTICE_MARGIN",
@@ -40,6 +44,8 @@ __all__ = [
     "event_from_json",
     "event_to_json",
     "gaussian_noise_multiplier",
+    "renyi_vector",
+    "stored_event",
     "to_dp_event",
 ]
 
@@ -123,6 +129,25 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
     if not 0 < delta < 1:
         raise PrivacyError("delta: Renyi accounting needs a number inside (0, 1)")
     return _rdp_epsilon(_with_margin(merge_events(events)), delta)
+
+
+def renyi_vector(
+    events: Sequence[PrivacyEvent], orders: Sequence[Decimal] = ORDERS
+) -> tuple[int, ...]:
+    """Total Renyi epsilon of all events at each order, in units of 1e-12, rounded up.
+
+    Upper bounds at every order > 1, under `LATTICE_MARGIN`, in decimals that are the same on every
+    machine: Gaussian a/(2m^2), Laplace exact, exponential mechanism min(epsilon, a epsilon^2/8),
+    Poisson-sampled Gaussian exact at the next whole order.
+
+    Raises:
+        PrivacyError: no events: no draw is free.
+        UncalibratedError: an event holds no positive finite noise.
+    """
+    merged = _with_margin(merge_events(events))
+    if not merged:
+        raise PrivacyError("renyi_vector: expected at least one event")
+    return tuple(total_units(merged, order) for order in orders)
 
 
 def calibrate(

@@ -1,4 +1,4 @@
-"""`dpiw ledger register | show | verify | void`: what a custodian does with a ledger.
+"""`dpiw ledger register | show | verify | void | recover | export`: a custodian's commands.
 
 Handlers take the parsed arguments and return an exit code. Errors of dpiw pass through, for the
 command line to turn into their own exit codes. SQLAlchemy is loaded only when one of them runs.
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
+from dpiw.cli_ledger_recover import add_export, add_recover, run_export, run_recover, since
+from dpiw.cli_text import exact_decimal, write_lines
 from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.privacy import NeighbouringRelation
 
 if TYPE_CHECKING:
-    from dpiw.ledger import Ledger, RunRecord
+    from dpiw.ledger import Entry, Ledger, Population, RunRecord
 
 
 def add_ledger_commands(subparsers: Any) -> None:
@@ -26,7 +25,7 @@ def add_ledger_commands(subparsers: Any) -> None:
     Each sets `handler`, a function of the parsed arguments that returns the exit code. A caller
     may set `stream` on the arguments; otherwise they write to standard output.
     """
-    ledger = subparsers.add_parser("ledger", help="register, show, verify, void")
+    ledger = subparsers.add_parser("ledger", help="register, show, verify, void, recover, export")
     commands = ledger.add_subparsers(dest="ledger_command", required=True)
     _add_register(commands)
     _add_show(commands)
@@ -41,6 +40,8 @@ def add_ledger_commands(subparsers: Any) -> None:
     void = _add(commands, "void", "give back an attempt of which nothing was armed", run_void)
     void.add_argument("run_key", metavar="RUN", help="the run's key")
     void.add_argument("--attempt", type=int, default=1, help="attempt number (1)")
+    add_recover(_add(commands, "recover", "take a ledger up again that lost entries", run_recover))
+    add_export(_add(commands, "export", "entries as JSON lines", run_export))
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
@@ -61,6 +62,12 @@ def _add_register(commands: Any) -> None:
         choices=[relation.value for relation in NeighbouringRelation],
         help="the only neighbouring relation its costs may be stated under",
     )
+    parser.add_argument(
+        "--composition",
+        default="basic",
+        choices=["basic", "renyi"],
+        help="how runs add up: sums, or a Renyi filter that admits more small releases (basic)",
+    )
     parser.add_argument("--max-rows", type=int, default=1, help="rows per privacy unit (1)")
     parser.add_argument(
         "--create",
@@ -72,24 +79,31 @@ def _add_register(commands: Any) -> None:
 def _add_show(commands: Any) -> None:
     parser = _add(commands, "show", "budgets, what is spent, and every run", run_show)
     parser.add_argument("--population", help="only this one")
-    parser.add_argument("--run", help="only the run of this key")
+    parser.add_argument("--run", help="only the run of this key, or of its first digits")
+    parser.add_argument(
+        "--since", metavar="SEQ|DATE", help="only runs and recoveries with an entry since then"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error."""
-    from dpiw.ledger import Ledger, Population
+    from dpiw.ledger import CompositionRule, Ledger, Population
 
     population = Population(
         name=arguments.name,
         relation=NeighbouringRelation(arguments.relation),
         max_rows=arguments.max_rows,
-        epsilon=_decimal("epsilon", arguments.epsilon),
-        delta=_decimal("delta", arguments.delta),
+        epsilon=exact_decimal("epsilon", arguments.epsilon),
+        delta=exact_decimal("delta", arguments.delta),
+        composition=CompositionRule(arguments.composition),
     )
     ledger = (Ledger.create if arguments.create else Ledger.open)(arguments.ledger)
     known = ledger.register(population)
-    _write(arguments, [f"population {known.name}: {known.budget}, {known.relation.value}"])
+    rule = ", composition renyi" if known.renyi else ""
+    write_lines(
+        arguments, [f"population {known.name}: {known.budget}, {known.relation.value}{rule}"]
+    )
     return 0
 
 
@@ -97,11 +111,12 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Show populations and their runs, as a table or as JSON."""
     from dpiw.ledger import Ledger
 
-    facts = _facts(Ledger.open(arguments.ledger), arguments.population, arguments.run)
+    ledger = Ledger.open(arguments.ledger)
+    facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
     if arguments.json:
-        _write(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
+        write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
     else:
-        _write(arguments, _table(facts))
+        write_lines(arguments, _table(facts))
     return 0
 
 
@@ -113,12 +128,37 @@ def run_verify(arguments: argparse.Namespace) -> int:
     ledger = Ledger.open(arguments.ledger)
     report = ledger.verify()
     if not report.ok:
-        _write(arguments, [f"BROKEN {report.fault}"])
+        write_lines(arguments, [f"BROKEN {report.fault}"])
         return LedgerTamperedError.exit_code
     ledger.check_heads(heads)
     head = ledger.head()
-    _write(arguments, [f"ok: {report.entries} entries, head {head.seq}:{head.hash}"])
+    write_lines(
+        arguments, [f"ok: {report.entries} entries, head {head.seq}:{head.hash}", *_notes(ledger)]
+    )
     return 0
+
+
+def _notes(ledger: Ledger) -> list[str]:
+    """What is legal but should be known: conflicting outputs, recoveries, budgets overdrawn."""
+    found = [
+        f"note: run {run.run_key[:12]}, stage {stage.stage}, attempt {stage.attempt}:"
+        f" {len(stage.conflicts)} conflicting output(s), each charged again"
+        for population in ledger.populations()
+        for run in ledger.runs(population.name)
+        for attempt in run.attempts
+        for stage in attempt.stages.values()
+        if stage.conflicts
+    ]
+    found += [
+        f"note: population {one.population} was recovered by entry {one.head.seq}:"
+        f" {len(one.releases)} release(s), charged {one.charged.cost}"
+        for one in ledger.recoveries()
+    ]
+    return found + [
+        f"note: population {one.name} has spent more than its budget; nothing more is granted"
+        for one in ledger.populations()
+        if not one.budget.covers(ledger.spent(one.name))
+    ]
 
 
 def run_void(arguments: argparse.Namespace) -> int:
@@ -128,33 +168,73 @@ def run_void(arguments: argparse.Namespace) -> int:
     ledger = Ledger.open(arguments.ledger)
     ledger.void(arguments.run_key, arguments.attempt)
     name = ledger.run(arguments.run_key).population
-    _write(arguments, [f"voided; population {name} has {ledger.remaining(name)} left"])
+    write_lines(arguments, [f"voided; population {name} has {ledger.remaining(name)} left"])
     return 0
 
 
-def _facts(ledger: Ledger, population: str | None, run_key: str | None) -> dict[str, Any]:
-    run = ledger.run(run_key) if run_key else None
+def _facts(
+    ledger: Ledger, population: str | None, run_key: str | None, start: str | None
+) -> dict[str, Any]:
+    entries = ledger.entries()
+    run = _one_run(ledger, run_key, entries) if run_key else None
     if run and population not in (None, run.population):
         raise SpecError("run: belongs to another population")
     wanted = run.population if run else population
     known = [ledger.population(wanted)] if wanted else ledger.populations()
     head = ledger.head()
-    return {
-        "head": {"seq": head.seq, "hash": head.hash},
-        "populations": [
+    recent = {entry.seq for entry in since(entries, start)}
+    active = {entry.run_key for entry in entries if entry.seq in recent}
+    facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
+    for one in known:
+        runs = [run] if run else [r for r in ledger.runs(one.name) if r.run_key in active]
+        found = _population(ledger, one)
+        found["recoveries"] = [r for r in found["recoveries"] if r["seq"] in recent]
+        facts["populations"].append(found | {"runs": [_run(each) for each in runs]})
+    if run:
+        facts["entries"] = [
+            {"seq": e.seq, "kind": e.kind.value, "attempt": e.attempt, "stage": e.stage, "at": e.at}
+            for e in entries
+            if e.run_key == run.run_key and e.seq in recent
+        ]
+    return facts
+
+
+def _one_run(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord:
+    """The run whose key begins so; SpecError unless there is exactly one."""
+    keys = {entry.run_key for entry in entries if (entry.run_key or "").startswith(prefix)}
+    if len(keys) > 1:
+        raise SpecError("run: several keys begin so; expected more digits")
+    return ledger.run(next(iter(keys)) or "" if keys else prefix)
+
+
+def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": one.name,
+        "relation": one.relation.value,
+        "max_rows": one.max_rows,
+        "composition": one.composition.value,
+        "budget": str(one.budget),
+        "spent": str(ledger.spent(one.name)),
+        "remaining": str(ledger.remaining(one.name)),
+        "recoveries": [
             {
-                "name": one.name,
-                "relation": one.relation.value,
-                "max_rows": one.max_rows,
-                "composition": one.composition.value,
-                "budget": str(one.budget),
-                "spent": str(ledger.spent(one.name)),
-                "remaining": str(ledger.remaining(one.name)),
-                "runs": [_run(each) for each in ([run] if run else ledger.runs(one.name))],
+                "seq": recovery.head.seq,
+                "at": recovery.at,
+                "charged": str(recovery.charged.cost),
+                "loss": str(recovery.loss.cost),
+                "releases": [
+                    {"head": f"{r.head.seq}:{r.head.hash}", "manifest_digest": r.manifest_digest}
+                    for r in recovery.releases
+                ],
             }
-            for one in known
+            for recovery in ledger.recoveries(one.name)
         ],
     }
+    vector = ledger.renyi_spent(one.name)
+    if vector is not None:
+        terms = one.to_payload()["renyi"]
+        found["renyi"] = {**terms, "spent_units": list(vector.units)}
+    return found
 
 
 def _run(run: RunRecord) -> dict[str, Any]:
@@ -197,7 +277,19 @@ def _table(facts: dict[str, Any]) -> list[str]:
             f"  spent      {population['spent']}",
             f"  remaining  {population['remaining']}",
         ]
+        lines += [
+            f"  recovered  by entry {one['seq']}: {len(one['releases'])} release(s), charged"
+            f" {one['charged']}, {one['at']}"
+            for one in population["recoveries"]
+        ]
         lines += [f"  {line}" for line in _run_lines(population["runs"])]
+    if "entries" in facts:
+        lines += ["", "entries of this run"]
+        lines += [
+            f"  {one['seq']:>6}  {one['kind']:<9} {one['attempt'] or '':>2} {one['stage'] or ''}"
+            f"  {one['at']}"
+            for one in facts["entries"]
+        ]
     return lines
 
 
@@ -230,13 +322,6 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _decimal(field: str, text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation as error:
-        raise SpecError(f"{field}: expected an exact decimal such as 0.5 or 1e-6") from error
-
-
 def _head(text: str) -> Any:
     from dpiw.ledger import LedgerHead
 
@@ -244,9 +329,3 @@ def _head(text: str) -> Any:
     if not seq.isdecimal() or not digest:
         raise SpecError("head: expected SEQ:HASH")
     return LedgerHead(seq=int(seq), hash=digest)
-
-
-def _write(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
-    stream: TextIO = getattr(arguments, "stream", None) or sys.stdout
-    for line in lines:
-        stream.write(line + "\n")

@@ -10,11 +10,13 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import UnreliableWeightsError, WeightError
+from dpiw.weights.signal import Signal
 
 Array = NDArray[np.float64]
 
@@ -26,13 +28,20 @@ ESS_CARE = 50.0
 NOISE_USE, NOISE_CARE = 0.25, 0.5
 RESOLUTION_USE, RESOLUTION_CARE = 0.5, 0.25
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
+P_VALUE_USE, P_VALUE_CARE = 0.01, 0.03
+SIGNAL_USE = 1.0
 
 RULE = (
     "use: k-hat < min(1 - 1/log10(rows), 0.7), effective sample size >= 30% of the rows,"
-    " log-weight noise <= 0.25, resolution >= 0.5, and at least 25 rows. "
+    " log-weight noise <= 0.25, resolution >= 0.5, signal test p <= 0.01, signal-to-noise >= 1,"
+    " and at least 25 rows. "
     "use with care: k-hat < 1, effective sample size >= 5% of the rows and >= 50 (or 99.9% of the"
-    " rows), log-weight noise <= 0.5, resolution >= 0.25. "
-    "do not use: otherwise. k-hat: shape of a generalised Pareto law fitted to the largest"
+    " rows), log-weight noise <= 0.5, resolution >= 0.25, signal test p <= 0.03. "
+    "do not use: otherwise. Signal test: whether the variance of the released log ratio over the"
+    " published rows exceeds what privacy noise and sampling error give when real and synthetic"
+    " rows have one law; such weights then pass it with about that probability (simulated: 0.02 to"
+    " 0.05 for 0.03). Signal-to-noise: that variance less its chance part, over the chance part."
+    " k-hat: shape of a generalised Pareto law fitted to the largest"
     " weights; none when they are all equal, which passes. Noise: standard deviation of the"
     " privacy noise in a log weight (root mean square over rows, by weight). Resolution: public"
     " forecast of the share of the log ratio's variance that survives shrinkage."
@@ -60,6 +69,7 @@ class Diagnostics:
         k_hat: Pareto shape of the upper tail; None when the tail is constant or too short to fit.
         noise: standard deviation of the privacy noise in a log weight; None when not given.
         resolution: the plan's forecast; None when not given.
+        signal: the log ratio's spread against chance; None when not given.
         verdict: by `rule`.
         reasons: what keeps the verdict from `use`, one sentence each.
         rule: the public text.
@@ -73,7 +83,25 @@ class Diagnostics:
     resolution: float | None
     verdict: Verdict
     reasons: tuple[str, ...]
+    signal: Signal | None = None
     rule: str = RULE
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values for certificate and report."""
+        names = ("rows", "effective_sample_size", "design_effect", "k_hat", "noise", "resolution")
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        signal = self.signal
+        found |= {
+            "log_ratio_variance": None if signal is None else signal.spread,
+            "noise_variance": None if signal is None else signal.noise,
+            "sampling_variance": None if signal is None else signal.sampling,
+            "signal_to_noise": None if signal is None else signal.to_noise,
+            "signal_p_value": None if signal is None else signal.p_value,
+            "verdict": self.verdict.value,
+            "reasons": list(self.reasons),
+            "rule": self.rule,
+        }
+        return found
 
     def require(self) -> None:
         """Raise UnreliableWeightsError if the verdict is `do not use`."""
@@ -196,11 +224,31 @@ def _findings(facts: Diagnostics) -> list[tuple[Verdict, str]]:
             facts.resolution < RESOLUTION_CARE,
             f"resolution {facts.resolution:.2f} (expected >= {RESOLUTION_USE})",
         )
-    return found
+    return found + ([] if facts.signal is None else _signal_findings(facts.signal))
+
+
+def _signal_findings(signal: Signal) -> list[tuple[Verdict, str]]:
+    if signal.p_value > P_VALUE_CARE:
+        text = (
+            "the log ratio varies no more than noise alone could make it (signal test p"
+            f" {signal.p_value:.2f}, expected <= {P_VALUE_USE})"
+        )
+        return [(Verdict.DO_NOT_USE, text)]
+    found = []
+    if signal.p_value > P_VALUE_USE:
+        found.append(f"signal test p {signal.p_value:.3f} (expected <= {P_VALUE_USE})")
+    if signal.to_noise < SIGNAL_USE:
+        found.append(f"signal-to-noise {signal.to_noise:.2f} (expected >= {SIGNAL_USE:g})")
+    return [(Verdict.CARE, text) for text in found]
 
 
 def diagnose(
-    log_weights: Array, *, noise: Array | None = None, resolution: float | None = None
+    log_weights: Array,
+    *,
+    noise: Array | None = None,
+    resolution: float | None = None,
+    raw: Array | None = None,
+    signal: Signal | None = None,
 ) -> Diagnostics:
     """Diagnose released log weights.
 
@@ -208,6 +256,9 @@ def diagnose(
         log_weights: shape (n,), natural log, any scale.
         noise: standard deviation of each log weight's privacy noise, shape (n,).
         resolution: the plan's public forecast, in [0, 1].
+        raw: the log weights before smoothing and clipping, shape (n,), whose tail k-hat is of;
+            None if they are `log_weights`.
+        signal: the released log ratio's spread against chance (`dpiw.weights.signal`).
 
     Raises:
         WeightError: no rows, or a log weight that is not finite.
@@ -218,11 +269,12 @@ def diagnose(
         rows=weights.size,
         effective_sample_size=size,
         design_effect=weights.size / size,
-        k_hat=k_hat(log_weights),
+        k_hat=k_hat(log_weights if raw is None else raw),
         noise=None if noise is None else math.sqrt(np.average(noise**2, weights=weights)),
         resolution=resolution,
         verdict=Verdict.USE,
         reasons=(),
+        signal=signal,
     )
     found = _findings(facts)
     worst = Verdict.USE

@@ -16,6 +16,15 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def check_room(folder: Path, *, size: int = 2**20) -> None:
+    """Raise OSError unless `size` bytes can be written durably into `folder` now."""
+    probe = folder / f".room.{secrets.token_hex(8)}"
+    try:
+        write_durably(probe, bytes(size))
+    finally:
+        probe.unlink(missing_ok=True)
+
+
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Write `data` to a private temporary file, fsync it, rename it to `path`, fsync the folder."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -99,6 +99,22 @@ def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:
     return event
 
 
+def stored_event(data: Mapping[str, Any]) -> PrivacyEvent:
+    """Read an event as the ledger stores it: its floats are shortest exact decimal texts.
+
+    Raises:
+        PrivacyError: as `event_from_json`, or a text that is not a number.
+    """
+    try:
+        numbers = {
+            key: float(value) if key != "type" and isinstance(value, str) else value
+            for key, value in data.items()
+        }
+    except ValueError:
+        raise PrivacyError("privacy event: expected numbers") from None
+    return event_from_json(numbers)
+
+
 def to_dp_event(event: PrivacyEvent) -> Any:
     """The `dp_accounting` form of an event, `count` included.
 

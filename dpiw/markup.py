@@ -6,6 +6,32 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(title: str, parts: Sequence[str]) -> str:
+    """One self-contained page without scripts or outside resources; `parts` are HTML."""
+    style = files("dpiw").joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(parts)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def tiles(boxes: Iterable[tuple[str, str, str]]) -> str:
+    """A row of boxes: name, value, remark."""
+    shown = "".join(
+        f'<div class="tile"><dt>{escape(name)}</dt><dd>{escape(value)}'
+        f"<small>{escape(note)}</small></dd></div>"
+        for name, value, note in boxes
+    )
+    return f'<dl class="tiles">{shown}</dl>'
 
 
 def number(value: object) -> str:

@@ -20,6 +20,7 @@ from dpiw.errors import NotPublishableError, PrivacyError, SpecError, Uncalibrat
 from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
 from dpiw.privacy import PrivacyCost, PrivacyEvent
+from dpiw.renyi import RenyiVector
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec
 from dpiw.version import __version__
@@ -118,6 +119,11 @@ class Plan:
         delta = float(self.spec.delta)
         epsilon = accounting.epsilon(events, delta=delta)
         return PrivacyCost.of(epsilon, self.spec.delta, self.spec.privacy_unit.relation)
+
+    def stage_renyi(self, names: frozenset[str]) -> RenyiVector:
+        """The Renyi vector of drawing these stages once, for populations that sum vectors."""
+        events = [event for stage in self.stages if stage.name in names for event in stage.events]
+        return RenyiVector(units=accounting.renyi_vector(events))
 
     def to_json(self) -> dict[str, Any]:
         """Public facts of the plan for people, programs and the certificate."""

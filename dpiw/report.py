@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 
 import numpy as np
 import pandas as pd
@@ -23,10 +22,12 @@ from dpiw.markup import (
     code_text,
     details,
     number,
+    page,
     paragraph,
     section,
     short_decimal,
     table,
+    tiles,
 )
 from dpiw.parquet import mean_one_weights
 from dpiw.privacy import NeighbouringRelation
@@ -35,8 +36,6 @@ from dpiw.schema import PublicSchema
 from dpiw.truth import PublicTruth
 
 Array = NDArray[np.float64]
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _DIAGNOSTIC_NAMES = {
     "effective_sample_size": "Effective sample size",
@@ -86,29 +85,15 @@ def build_report(
         _conditions(certificate),
         _checking(certificate),
     ]
-    title = escape(f"Release {certificate.release_id}")
-    style = files("dpiw").joinpath("report.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(parts)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+    return page(f"Release {certificate.release_id}", parts)
 
 
 def _header(certificate: Certificate, rows: int) -> str:
-    tiles = (
+    boxes = (
         ("Privacy loss", f"ε = {short_decimal(certificate.epsilon)}", f"δ = {certificate.delta}"),
         ("Protects", _unit_words(certificate), _relation_words(certificate)),
         ("Synthetic rows", f"{rows:,}", "a public choice"),
         _weights_tile(certificate),
-    )
-    boxes = "".join(
-        f'<div class="tile"><dt>{escape(name)}</dt><dd>{escape(value)}'
-        f"<small>{escape(note)}</small></dd></div>"
-        for name, value, note in tiles
     )
     place = escape(f"{certificate.population} · {certificate.period}")
     return (
@@ -116,7 +101,7 @@ def _header(certificate: Certificate, rows: int) -> str:
         f"<h1>{escape(certificate.release_id)}</h1>"
         '<p class="lede">These rows were drawn from a model. None of them describes a person. '
         f"{_lede(certificate)}</p>"
-        f'<dl class="tiles">{boxes}</dl></header>'
+        f"{tiles(boxes)}</header>"
     )
 
 

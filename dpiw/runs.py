@@ -25,6 +25,7 @@ from dpiw.durable import write_durably
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan import Plan, canonical_json, compile_plan, restore_plan
+from dpiw.private_folder import check_state_folder, private_folder
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 
@@ -78,7 +79,8 @@ class ReleaseRun:
         """Compile the spec and open the run's folder; reads no data and spends nothing.
 
         Raises:
-            SpecError, SchemaError: the spec or its data dictionary is not admissible.
+            SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
+                of the confidential zone is open to others.
             NotPublishableError: the spec names a method that is not private.
         """
         spec = load_spec(spec_path)
@@ -89,9 +91,12 @@ class ReleaseRun:
         _check_period(label)
         plan = compile_plan(spec, schema)
         key = plan.run_key(label)
-        directory = Path(spec.state) / "workspace" / spec.population / key[:32]
-        for folder in (directory, directory / "private", directory / "log"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = Path(spec.state)
+        check_state_folder(state)
+        directory = state / "workspace" / spec.population / key[:32]
+        for folder in (directory.parents[1], directory.parent, directory,
+                       directory / "private", directory / "log"):  # fmt: skip
+            private_folder(folder)
         run = cls(directory=directory, key=key, period=label, plan=plan)
         run._store()
         return cls.load(directory)

@@ -7,6 +7,7 @@ public and fixed here. Relative paths are resolved against the spec file's own f
 
 from __future__ import annotations
 
+import contextlib
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -36,7 +37,9 @@ def _exact_decimal(value: object) -> Decimal:
     return Decimal(str(value))
 
 
-def _no_credentials(value: str) -> str:
+def _plain_text(value: str) -> str:
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError("holds a NUL or half of a character")
     if _CREDENTIALS.search(value):
         raise ValueError("holds a password; put it in the environment or in a file of its own")
     return value
@@ -51,13 +54,20 @@ def _count(value: object) -> int:
 def _share(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError("expected a number")
-    return float(value)
+    return _float(value)
+
+
+def _float(value: int | float | Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        raise ValueError("expected a number that a float can hold") from None
 
 
 def _plain_settings(value: object) -> object:
     """Decimals of a YAML file as floats, all the way down: a method's settings are no promise."""
     if isinstance(value, Decimal):
-        return float(value)
+        return _float(value)
     if isinstance(value, dict):
         return {key: _plain_settings(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -71,7 +81,7 @@ Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
 Positive = Annotated[float, BeforeValidator(_share), Field(gt=0, allow_inf_nan=False)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_no_credentials)]
+PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
 
 
 class _Section(BaseModel):
@@ -206,10 +216,15 @@ def _check_promise(spec: ReleaseSpec) -> None:
 def _told(error: ValidationError) -> str:
     """Where and what, never the input."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in item['loc']) or 'spec'}: "
+        f"{'.'.join(map(_shown, item['loc'])) or 'spec'}: "
         f"{item['msg'].removeprefix('Value error, ')}"
         for item in error.errors(include_input=False, include_url=False)
     )
+
+
+def _shown(key: str | int) -> str:
+    """A key as it was written, if it looks like one: a slip may turn a whole line into a key."""
+    return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else "(a key that is no plain word)"
 
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
@@ -237,23 +252,33 @@ def load_spec(path: Path) -> ReleaseSpec:
     spec = parse_spec(mapping)
     base = path.resolve().parent
 
-    def absolute(text: str) -> str:
-        return str((base / Path(text).expanduser()).resolve(strict=False))
+    def absolute(field: str, text: str) -> str:
+        return str(_located(base, field, text).resolve(strict=False))
 
-    source_path = base / Path(spec.source.path).expanduser()
+    # The source's last component is not resolved: a symbolic link is refused at ingest.
+    source = _located(base, "source.path", spec.source.path)
+    truth = spec.public_truth
     return spec.model_copy(
         update={
-            # The source's last component is not resolved: a symbolic link is refused at ingest.
             "source": spec.source.model_copy(
-                update={"path": str(source_path.parent.resolve() / source_path.name)}
+                update={"path": str(source.parent.resolve() / source.name)}
             ),
-            "schema_path": absolute(spec.schema_path),
-            "state": absolute(spec.state),
-            "signing_key": absolute(spec.signing_key),
-            "publish_to": absolute(spec.publish_to),
-            "public_truth": None if spec.public_truth is None else absolute(spec.public_truth),
+            "schema_path": absolute("schema", spec.schema_path),
+            "state": absolute("state", spec.state),
+            "signing_key": absolute("signing_key", spec.signing_key),
+            "publish_to": absolute("publish_to", spec.publish_to),
+            "public_truth": None if truth is None else absolute("public_truth", truth),
         }
     )
+
+
+def _located(base: Path, field: str, text: str) -> Path:
+    """A path of a spec from the spec's own folder, `~` expanded."""
+    with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
+        found = base / Path(text).expanduser()
+        found.resolve(strict=False)
+        return found
+    raise SpecError(f"{field}: expected a path that can be resolved")
 
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:

@@ -45,7 +45,8 @@ class _StrictLoader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.YAMLError("a key is not plain text")
             if key.value in seen:
-                raise yaml.YAMLError(f"duplicate key {key.value!r}")
+                plain = re.fullmatch(r"\w{1,40}", key.value)  # a slip may make a line a key
+                raise yaml.YAMLError(f"duplicate key {key.value!r}" if plain else "duplicate key")
             seen.add(key.value)
         return super().construct_mapping(node, deep=True)
 

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.diagnostics import Diagnostics, diagnose
-from dpiw.errors import WeightError
+from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.privacy import NoiseLaw
+from dpiw.smoothing import pareto_smooth
+from dpiw.weights.beta_map import CalibratedRatio, TemperedRatio, to_coefficients, to_map
 from dpiw.weights.debiasing import (
     debias_self_normalised,
     debias_unnormalised,
@@ -19,10 +21,31 @@ from dpiw.weights.debiasing import (
     normalised,
     weighted_centre,
 )
+from dpiw.weights.post_processing import (
+    Clip,
+    ParetoSmooth,
+    PostProcessing,
+    SelfNormalise,
+    Temper,
+    parse_post_processing,
+)
+from dpiw.weights.resampling import resample_rows
+from dpiw.weights.signal import Signal, noise_test
 
 if TYPE_CHECKING:
     from dpiw.tables import SyntheticTable
     from dpiw.weights.base import DensityRatio
+
+__all__ = [
+    "Normalisation",
+    "PostProcessing",
+    "Weights",
+    "parse_post_processing",
+    "uniform_weights",
+    "weigh",
+]
+
+Array = NDArray[np.float64]
 
 
 class Normalisation(enum.Enum):
@@ -41,23 +64,29 @@ class Weights:
     """Importance weights of synthetic rows.
 
     Attributes:
-        log_weights: shape (n,), natural log; mean weight one after self-normalisation.
+        log_weights: shape (n,), natural log; mean weight one after self-normalisation; zeros
+            after resampling.
         steps: what was done to the noisy log ratio, in order.
         law: law of the coefficient noise; None when the weights carry none.
         noise: shape (n,), standard deviation of each log weight's privacy noise:
-            sigma norm(x - mu) after self-normalisation, sigma norm(x) before.
-        diagnostics: effective sample size, k-hat, verdict.
+            sigma norm(x - mu) after self-normalisation, sigma norm(x) before. After resampling:
+            of the log weight by which the row was drawn.
+        diagnostics: effective sample size, k-hat, signal, verdict; of the weights before
+            resampling.
+        chosen: shape (n,), indices of the resampled rows in the table that was weighted,
+            ascending, rows may repeat; None without resampling.
     """
 
-    log_weights: NDArray[np.float64]
+    log_weights: Array
     steps: tuple[str, ...]
     law: NoiseLaw | None
-    noise: NDArray[np.float64]
+    noise: Array
     diagnostics: Diagnostics
+    chosen: NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> int:
-        """Number of synthetic rows."""
+        """Number of weighted rows."""
         return int(self.log_weights.size)
 
 
@@ -82,46 +111,173 @@ def weigh(
     debias: bool,
     normalisation: Normalisation = Normalisation.SELF,
     resolution: float | None = None,
+    post_processing: PostProcessing | None = None,
+    rng: np.random.Generator | None = None,
 ) -> Weights:
     """Weight the rows of `synthetic` by a released ratio.
 
+    Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
+    resampling. Everything is computed from released values and public constants: free.
+
     Args:
-        ratio: the ratio with the law of its noise.
+        ratio: the ratio with the law of its noise; with a private beta calibration, the ratio
+            that `BetaCalibration.apply` returned.
         synthetic: the rows to weight, public.
         debias: divide out the mean of the noise's exponential (`beta_debiased`) or not.
         normalisation: self-normalised or as they are.
         resolution: the plan's public forecast; enters the verdict when given.
+        post_processing: named steps; none by default.
+        rng: for `resample` alone; no privacy noise. The same state gives the same rows.
 
     Raises:
         WeightError: no rows, or the debiasing factor does not exist.
+        SpecError: a step contradicts `normalisation`, or resampling without `rng`.
+        UncalibratedError: a private beta calibration was asked for and not drawn, or drawn and
+            not asked for.
     """
-    features, log_ratio = ratio.features(synthetic), ratio.log_ratio(synthetic)
+    steps = PostProcessing() if post_processing is None else post_processing
+    steps.check(self_normalised=normalisation is Normalisation.SELF)
+    if steps.resample is not None and rng is None:
+        raise SpecError("post_processing.resample: expected a random generator")
+    steps = _filled(ratio, steps)
+    whole, reworded = _rewritten(ratio, steps)
+    features, log_ratio = whole.features(synthetic), whole.log_ratio(synthetic)
     if log_ratio.size == 0:
         raise WeightError("weights: expected at least one synthetic row")
-    found, steps, offset = _apply(log_ratio, features, ratio.law, debias, normalisation)
-    noise = log_weight_noise(ratio.law, features - offset)
-    return Weights(
-        log_weights=found,
-        steps=steps,
-        law=ratio.law if ratio.law.scale > 0 else None,
+    raw, debiased = _debiased(log_ratio, features, whole.law, debias, steps, normalisation)
+    final, reshaped = _reshaped(raw, steps, normalisation)
+    parts = _noise_parts(whole, synthetic)
+    noise = _noise(parts, log_ratio, normalisation)
+    found = Weights(
+        log_weights=final,
+        steps=(*reworded, *debiased, *reshaped),
+        law=next((law for law, _ in parts if law.scale > 0), None),
         noise=noise,
-        diagnostics=diagnose(found, noise=noise, resolution=resolution),
+        diagnostics=diagnose(
+            final, noise=noise, resolution=resolution, raw=raw, signal=_signal(ratio, synthetic)
+        ),
+    )
+    return found if rng is None else _resampled(found, steps, rng)
+
+
+def _filled(ratio: DensityRatio, steps: PostProcessing) -> PostProcessing:
+    """The steps with the numbers of a private calibration, and never without."""
+    drawn = isinstance(ratio, CalibratedRatio)
+    if drawn is not steps.needs_private_stage:
+        told = "was drawn and not asked for" if drawn else "was asked for and not drawn"
+        raise UncalibratedError(f"beta_calibrate: a private calibration {told}")
+    if not isinstance(ratio, CalibratedRatio):
+        return steps
+    return steps.with_calibration(*to_map(ratio.coefficients, ratio.limit))
+
+
+def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio, tuple[str, ...]]:
+    """The ratio after the steps that act on it, and their texts."""
+    texts = []
+    calibrate = steps.calibrate
+    if calibrate is not None:
+        texts.append(calibrate.text)
+        if calibrate.source == "public":
+            coefficients = to_coefficients(*calibrate.map, calibrate.limit)
+            ratio = CalibratedRatio(base=ratio, coefficients=coefficients, limit=calibrate.limit)
+    for step in steps.steps:
+        if isinstance(step, Temper):
+            texts.append(step.text)
+            ratio = TemperedRatio(base=ratio, alpha=step.alpha)
+    return ratio, tuple(texts)
+
+
+def _debiased(
+    log_ratio: Array,
+    features: Array,
+    law: NoiseLaw,
+    debias: bool,
+    steps: PostProcessing,
+    normalisation: Normalisation,
+) -> tuple[Array, tuple[str, ...]]:
+    # The features of a tempered ratio are alpha x, so b(alpha x) and b(alpha (x - mu)) come out.
+    x = "g" if steps.calibrate is not None else "x"
+    tempered = any(isinstance(step, Temper) for step in steps.steps)
+    if normalisation is Normalisation.UNNORMALISED:
+        if not debias or law.scale == 0:
+            return log_ratio, ()
+        told = f"debias b(alpha {x})" if tempered else f"debias b({x})"
+        return debias_unnormalised(log_ratio, features, law), (told,)
+    if not debias or law.scale == 0:
+        return normalised(log_ratio), ()
+    told = f"debias b(alpha ({x} - mu))" if tempered else f"debias b({x} - mu)"
+    return debias_self_normalised(log_ratio, features, law)[0], (told,)
+
+
+def _reshaped(
+    raw: Array, steps: PostProcessing, normalisation: Normalisation
+) -> tuple[Array, tuple[str, ...]]:
+    """Log weights after the steps that act on them, and their texts."""
+    found, texts = raw, []
+    for step in steps.steps:
+        if isinstance(step, ParetoSmooth):
+            found, _ = pareto_smooth(found)
+            texts.append(step.text)
+        elif isinstance(step, Clip):
+            mean = found - normalised(found)  # the log of the mean weight, row by row
+            found = np.minimum(found, mean + np.log(step.at))
+            texts.append(step.text)
+    if normalisation is Normalisation.SELF:
+        found = normalised(found)
+        texts.append(SelfNormalise().text)
+    return found, tuple(texts)
+
+
+def _noise_parts(ratio: DensityRatio, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
+    """Independent noises z and the features f with which z.f enters the log weights.
+
+    Through a calibration the base's noise passes by its slope, to first order. The calibration
+    has seen the base's noise and removes some of it; that is not subtracted.
+    """
+    if isinstance(ratio, TemperedRatio):
+        return [(law, ratio.alpha * x) for law, x in _noise_parts(ratio.base, synthetic)]
+    if isinstance(ratio, CalibratedRatio):
+        slope = ratio.slope(synthetic)[:, None]
+        below = [(law, slope * x) for law, x in _noise_parts(ratio.base, synthetic)]
+        return [(ratio.law, ratio.features(synthetic)), *below]
+    return [(ratio.law, ratio.features(synthetic))]
+
+
+def _noise(
+    parts: list[tuple[NoiseLaw, Array]], log_ratio: Array, normalisation: Normalisation
+) -> Array:
+    total = np.zeros(log_ratio.size)
+    for law, x in parts:
+        self_normalised = normalisation is Normalisation.SELF
+        centre = weighted_centre(log_ratio, x) if self_normalised else np.zeros(x.shape[1])
+        total += log_weight_noise(law, x - centre) ** 2
+    return np.asarray(np.sqrt(total))
+
+
+def _signal(ratio: DensityRatio, synthetic: SyntheticTable) -> Signal | None:
+    """Asked of the released ratio itself: calibration and tempering add nothing to it."""
+    if isinstance(ratio, CalibratedRatio | TemperedRatio):
+        return _signal(ratio.base, synthetic)
+    if ratio.law.scale == 0:
+        return None
+    return noise_test(
+        ratio.coefficients,
+        ratio.features(synthetic),
+        ratio.law,
+        ratio.sampling_covariance(synthetic),
     )
 
 
-def _apply(
-    log_ratio: NDArray[np.float64],
-    features: NDArray[np.float64],
-    law: NoiseLaw,
-    debias: bool,
-    normalisation: Normalisation,
-) -> tuple[NDArray[np.float64], tuple[str, ...], NDArray[np.float64]]:
-    origin = np.zeros(features.shape[1])
-    if normalisation is Normalisation.UNNORMALISED:
-        if debias:
-            return debias_unnormalised(log_ratio, features, law), ("debias b(x)",), origin
-        return log_ratio, (), origin
-    if debias:
-        found, centre = debias_self_normalised(log_ratio, features, law)
-        return found, ("debias b(x - mu)", "self-normalise"), centre
-    return normalised(log_ratio), ("self-normalise",), weighted_centre(log_ratio, features)
+def _resampled(weights: Weights, steps: PostProcessing, rng: np.random.Generator) -> Weights:
+    step = steps.resample
+    if step is None:
+        return weights
+    chosen = resample_rows(weights.log_weights, step.rows, scheme=step.scheme, rng=rng)
+    return Weights(
+        log_weights=np.zeros(chosen.size),
+        steps=(*weights.steps, step.text),
+        law=weights.law,
+        noise=weights.noise[chosen],
+        diagnostics=weights.diagnostics,
+        chosen=chosen,
+    )

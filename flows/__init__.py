@@ -24,3 +24,5 @@ PREFECT_DEFAULTS = {
 for _name, _value in PREFECT_DEFAULTS.items():
     os.environ.setdefault(_name, _value)
 os.umask(0o077)
+# Prefect makes its home, but not the folders above it.
+Path(os.environ["PREFECT_HOME"]).expanduser().mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -39,7 +39,8 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _quiet_prefect() -> None:
+def quiet_prefect() -> None:
+    """Keep Prefect's own log off a person's screen; show the steps instead."""
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     for name in ("prefect", "prefect.flow_runs", "prefect.task_runs", "prefect.server"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -97,7 +98,7 @@ def _summary(folder: Path, seconds: float) -> str:
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
     """Run the flow for a person; returns the exit status."""
     parsed = _arguments(arguments)
-    _quiet_prefect()
+    quiet_prefect()
     started = time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
     try:

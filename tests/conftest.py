@@ -13,6 +13,9 @@ import pytest
 from dpiw.privacy import NeighbouringRelation
 
 
+pytest_plugins = ["tests.stores"]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--figures", type=Path, help="append the long tests' figures to this file")
 

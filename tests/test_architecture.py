@@ -99,7 +99,7 @@ def test_generators_and_weights_do_not_know_each_other():
         ("great_expectations", {"dpiw.validation"}),
         ("cryptography", {"dpiw.signing"}),
         ("yaml", {"dpiw.strict_yaml"}),
-        ("prefect", {"tasks.step", "flows.release"}),
+        ("prefect", {"tasks.step", "flows.release", "flows.audit"}),
     ],
 )
 def test_one_door_for_each_library(library, allowed):

@@ -1,10 +1,13 @@
 """The ledger: append-only, hash-chained, in whole units. It remembers every cost and says no.
 
     entries   one entry, canonical JSON, the hash chain
+    charges   what a draw costs, as a cost and as a Renyi vector
     values    populations, runs, stages, grants, reports
+    accounts  what a population holds, and what still fits: the filters
     book      the rules: which entry may come next
+    recoveries  the rules of taking a ledger up again that lost entries
     audit     replaying stored entries against chain and rules
-    store     the database, and all that knows it by name
+    store     the database: a SQLite file or a PostgreSQL server
     ledger    the operations, one transaction each
 
 Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import it.
@@ -12,6 +15,7 @@ Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import i
 
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead
 from dpiw.ledger.ledger import Ledger
+from dpiw.ledger.recoveries import RecoveredRelease, Recovery
 from dpiw.ledger.values import (
     AttemptRecord,
     CompositionRule,
@@ -38,6 +42,8 @@ __all__ = [
     "Ledger",
     "LedgerHead",
     "Population",
+    "RecoveredRelease",
+    "Recovery",
     "Reservation",
     "RunRecord",
     "RunState",

@@ -11,6 +11,10 @@ through it. The rules, per stage of an attempt:
 * Attempts are numbered 1, 2, ... without gaps. A further attempt may hold only stages that are
   LOST, or VOIDED. An attempt voided before anything was armed cost nothing: its number stays used
   for ever, but it does not count against `max_attempts`.
+* At most `MAX_VOIDED` attempts of a run may be voided: that a run stops for its file's structure
+  can be seen, and that bit is not charged.
+* A run whose release was recovered (`dpiw.ledger.recoveries`) is spent: it is neither reserved nor
+  armed nor voided again.
 * Held = every attempt not voided, plus the attempt's cost again for each conflicting output: two
   outputs under one grant are two draws.
 """
@@ -22,14 +26,23 @@ from dataclasses import replace
 from typing import Any
 
 from dpiw.errors import (
-    BudgetExceededError,
     GrantSpentError,
     LedgerConflictError,
     SpecError,
     UnknownPopulationError,
-    UnsupportedRelationError,
 )
-from dpiw.ledger.entries import Entry, EntryKind, check_count, check_digest, check_label, check_name
+from dpiw.ledger.accounts import Account, check_kind
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.entries import (
+    Entry,
+    EntryKind,
+    LedgerHead,
+    check_count,
+    check_digest,
+    check_label,
+    check_name,
+)
+from dpiw.ledger.recoveries import Recovery, recovered, recovery_of
 from dpiw.ledger.values import (
     AttemptRecord,
     Population,
@@ -40,6 +53,9 @@ from dpiw.ledger.values import (
 )
 from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost
 
+MAX_VOIDED = 10
+"""Voided attempts of one run; after them it may not be reserved again."""
+
 _Rule = Callable[["Book", Entry], RunRecord]
 
 
@@ -49,22 +65,39 @@ class Book:
     def __init__(self) -> None:
         self.populations: dict[str, Population] = {}
         self.runs: dict[str, RunRecord] = {}
-        self._spent: dict[str, PrivacyCost] = {}
+        self.recoveries: list[Recovery] = []
+        self._accounts: dict[str, Account] = {}
+        self._hashes: list[str] = []
 
     def population(self, name: str) -> Population:
         """The registered terms, or UnknownPopulationError."""
-        if name not in self.populations:
+        return self.account(name).population
+
+    def account(self, name: str) -> Account:
+        """What a population holds against its budget, or UnknownPopulationError."""
+        if name not in self._accounts:
             raise UnknownPopulationError(f"no population {name!r} is registered in this ledger")
-        return self.populations[name]
+        return self._accounts[name]
 
     def spent(self, name: str) -> PrivacyCost:
-        """The sum of what all runs of a population hold."""
-        self.population(name)
-        return self._spent[name]
+        """What a population has spent; see `Account.spent`."""
+        return self.account(name).spent
 
     def remaining(self, name: str) -> PrivacyBudget:
-        """Lifetime budget less what is held, never below zero."""
-        return self.population(name).budget.minus(self.spent(name))
+        """What a population has left; see `Account.remaining`."""
+        return self.account(name).remaining
+
+    def holds_head(self, head: LedgerHead) -> bool:
+        """Whether the chain has this entry, or a recovery has put it on record."""
+        known = 1 <= head.seq <= len(self._hashes) and self._hashes[head.seq - 1] == head.hash
+        return known or any(head == release.head for release in recovered(self.recoveries))
+
+    def recovered_by(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
+        """The recovery that lists this run's release, or None."""
+        for recovery in self.recoveries:
+            if any(one.is_of(run_key, plan_digest, period) for one in recovery.releases):
+                return recovery
+        return None
 
     def runs_of(self, name: str) -> tuple[RunRecord, ...]:
         """All runs of a population, in the order of their first reservation."""
@@ -83,6 +116,8 @@ class Book:
             _check_genesis(entry)
         elif entry.kind is EntryKind.REGISTER:
             self._registered(entry)
+        elif entry.kind is EntryKind.RECOVER:
+            recovery_of(self, entry)
         else:
             _RULES[entry.kind](self, entry)
 
@@ -93,11 +128,12 @@ class Book:
         elif entry.kind is EntryKind.REGISTER:
             population = self._registered(entry)
             self.populations[population.name] = population
-            self._spent[population.name] = PrivacyCost(
-                epsilon_units=0, delta_units=0, relation=population.relation
-            )
+            self._accounts[population.name] = Account.opened(population)
+        elif entry.kind is EntryKind.RECOVER:
+            self._recover(recovery_of(self, entry))
         else:
             self._replace_run(_RULES[entry.kind](self, entry))
+        self._hashes.append(entry.hash)
 
     def _registered(self, entry: Entry) -> Population:
         name = check_name("population.name", entry.population or "")
@@ -105,31 +141,19 @@ class Book:
             raise LedgerConflictError(f"population {name}: already registered")
         return Population.from_payload(name, entry.payload)
 
+    def _recover(self, recovery: Recovery) -> None:
+        account = self.account(recovery.population).changed(None, recovery.charged)
+        self._accounts[recovery.population] = replace(
+            account, recovered_delta=account.recovered_delta + recovery.loss.cost.delta_units
+        )
+        self.recoveries.append(recovery)
+
     def _replace_run(self, run: RunRecord) -> None:
         before = self.runs.get(run.run_key)
-        spent = self._spent[run.population]
-        held = run.held
-        self._spent[run.population] = PrivacyCost(
-            epsilon_units=spent.epsilon_units
-            + held.epsilon_units
-            - (before.held.epsilon_units if before else 0),
-            delta_units=spent.delta_units
-            + held.delta_units
-            - (before.held.delta_units if before else 0),
-            relation=spent.relation,
+        self._accounts[run.population] = self._accounts[run.population].changed(
+            before.held_charge if before else None, run.held_charge
         )
         self.runs[run.run_key] = run
-
-
-def cost_of(payload: Mapping[str, Any]) -> PrivacyCost:
-    """The cost a reservation's payload states."""
-    if type(payload["epsilon_units"]) is not int or type(payload["delta_units"]) is not int:
-        raise SpecError("cost: expected whole units")
-    return PrivacyCost(
-        epsilon_units=payload["epsilon_units"],
-        delta_units=payload["delta_units"],
-        relation=NeighbouringRelation(payload["relation"]),
-    )
 
 
 def _check_genesis(entry: Entry) -> None:
@@ -142,28 +166,25 @@ def _check_genesis(entry: Entry) -> None:
 
 def _reserve(book: Book, entry: Entry) -> RunRecord:
     payload = entry.payload
-    population = book.population(entry.population or "")
-    cost = cost_of(payload)
-    if cost.relation is not population.relation:
-        raise UnsupportedRelationError(
-            f"population {population.name} is registered under {population.relation.value}; "
-            f"a cost under {cost.relation.value} cannot be charged to it"
-        )
-    if cost.epsilon_units == 0 and cost.delta_units == 0:
-        raise SpecError("cost: expected more than zero; no draw is free")
-    run = _run_with_attempt(book, entry, cost)
-    remaining = book.remaining(population.name)
-    if not remaining.covers(cost):
-        raise BudgetExceededError(
-            f"population {population.name}: this run asks {cost}; {remaining} is left "
-            f"of {population.budget}",
-            requested=str(cost),
-            remaining=str(remaining),
-        )
+    account = book.account(entry.population or "")
+    charge = Charge.from_payload(payload, NeighbouringRelation(payload["relation"]))
+    check_kind(account.population, charge)
+    run = _run_with_attempt(book, entry, charge)
+    _not_recovered(book, run)
+    account.admit(charge)
     return run
 
 
-def _run_with_attempt(book: Book, entry: Entry, cost: PrivacyCost) -> RunRecord:
+def _not_recovered(book: Book, run: RunRecord) -> None:
+    recovery = book.recovered_by(run.run_key, run.plan_digest, run.period)
+    if recovery is not None:
+        raise GrantSpentError(
+            f"this run's release was recovered by entry {recovery.head.seq}; it is spent: neither"
+            " drawn nor reserved again, nor given back"
+        )
+
+
+def _run_with_attempt(book: Book, entry: Entry, charge: Charge) -> RunRecord:
     stages = {
         check_name("stage", name): StageRecord(
             stage=name,
@@ -177,7 +198,7 @@ def _run_with_attempt(book: Book, entry: Entry, cost: PrivacyCost) -> RunRecord:
         raise SpecError("stages: expected at least one")
     attempt = AttemptRecord(
         attempt=entry.attempt or 0,
-        cost=cost,
+        charge=charge,
         stages=stages,
         voided=False,
         head=entry.head,
@@ -224,6 +245,11 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
         raise GrantSpentError(
             f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
         )
+    if run.voided_attempts >= MAX_VOIDED:
+        raise GrantSpentError(
+            f"attempt {attempt.attempt}: this run was voided {MAX_VOIDED} times; each may tell one"
+            " bit about the file, so it may not be reserved again"
+        )
     return replace(run, attempts=(*run.attempts, attempt))
 
 
@@ -251,7 +277,8 @@ def _void(book: Book, entry: Entry) -> RunRecord:
                 f"attempt {attempt.attempt} cannot be voided: stage {stage.stage} is "
                 f"{stage.state.value}, and nothing armed is ever refunded"
             )
-    if released(attempt.cost) != dict(entry.payload):
+    _not_recovered(book, run)
+    if attempt.charge.to_payload() != dict(entry.payload):
         raise LedgerConflictError("void: expected the whole cost of the attempt")
     voided = {
         name: replace(stage, state=StageState.VOIDED) for name, stage in attempt.stages.items()
@@ -259,16 +286,12 @@ def _void(book: Book, entry: Entry) -> RunRecord:
     return _with_attempt(run, replace(attempt, voided=True, stages=voided))
 
 
-def released(cost: PrivacyCost) -> dict[str, int]:
-    """The payload by which an entry states a cost in whole units."""
-    return {"epsilon_units": cost.epsilon_units, "delta_units": cost.delta_units}
-
-
 # --- stages -------------------------------------------------------------------------------------
 
 
 def _arm(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.RESERVED)
+    _not_recovered(book, run)
     token = check_digest("token_digest", entry.payload["token_digest"])
     return _with_stage(run, replace(stage, state=StageState.ARMED, token_digest=token))
 
@@ -289,7 +312,7 @@ def _conflict(book: Book, entry: Entry) -> RunRecord:
     digest = check_digest("output_digest", entry.payload["output_digest"])
     if digest == stage.output_digest or digest in stage.conflicts:
         raise LedgerConflictError(f"stage {stage.stage}: this output is already on record")
-    charge = released(run.attempts[stage.attempt - 1].cost)
+    charge = run.attempts[stage.attempt - 1].charge.to_payload()
     if charge != {name: entry.payload[name] for name in charge}:
         raise LedgerConflictError("conflict: expected the attempt's cost to be charged again")
     return _with_stage(run, replace(stage, conflicts=(*stage.conflicts, digest)))

@@ -47,6 +47,7 @@ class EntryKind(enum.Enum):
     CONFLICT = "conflict"
     LOSE = "lose"
     PUBLISH = "publish"
+    RECOVER = "recover"
 
 
 @dataclass(frozen=True, kw_only=True)

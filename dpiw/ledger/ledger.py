@@ -12,33 +12,39 @@ from dpiw.errors import (
     LedgerTamperedError,
 )
 from dpiw.ledger.book import (
-    check_same_run,
     known_attempt,
     known_run,
     known_stage,
-    released,
 )
+from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import (
     FORMAT,
     EntryKind,
     LedgerHead,
-    canonical,
     chained,
     check_count,
     check_digest,
-    check_label,
     check_name,
 )
 from dpiw.ledger.reading import Clock, LedgerReader, granted, label, token_digest, utc_now
-from dpiw.ledger.store import Store, create_file, ledger_path
+from dpiw.ledger.recoveries import (
+    RecoveredRelease,
+    Recovery,
+    charge_for,
+    check_releases,
+    payload_of,
+    stated_loss,
+)
+from dpiw.ledger.reservations import reservation_payload, same_reservation
+from dpiw.ledger.store import open_store
 from dpiw.ledger.values import (
     Grant,
     Population,
     Reservation,
-    RunRecord,
     StageState,
 )
 from dpiw.privacy import PrivacyCost
+from dpiw.renyi import RenyiVector
 
 BUSY_TIMEOUT_SECONDS = 30.0
 
@@ -64,16 +70,18 @@ class Ledger(LedgerReader):
         """Open an existing ledger; never makes one.
 
         Args:
-            url: a path, or `sqlite:///PATH`.
+            url: a path, `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE` whose
+                password libpq finds in the file that PGPASSFILE names.
             clock: gives the time written as a label.
             busy_timeout_seconds: how long to queue behind another writer.
 
         Raises:
             LedgerError: missing, not a ledger, corrupt, on a network file system, writable by
-                others, or a database that is not supported.
+                others, out of reach, on a standby or a server that may lose what it acknowledged,
+                or a database that is not supported.
             LedgerTamperedError: its append-only guards were removed.
         """
-        store = Store(ledger_path(url), busy_timeout_seconds=busy_timeout_seconds)
+        store = open_store(url, busy_timeout_seconds=busy_timeout_seconds)
         store.check_structure()
         return cls(store, clock=clock)
 
@@ -88,7 +96,7 @@ class Ledger(LedgerReader):
         """Make a ledger, or open the valid one that is there already.
 
         Raises:
-            LedgerError: as `open`; also when the folder does not exist.
+            LedgerError: as `open`; also when the folder or database does not exist.
             LedgerTamperedError: a ledger is there and does not verify.
         """
         # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.
@@ -98,13 +106,12 @@ class Ledger(LedgerReader):
             payload={"format": FORMAT, "nonce": secrets.token_hex(32)},
             at=label(clock),
         )
-        path = ledger_path(url)
-        made = create_file(path, first, busy_timeout_seconds=busy_timeout_seconds)
-        ledger = cls.open(path, clock=clock, busy_timeout_seconds=busy_timeout_seconds)
+        made = open_store(url, busy_timeout_seconds=busy_timeout_seconds).create(first)
+        ledger = cls.open(url, clock=clock, busy_timeout_seconds=busy_timeout_seconds)
         if not made:
             report = ledger.verify()
             if not report.ok:
-                raise LedgerTamperedError(f"ledger {path}: {report.fault}")
+                raise LedgerTamperedError(f"ledger {ledger.location}: {report.fault}")
         return ledger
 
     # --- populations ---------------------------------------------------------------------------
@@ -146,6 +153,7 @@ class Ledger(LedgerReader):
         period: str,
         max_attempts: int,
         published_heads: Iterable[LedgerHead] = (),
+        renyi: RenyiVector | None = None,
     ) -> Reservation:
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
 
@@ -162,6 +170,8 @@ class Ledger(LedgerReader):
             period: a label such as `2027-q1`.
             max_attempts: attempts this run may hold, voided ones not counted.
             published_heads: heads found in published manifests; all must be in the chain.
+            renyi: the attempt's Renyi vector; given exactly if the population is registered with
+                composition `renyi`.
 
         Raises:
             BudgetExceededError: it does not fit; nothing was written.
@@ -171,15 +181,16 @@ class Ledger(LedgerReader):
             LedgerTamperedError: a published head is missing.
             SpecError: an argument is malformed.
         """
-        payload = _reservation_payload(cost, stages, plan_digest, period, max_attempts)
+        charge = Charge(cost=cost, renyi=renyi)
+        payload = reservation_payload(charge, stages, plan_digest, period, max_attempts)
         check_name("population", population)
         check_digest("run_key", run_key)
         check_count("attempt", attempt)
         with self._page(write=True) as page:
-            self._require_heads(page.connection, published_heads)
+            self._require_heads(page, published_heads)
             run = page.book.runs.get(run_key)
             if run is not None and attempt <= len(run.attempts):
-                return _same_reservation(run, population, attempt, payload)
+                return same_reservation(run, population, attempt, payload)
             entry = self._append(
                 page,
                 kind=EntryKind.RESERVE,
@@ -214,8 +225,37 @@ class Ledger(LedgerReader):
                     run_key,
                     kind=EntryKind.VOID,
                     attempt=attempt,
-                    payload=released(record.cost),
+                    payload=record.charge.to_payload(),
                 )
+
+    def recover(
+        self, population: str, releases: Sequence[RecoveredRelease], *, loss: PrivacyCost
+    ) -> Recovery:
+        """Put on record, and charge, what was published or lost and this ledger knows nothing of.
+
+        The rules are in `dpiw.ledger.recoveries`. Whoever calls has verified the releases.
+
+        Args:
+            population: whose releases these are; registered here.
+            releases: those whose head this ledger lacks.
+            loss: what the custodian states was drawn beyond them; zero is a statement too.
+
+        Raises:
+            LedgerConflictError: nothing is missing, or something listed is not.
+            UnknownPopulationError, UnsupportedRelationError, SpecError: as `reserve`.
+        """
+        with self._page(write=True) as page:
+            account = page.book.account(population)
+            stated = stated_loss(account, loss)
+            check_releases(page.book, releases, stated)
+            charged = charge_for(page.book, account, releases, stated)
+            self._append(
+                page,
+                kind=EntryKind.RECOVER,
+                population=population,
+                payload=payload_of(releases, loss=stated, charged=charged),
+            )
+        return self.recoveries(population)[-1]
 
     # --- stages --------------------------------------------------------------------------------
 
@@ -313,7 +353,7 @@ class Ledger(LedgerReader):
                 return
             conflict = record.state is StageState.COMMITTED
             if output_digest not in record.conflicts:
-                again = released(run.attempts[attempt - 1].cost) if conflict else {}
+                again = run.attempts[attempt - 1].charge.to_payload() if conflict else {}
                 self._append_for_run(
                     page,
                     run_key,
@@ -327,41 +367,3 @@ class Ledger(LedgerReader):
                 f"stage {stage}: another output was committed; this one is on record, its cost "
                 "is charged again, and it must never be released"
             )
-
-
-def _reservation_payload(
-    cost: PrivacyCost,
-    stages: Mapping[str, Sequence[Mapping[str, Any]]],
-    plan_digest: str,
-    period: str,
-    max_attempts: int,
-) -> dict[str, Any]:
-    return {
-        "relation": cost.relation.value,
-        "epsilon_units": cost.epsilon_units,
-        "delta_units": cost.delta_units,
-        "stages": {
-            check_name("stage", name): [canonical(one, field=f"stages.{name}") for one in events]
-            for name, events in stages.items()
-        },
-        "plan_digest": check_digest("plan_digest", plan_digest),
-        "period": check_label("period", period),
-        "max_attempts": check_count("max_attempts", max_attempts),
-    }
-
-
-def _same_reservation(
-    run: RunRecord, population: str, attempt: int, payload: Mapping[str, Any]
-) -> Reservation:
-    """The existing reservation, if this asks for exactly it."""
-    check_same_run(run, population, payload)
-    record = run.attempts[attempt - 1]
-    stages = {name: list(stage.events) for name, stage in record.stages.items()}
-    before = {**released(record.cost), "relation": record.cost.relation.value, "stages": stages}
-    if before != {name: payload[name] for name in before}:
-        raise LedgerConflictError(f"attempt {attempt}: reserved before with another cost or stages")
-    if record.voided:
-        raise LedgerConflictError(
-            f"attempt {attempt}: key reused after void; the next attempt is {len(run.attempts) + 1}"
-        )
-    return run.reservation(attempt)

@@ -31,6 +31,7 @@ from dpiw.ledger.entries import (
     chained,
     from_stored,
 )
+from dpiw.ledger.recoveries import Recovery
 from dpiw.ledger.store import Store
 from dpiw.ledger.values import (
     Fault,
@@ -44,6 +45,7 @@ from dpiw.ledger.values import (
     VerifyReport,
 )
 from dpiw.privacy import PrivacyBudget, PrivacyCost
+from dpiw.renyi import RenyiVector
 
 Clock = Callable[[], datetime]
 _Answer = TypeVar("_Answer")
@@ -74,8 +76,13 @@ class LedgerReader:
         self._head: LedgerHead | None = None
 
     @property
+    def location(self) -> str:
+        """The path or URL by which another process opens this ledger; holds no password."""
+        return self._store.location
+
+    @property
     def path(self) -> Path:
-        """The ledger's file; another process opens it by this."""
+        """The ledger's file. Raises LedgerError for a ledger that is not a file."""
         return self._store.path
 
     def population(self, name: str) -> Population:
@@ -94,6 +101,19 @@ class LedgerReader:
     def remaining(self, name: str) -> PrivacyBudget:
         """Lifetime budget less what is held; never below zero."""
         return self._read(lambda book: book.remaining(name))
+
+    def renyi_spent(self, name: str) -> RenyiVector | None:
+        """The sum of a population's Renyi vectors; None if it is registered with `basic`."""
+        return self._read(lambda book: book.account(name).held.renyi)
+
+    def recoveries(self, name: str | None = None) -> tuple[Recovery, ...]:
+        """Recoveries on record, of all populations or of one, in order."""
+        known = self._read(lambda book: tuple(book.recoveries))
+        return tuple(one for one in known if name in (None, one.population))
+
+    def recovery_of_run(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
+        """The recovery by which this run is spent, or None."""
+        return self._read(lambda book: book.recovered_by(run_key, plan_digest, period))
 
     def confirm(self, grant: Grant) -> None:
         """Return only if the ledger holds `grant` as armed and unused, at this moment.
@@ -144,7 +164,7 @@ class LedgerReader:
         try:
             found = [from_stored(row) for row in rows]
         except ValueError as error:
-            raise LedgerTamperedError(f"ledger {self._store.path}: unreadable entry") from error
+            raise LedgerTamperedError(f"ledger {self._store.location}: unreadable entry") from error
         return tuple(
             entry
             for entry in found
@@ -160,18 +180,18 @@ class LedgerReader:
         with self._store.transaction(write=False) as connection:
             head = self._store.head(connection)
         if head is None:
-            raise LedgerTamperedError(f"ledger {self._store.path}: it has no entries")
+            raise LedgerTamperedError(f"ledger {self._store.location}: it has no entries")
         return head
 
     def contains_head(self, seq: int, hash: str) -> bool:
-        """Whether the entry `seq` has this hash."""
-        with self._store.transaction(write=False) as connection:
-            return self._store.hash_at(connection, seq) == hash
+        """Whether the entry `seq` has this hash, or a recovery put this head on record."""
+        head = LedgerHead(seq=seq, hash=hash)
+        return self._read(lambda book: book.holds_head(head))
 
     def check_heads(self, heads: Iterable[LedgerHead]) -> None:
-        """Raise LedgerTamperedError unless every published head is in the chain."""
+        """Raise LedgerTamperedError unless every published head is in the chain or recovered."""
         with self._page(write=False) as page:
-            self._require_heads(page.connection, heads)
+            self._require_heads(page, heads)
 
     def verify(self) -> VerifyReport:
         """Replay everything: hashes, order, legality of every step, sums against budgets.
@@ -201,16 +221,16 @@ class LedgerReader:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             raise LedgerTamperedError(
-                f"ledger {self._store.path}: entry {seen.seq} is no longer what it was"
+                f"ledger {self._store.location}: entry {seen.seq} is no longer what it was"
             )
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
         self._head, fault = replay(rows, book=self._book, head=seen)
         if fault is not None:
             # From the beginning, so that it is named the same whatever was seen before.
             _, whole = replay(self._store.rows(connection), book=Book(), head=None)
-            raise LedgerTamperedError(f"ledger {self._store.path}: {whole or fault}")
+            raise LedgerTamperedError(f"ledger {self._store.location}: {whole or fault}")
         if self._head is None:
-            raise LedgerTamperedError(f"ledger {self._store.path}: it has no entries")
+            raise LedgerTamperedError(f"ledger {self._store.location}: it has no entries")
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         entry = chained(page.head, at=label(self._clock), **fields)
@@ -222,12 +242,13 @@ class LedgerReader:
         run = known_run(page.book, run_key)
         return self._append(page, population=run.population, run_key=run_key, **fields)
 
-    def _require_heads(self, connection: Connection, heads: Iterable[LedgerHead]) -> None:
+    def _require_heads(self, page: Page, heads: Iterable[LedgerHead]) -> None:
         for head in heads:
-            if self._store.hash_at(connection, head.seq) != head.hash:
+            if not page.book.holds_head(head):
                 raise LedgerTamperedError(
-                    f"ledger {self._store.path}: lacks the published head {head.seq}; "
-                    "restored from an old copy, or another ledger. Spending is refused"
+                    f"ledger {self._store.location}: lacks the published head {head.seq}; restored"
+                    " from an old copy, or another ledger. Spending is refused until it is"
+                    " recovered (`dpiw ledger recover`)"
                 )
 
 

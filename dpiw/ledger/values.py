@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpiw.errors import SpecError
+from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import LedgerHead, canonical, check_count, check_name
 from dpiw.privacy import (
     DELTA_UNIT,
@@ -17,6 +18,7 @@ from dpiw.privacy import (
     PrivacyBudget,
     PrivacyCost,
 )
+from dpiw.renyi import BEYOND, ORDERS, RULE, order_budgets
 
 # Sums must stay inside SQL's 64-bit integers; epsilon 1,000,000 is far beyond any sane budget.
 LARGEST_EPSILON = Decimal("1e6")
@@ -27,9 +29,12 @@ class CompositionRule(enum.Enum):
 
     `BASIC`: epsilons and deltas are summed. It is a privacy filter: it also holds when each run's
     cost is chosen after seeing the earlier releases (Rogers et al. 2016, section 3).
+    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.renyi`); also a filter, and one
+    that admits many more small releases.
     """
 
     BASIC = "basic"
+    RENYI = "renyi"
 
 
 class StageState(enum.Enum):
@@ -94,31 +99,52 @@ class Population:
         if not isinstance(self.relation, NeighbouringRelation):
             raise SpecError("population.relation: expected a NeighbouringRelation")
         if not isinstance(self.composition, CompositionRule):
-            raise SpecError("population.composition: only `basic` is admissible")
+            raise SpecError("population.composition: expected basic or renyi")
         _positive_decimal("epsilon", self.epsilon, LARGEST_EPSILON)
         _positive_decimal("delta", self.delta, Decimal(1))
         if self.budget.epsilon_units == 0:
             raise SpecError(f"population.epsilon: expected at least {EPSILON_UNIT}")
+        if self.renyi:
+            _positive_decimal("epsilon", self.epsilon, BEYOND * EPSILON_UNIT)
+            order_budgets(self.budget.epsilon_units, self.budget.delta_units)
 
     @property
     def budget(self) -> PrivacyBudget:
         """The lifetime budget in whole units, rounded down."""
         return PrivacyBudget.of(self.epsilon, self.delta, self.relation)
 
+    @property
+    def renyi(self) -> bool:
+        """Whether its costs add up as Renyi vectors."""
+        return self.composition is CompositionRule.RENYI
+
     def to_payload(self) -> dict[str, Any]:
-        """The terms as a registering entry holds them."""
-        return {
+        """The terms as a registering entry holds them; under `renyi` with rule and orders."""
+        terms: dict[str, Any] = {
             "relation": self.relation.value,
             "max_rows": self.max_rows,
             "epsilon_units": self.budget.epsilon_units,
             "delta_units": self.budget.delta_units,
             "composition": self.composition.value,
         }
+        if self.renyi:
+            terms["renyi"] = {
+                "rule": RULE,
+                "orders": [str(order) for order in ORDERS],
+                "budget_units": list(
+                    order_budgets(self.budget.epsilon_units, self.budget.delta_units)
+                ),
+            }
+        return terms
 
     @classmethod
     def from_payload(cls, name: str, payload: Mapping[str, Any]) -> Population:
-        """The inverse of `to_payload`."""
-        return cls(
+        """The inverse of `to_payload`.
+
+        Raises:
+            SpecError: orders or their budgets are not those of the rule.
+        """
+        population = cls(
             name=name,
             relation=NeighbouringRelation(payload["relation"]),
             max_rows=payload["max_rows"],
@@ -126,6 +152,9 @@ class Population:
             delta=payload["delta_units"] * DELTA_UNIT,
             composition=CompositionRule(payload["composition"]),
         )
+        if payload.get("renyi") != population.to_payload().get("renyi"):
+            raise SpecError(f"population.composition: not the terms of rule {RULE}")
+        return population
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,21 +204,27 @@ class AttemptRecord:
     """One reservation of a run and what became of it; `head` is the reserving entry."""
 
     attempt: int
-    cost: PrivacyCost
+    charge: Charge
     stages: Mapping[str, StageRecord]
     voided: bool
     head: LedgerHead
     at: str
 
     @property
+    def cost(self) -> PrivacyCost:
+        """What it was reserved at."""
+        return self.charge.cost
+
+    @property
     def held(self) -> PrivacyCost:
         """What it holds against the budget: nothing if voided; once more for every conflict."""
+        return self.held_charge.cost
+
+    @property
+    def held_charge(self) -> Charge:
+        """As `held`, with the Renyi vector where there is one."""
         times = 0 if self.voided else 1 + sum(len(s.conflicts) for s in self.stages.values())
-        return PrivacyCost(
-            epsilon_units=times * self.cost.epsilon_units,
-            delta_units=times * self.cost.delta_units,
-            relation=self.cost.relation,
-        )
+        return self.charge.plus(self.charge, times=times - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,10 +272,20 @@ class RunRecord:
     @property
     def held(self) -> PrivacyCost:
         """What all attempts hold against the population's budget."""
-        total = self.attempts[0].held
+        return self.held_charge.cost
+
+    @property
+    def held_charge(self) -> Charge:
+        """As `held`, with the Renyi vector where there is one."""
+        total = self.attempts[0].held_charge
         for attempt in self.attempts[1:]:
-            total = total + attempt.held
+            total = total.plus(attempt.held_charge)
         return total
+
+    @property
+    def voided_attempts(self) -> int:
+        """Attempts given back before anything was armed; `dpiw.ledger.book` limits their number."""
+        return sum(attempt.voided for attempt in self.attempts)
 
     @property
     def counted_attempts(self) -> int:

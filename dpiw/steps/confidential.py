@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw import accounting
-from dpiw.durable import write_durably
+from dpiw.durable import check_room, write_durably
 from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
@@ -33,6 +33,10 @@ def ingest(run: ReleaseRun) -> None:
     Privacy:
         Row-local transformations inside the confidential zone; releases nothing. A structural
         failure (missing column, wrong type) is visible as such and voids the reservation.
+
+    Raises:
+        LedgerConflictError: a stage was drawn on a snapshot that was purged since. What was
+            reserved to repeat another stage is given back.
     """
     ledger = run.open_ledger()
     with drawing(run, "ingest"):
@@ -40,6 +44,13 @@ def ingest(run: ReleaseRun) -> None:
         waiting = [s for s in record.stages.values() if s.state is not StageState.COMMITTED]
         if not waiting or run.snapshot.exists():
             return
+        if len(waiting) < len(record.stages):
+            _void_unarmed(ledger, record)
+            raise LedgerConflictError(
+                "ingest: a stage of this run was drawn on a snapshot that was purged since; reading"
+                " the source again could mix two states of the table in one release. Start a new"
+                " run: another period or source.snapshot"
+            )
         for stage in waiting:
             ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
         _read_source(run, ledger, record)
@@ -100,10 +111,10 @@ def _draw_once(run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Mea
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         try:
             data = measure(source.open(grant, ledger)).to_bytes()
+            write_durably(path, data)
         except Exception as error:
             # Whatever goes wrong once rows are open may depend on them: one class, one code.
             raise StageFailedError(name, StageFailedError.exit_code) from error
-        write_durably(path, data)
         ledger.commit(grant, hashlib.sha256(data).hexdigest())
 
 
@@ -111,6 +122,10 @@ def _check_before_arming(run: ReleaseRun, stage: StageRecord) -> None:
     """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
     if not run.snapshot.exists():
         raise StageFailedError("ingest", StageFailedError.exit_code)
+    try:
+        check_room(run.directory)
+    except OSError as error:  # a full disk, found here, costs nothing
+        raise StageFailedError(stage.stage, StageFailedError.exit_code) from error
     if run.measurement(stage.stage).exists():
         raise LedgerTamperedError(
             f"stage {stage.stage}: its output is there, but this ledger never armed it; a ledger"

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 from dpiw import accounting
-from dpiw.errors import SpecError, UnsupportedRelationError
-from dpiw.ledger import Ledger, LedgerHead, StageRecord, StageState
+from dpiw.errors import GrantSpentError, SpecError, UnsupportedRelationError
+from dpiw.ledger import Ledger, LedgerHead, RunRecord, StageRecord, StageState
 from dpiw.runs import ReleaseRun
 from dpiw.signing import load_private_key
 from dpiw.steps.locks import drawing
@@ -27,13 +27,15 @@ def reserve(run: ReleaseRun) -> None:
         UnsupportedRelationError, SpecError: the spec's promise is not the population's.
         BudgetExceededError: the remaining budget does not cover it; nothing was written.
         LedgerTamperedError: the ledger lacks a head that a published release carries.
-        GrantSpentError: a stage is being drawn by another process, or its attempts are used up.
+        GrantSpentError: a stage is being drawn by another process, its attempts are used up, or the
+            run's release was recovered and it would have to draw again.
     """
     load_private_key(Path(run.spec.signing_key))  # what cannot be signed must not be paid for
     ledger = run.open_ledger()
     ledger.check_heads(_published_heads(run))
     _check_promise(run, ledger)
     record = ledger.find_run(run.key)
+    _check_not_recovered(run, ledger, record)
     if record is None:
         _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
         return
@@ -47,6 +49,19 @@ def reserve(run: ReleaseRun) -> None:
     )
     if again:
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
+
+
+def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
+    """A run whose release was recovered is spent, unless all it has to draw is committed here."""
+    recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
+    drawn = record is not None and all(
+        stage.state is StageState.COMMITTED for stage in record.stages.values()
+    )
+    if recovery is not None and not drawn:
+        raise GrantSpentError(
+            f"this run's release was recovered by ledger entry {recovery.head.seq}; it is published"
+            " and never drawn again"
+        )
 
 
 def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
@@ -80,6 +95,7 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         plan_digest=plan.digest,
         period=run.period,
         max_attempts=run.spec.max_attempts,
+        renyi=plan.stage_renyi(names) if ledger.population(run.spec.population).renyi else None,
     )
 
 

@@ -36,6 +36,14 @@ class DensityRatio(Protocol):
         """Noisy log ratio up to a constant, shape (rows,), natural log, not debiased."""
         ...
 
+    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
+        """Covariance of the coefficients before noise if real and synthetic law agree, (d', d').
+
+        Public: from the published rows and nominal_rows. None where there is no noise to tell
+        from (`dpiw.weights.signal`).
+        """
+        ...
+
 
 class WeightEstimator(Protocol):
     """A density-ratio estimator before it has seen data: frozen public settings.

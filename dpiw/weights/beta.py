@@ -31,6 +31,7 @@ from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weights.calibration import Calibration, calibration, resolved_share
 from dpiw.weights.features import FeatureMap, feature_map
 from dpiw.weights.settings import check_features, real
+from dpiw.weights.signal import FitFacts, sampling_covariance
 from dpiw.weights.solver import GRADIENT_TOLERANCE, Regression, solve
 
 MEASUREMENT_KIND = "beta"
@@ -44,11 +45,13 @@ class BetaRatio:
         law: law of the noise in `coefficients`.
         coefficients: b_bar, shape (d',).
         map: the feature map.
+        fit: public facts of the fit; None for a fit without noise.
     """
 
     law: NoiseLaw
     coefficients: NDArray[np.float64]
     map: FeatureMap
+    fit: FitFacts | None = None
 
     def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
         """Feature rows, shape (rows, d')."""
@@ -57,6 +60,12 @@ class BetaRatio:
     def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
         """b_bar.x, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy, not debiased."""
         return np.asarray(self.features(synthetic) @ self.coefficients)
+
+    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
+        """See `dpiw.weights.signal.sampling_covariance`."""
+        if self.fit is None:
+            return None
+        return sampling_covariance(self.features(synthetic), self.fit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +301,12 @@ class BetaRegression:
         law = NoiseLaw(
             kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=coefficients.size
         )
-        return BetaRatio(law=law, coefficients=coefficients, map=features)
+        fit = FitFacts(
+            penalty=facts["penalty"],
+            nominal_rows=facts["nominal_rows"],
+            synthetic_rows=facts["synthetic_rows"],
+        )
+        return BetaRatio(law=law, coefficients=coefficients, map=features, fit=fit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,7 @@ def calibration(
     tau: float,
     penalty: float | None = None,
     fixed_noise: bool = False,
+    level_factor: float = 1.0,
 ) -> Calibration:
     """Penalty, sensitivity and noise law of a regression.
 
@@ -126,9 +127,11 @@ def calibration(
         nominal_rows: n0.
         tau: cap on the predicted log-weight noise.
         penalty: Lam, if the curator fixed it.
+        level_factor: K is multiplied by it; for noise that is added elsewhere than to the
+            coefficients (`dpiw.weights.output`).
         fixed_noise: Lam = K/tau whatever n0 (Fourier features, METHOD section 14).
     """
-    level = noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
+    level = level_factor * noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
     rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
     capped = not fixed_noise and rule == level / tau
     if penalty is None:

@@ -38,6 +38,9 @@ class UnitRatio:
         """Zeros, shape (rows,)."""
         return np.zeros(synthetic.rows)
 
+    def sampling_covariance(self, synthetic: SyntheticTable) -> None:
+        """None: there is no noise."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoWeights:

@@ -12,17 +12,19 @@ from dpiw.weights.base import WeightEstimator
 from dpiw.weights.beta import BetaDebiased, BetaNoised, BetaRegression
 from dpiw.weights.logreg import LogisticRegressionRatio
 from dpiw.weights.none import NoWeights
+from dpiw.weights.output import OutputNoised
 
 WEIGHTS: dict[str, type[BetaRegression] | type[NoWeights] | type[LogisticRegressionRatio]] = {
     "beta_debiased": BetaDebiased,
     "beta_noised": BetaNoised,
+    "output_noised": OutputNoised,
     "none": NoWeights,
     "logreg": LogisticRegressionRatio,
 }
 
 
 def make_weights(
-    method: str, settings: Mapping[str, Any], *, pure: bool = False
+    method: str, settings: Mapping[str, Any], *, pure: bool = False, rows: int | None = None
 ) -> WeightEstimator | None:
     """The estimator of a spec, or None for `none`.
 
@@ -31,14 +33,16 @@ def make_weights(
         settings: public settings of the method.
         pure: whether the release promises delta = 0. Then `beta_*` default to spherical noise
             and refuse gaussian noise.
+        rows: number of rows the release will publish; `output_noised` needs it.
 
     Raises:
-        SpecError: unknown method or setting, or gaussian noise at delta = 0.
+        SpecError: unknown method or setting, gaussian noise at delta = 0, or settings for
+            another number of published rows.
     """
     if method not in WEIGHTS:
         raise SpecError(f"weights.method={method}: expected one of {', '.join(WEIGHTS)}")
     chosen = WEIGHTS[method]
-    allowed = {field.name for field in fields(chosen)} - {"calibrated"}
+    allowed = {field.name for field in fields(chosen)} - {"calibrated", "published"}
     unknown = sorted(set(settings) - allowed)
     if unknown:
         known = ", ".join(sorted(allowed)) or "none"
@@ -46,6 +50,9 @@ def make_weights(
     given = dict(settings)
     if pure and issubclass(chosen, BetaRegression):
         given.setdefault("noise", NoiseKind.SPHERICAL)
+    if issubclass(chosen, OutputNoised) and rows is not None:
+        if given.setdefault("rows", rows) != rows:
+            raise SpecError(f"weights.settings.rows: expected {rows}, the release's synthetic_rows")
     estimator = chosen(**given)
     if isinstance(estimator, NoWeights):
         return None

@@ -43,16 +43,19 @@ class Regression:
         synthetic: feature rows of the synthetic table, shape (N_G, d').
         synthetic_weight: s0 > 0, weight of each synthetic row.
         penalty: Lam > 0.
+        centre: public point the penalty pulls to, shape (d',); None for the origin. It changes
+            neither convexity nor any row's gradient, so no sensitivity.
     """
 
     private: Vector = field(repr=False)
     synthetic: Vector = field(repr=False)
     synthetic_weight: float
     penalty: float
+    centre: Vector | None = None
 
     def gradient(self, b: Vector) -> Vector:
         """Gradient of J at `b`, shape (d',)."""
-        total = self.penalty * b
+        total = self.penalty * (b if self.centre is None else b - self.centre)
         total = total - self.private.T @ sigmoid(-(self.private @ b))
         pull = self.synthetic_weight * sigmoid(self.synthetic @ b)
         return np.asarray(total + self.synthetic.T @ pull)

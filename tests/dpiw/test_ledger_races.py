@@ -127,15 +127,13 @@ class Workers:
         assert process.stdout is not None
         return json.loads(process.stdout.readline())
 
-    def tell(self, ledger: Path, tasks: list[dict[str, Any]]) -> None:
+    def tell(self, ledger: str, tasks: list[dict[str, Any]]) -> None:
         for number, (process, task) in enumerate(zip(self.processes, tasks, strict=False)):
             assert process.stdin is not None
-            process.stdin.write(
-                json.dumps({"worker": number, "ledger": str(ledger), **task}) + "\n"
-            )
+            process.stdin.write(json.dumps({"worker": number, "ledger": ledger, **task}) + "\n")
             process.stdin.flush()
 
-    def race(self, ledger: Path, tasks: list[dict[str, Any]]) -> list[Any]:
+    def race(self, ledger: str, tasks: list[dict[str, Any]]) -> list[Any]:
         self.tell(ledger, tasks)
         return [self.answer(p) for p, _ in zip(self.processes, tasks, strict=False)]
 
@@ -153,8 +151,9 @@ def workers() -> Iterator[Workers]:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger.create(tmp_path / "ledger")
+def ledger(store_url: str) -> Ledger:
+    """On each store in turn."""
+    made = Ledger.create(store_url)
     made.register(
         Population(
             name="adult", relation=ADD, max_rows=1, epsilon=Decimal("0.21"), delta=Decimal(0)
@@ -186,7 +185,7 @@ def test_racers_get_exactly_the_budget(
     ledger: Ledger, workers: Workers, count: int, round_number: int
 ) -> None:
     """0.21 in parts of 0.01: 21 grants, however many ask for more."""
-    answers = workers.race(ledger.path, [{"do": "spend", "tries": 48 // count}] * count)
+    answers = workers.race(ledger.location, [{"do": "spend", "tries": 48 // count}] * count)
     assert all("ok" in answer for answer in answers), answers
     assert sum(answer["ok"] for answer in answers) == 21
     assert ledger.remaining("adult").epsilon_units == 0
@@ -197,7 +196,7 @@ def test_racers_get_exactly_the_budget(
 def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) -> None:
     for number in range(10):
         reserve(ledger, number)
-        answers = workers.race(ledger.path, [{"do": "arm", "run": number}] * count)
+        answers = workers.race(ledger.location, [{"do": "arm", "run": number}] * count)
         assert [list(answer) for answer in answers].count(["ok"]) == 1
         assert {answer.get("error", "GrantSpentError") for answer in answers} == {"GrantSpentError"}
     assert [e.kind for e in ledger.entries()].count(EntryKind.ARM) == 10
@@ -208,7 +207,7 @@ def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) 
     for number in range(10):
         reserve(ledger, number)
         tasks = [{"do": "void", "run": number}, {"do": "arm", "run": number}]
-        answers = workers.race(ledger.path, tasks if number % 2 else tasks[::-1])
+        answers = workers.race(ledger.location, tasks if number % 2 else tasks[::-1])
         won = [answer["ok"] for answer in answers if "ok" in answer]
         assert len(won) == 1
         state = ledger.run(key(number)).stages["s"].state
@@ -217,21 +216,21 @@ def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) 
 
 
 def test_racers_with_the_same_key_share_one_reservation(ledger: Ledger, workers: Workers) -> None:
-    answers = workers.race(ledger.path, [{"do": "same", "run": 7}] * 8)
+    answers = workers.race(ledger.location, [{"do": "same", "run": 7}] * 8)
     assert answers == [{"ok": 3}] * 8
     assert ledger.head().seq == 3
 
 
 def test_racers_with_other_terms_register_one_budget(ledger: Ledger, workers: Workers) -> None:
-    answers = workers.race(ledger.path, [{"do": "register"}] * 8)
+    answers = workers.race(ledger.location, [{"do": "register"}] * 8)
     (winner,) = [answer["ok"] for answer in answers if "ok" in answer]
     assert ledger.population("beta").epsilon == winner + 1
     assert answers.count({"error": "LedgerConflictError"}) == 7
 
 
-def test_racing_creators_make_one_ledger(tmp_path: Path, workers: Workers) -> None:
-    answers = workers.race(tmp_path / "new", [{"do": "create"}] * 8)
-    assert answers == [{"ok": Ledger.open(tmp_path / "new").head().hash}] * 8
+def test_racing_creators_make_one_ledger(store_url: str, workers: Workers) -> None:
+    answers = workers.race(store_url, [{"do": "create"}] * 8)
+    assert answers == [{"ok": Ledger.open(store_url).head().hash}] * 8
 
 
 @pytest.mark.parametrize(
@@ -241,7 +240,7 @@ def test_killed_in_a_write_transaction(ledger: Ledger, point: str, kept: bool) -
     """Not committed: as if it never was, and the lock is free. Committed: there."""
     before = ledger.head()
     workers = Workers(1)
-    workers.tell(ledger.path, [{"do": "die", "point": point}])
+    workers.tell(ledger.location, [{"do": "die", "point": point}])
     assert workers.processes[0].wait(timeout=20) == -signal.SIGKILL
     workers.close()
     assert (ledger.head().seq == before.seq + 1) == kept
@@ -258,7 +257,7 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
     for round_number in range(3):
         workers = Workers(4)
         tasks = [{"do": "hammer", "worker": 4 * round_number + number} for number in range(4)]
-        workers.tell(ledger.path, tasks)
+        workers.tell(ledger.location, tasks)
         for process in workers.processes:
             # By progress, not by time, so that a busy machine changes nothing.
             for _ in range(rng.randint(2, 4)):
@@ -272,7 +271,7 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
             whole = output[: output.rfind("\n") + 1].splitlines()  # the last line may be torn
             told.update({run: state for state, run in map(json.loads, whole)})
         workers.close()
-        fresh = Ledger.open(ledger.path)
+        fresh = Ledger.open(ledger.location)
         report = fresh.verify()
         assert report.ok, report.fault
         order = ["reserved", "armed", "committed"]

@@ -1,18 +1,17 @@
-"""Somebody edits the ledger's file: what `verify` finds, and what only published heads can show."""
+"""Somebody edits the ledger: what `verify` finds, and what only published heads can show."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from dpiw.errors import LedgerTamperedError
-from dpiw.ledger import Fault, FaultKind, Ledger, Population, store
+from dpiw.ledger import Fault, FaultKind, Ledger, Population
 from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
 
@@ -29,9 +28,9 @@ def digest(number: int) -> str:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(store_url: str) -> Ledger:
     """Entries: 1 genesis, 2-3 register, 4 reserve, 5 arm, 6 commit, 7 publish, 8-9, 10 void."""
-    made = Ledger.create(tmp_path / "ledger")
+    made = Ledger.create(store_url)
     for name in ("adult", "beta"):
         made.register(
             Population(
@@ -61,20 +60,12 @@ def ledger(tmp_path: Path) -> Ledger:
 class Intruder:
     """Raw access, guards taken off and put back, so that only the chain can tell."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, intrude: Callable[..., Any]) -> None:
         self.ledger = ledger
+        self.intrude = intrude
 
     def run(self, *statements: str, put_back: bool = True) -> None:
-        raw = sqlite3.connect(self.ledger.path, isolation_level=None)
-        raw.execute("PRAGMA ignore_check_constraints = ON")
-        for name in store._TRIGGERS:
-            raw.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            raw.execute(statement)
-        if put_back:
-            for trigger in store._TRIGGERS.values():
-                raw.execute(trigger)
-        raw.close()
+        self.intrude(self.ledger.location, *statements, put_back=put_back)
 
     def rewrite(self, seq: int, change: Callable[[dict[str, Any]], None]) -> None:
         """Change entry `seq` and hash it and everything after it anew: a perfect chain."""
@@ -92,6 +83,11 @@ class Intruder:
         self.run(*statements)
 
 
+@pytest.fixture
+def intruder(ledger: Ledger, intrude: Callable[..., Any]) -> Intruder:
+    return Intruder(ledger, intrude)
+
+
 def _sql(value: Any) -> str:
     if value is None:
         return "NULL"
@@ -100,7 +96,7 @@ def _sql(value: Any) -> str:
 
 def fault(ledger: Ledger) -> Fault:
     """The fault `verify` finds; and what reads or spends must fail closed, in old and new eyes."""
-    fresh = Ledger.open(ledger.path)
+    fresh = Ledger.open(ledger.location)
     found = fresh.verify().fault
     assert found is not None
     assert ledger.verify().fault == found
@@ -114,7 +110,7 @@ def fault(ledger: Ledger) -> Fault:
         with pytest.raises(LedgerTamperedError, match=f"entry {found.seq}: {found.kind.value}"):
             act()
     with pytest.raises(LedgerTamperedError):
-        Ledger.create(ledger.path)
+        Ledger.create(ledger.location)
     return found
 
 
@@ -135,16 +131,19 @@ OTHER = {
 
 @pytest.mark.parametrize("seq", [1, 2, 4, 6, LAST])
 @pytest.mark.parametrize("column", list(OTHER))
-def test_every_column_of_an_entry_is_bound(ledger: Ledger, column: str, seq: int) -> None:
-    Intruder(ledger).run(f"UPDATE entries SET {column} = {OTHER[column]} WHERE seq = {seq}")
+def test_every_column_of_an_entry_is_bound(
+    ledger: Ledger, intruder: Intruder, column: str, seq: int
+) -> None:
+    intruder.run(f"UPDATE entries SET {column} = {OTHER[column]} WHERE seq = {seq}")
     found = fault(ledger)
     assert (found.kind, found.seq) == (FaultKind.EDITED, seq)
 
 
 def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
-    raw = sqlite3.connect(ledger.path)
-    assert [row[1] for row in raw.execute("PRAGMA table_info(entries)")] == COLUMNS
-    raw.close()
+    with ledger._store.transaction(write=False) as connection:
+        schema = "dpiw" if connection.dialect.name == "postgresql" else None
+        found = sa.inspect(connection).get_columns("entries", schema=schema)
+    assert [column["name"] for column in found] == COLUMNS
     assert {"seq", *OTHER} == set(COLUMNS)
 
 
@@ -152,30 +151,32 @@ def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
     "payload",
     ["not json", "[1]", '{"a": 1}', '{"b":1,"a":2}', "[" * 100_000],
 )
-def test_a_payload_that_is_not_canonical_is_an_edit(ledger: Ledger, payload: str) -> None:
-    Intruder(ledger).run(f"UPDATE entries SET payload = '{payload}' WHERE seq = 5")
+def test_a_payload_that_is_not_canonical_is_an_edit(
+    ledger: Ledger, intruder: Intruder, payload: str
+) -> None:
+    intruder.run(f"UPDATE entries SET payload = '{payload}' WHERE seq = 5")
     assert fault(ledger).kind is FaultKind.EDITED
 
 
-def test_spaces_added_to_a_payload_are_an_edit(ledger: Ledger) -> None:
+def test_spaces_added_to_a_payload_are_an_edit(ledger: Ledger, intruder: Intruder) -> None:
     """The parsed value is the same; the stored text is not."""
-    Intruder(ledger).run("UPDATE entries SET payload = replace(payload, ':', ': ') WHERE seq = 6")
+    intruder.run("UPDATE entries SET payload = replace(payload, ':', ': ') WHERE seq = 6")
     found = fault(ledger)
     assert (found.kind, found.seq) == (FaultKind.EDITED, 6)
 
 
-def test_an_unreadable_entry_stops_an_export(ledger: Ledger) -> None:
-    Intruder(ledger).run("UPDATE entries SET kind = 'gift' WHERE seq = 6")
+def test_an_unreadable_entry_stops_an_export(ledger: Ledger, intruder: Intruder) -> None:
+    intruder.run("UPDATE entries SET kind = 'gift' WHERE seq = 6")
     assert fault(ledger).kind is FaultKind.EDITED
     with pytest.raises(LedgerTamperedError, match="unreadable"):
         ledger.export()
 
 
-def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger) -> None:
+def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger, intruder: Intruder) -> None:
     fields = ledger.export()[3]
     fields["payload"]["epsilon_units"] = 1
     del fields["hash"]
-    Intruder(ledger).run(
+    intruder.run(
         f"UPDATE entries SET payload = {_sql(canonical_json(fields['payload']))},"
         f" hash = '{entry_hash(fields)}' WHERE seq = 4"
     )
@@ -187,25 +188,25 @@ def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("seq", [1, 2, 5, LAST - 1])
-def test_a_missing_entry(ledger: Ledger, seq: int) -> None:
-    Intruder(ledger).run(f"DELETE FROM entries WHERE seq = {seq}")
+def test_a_missing_entry(ledger: Ledger, intruder: Intruder, seq: int) -> None:
+    intruder.run(f"DELETE FROM entries WHERE seq = {seq}")
     found = fault(ledger)
     assert (found.kind, found.seq) == (FaultKind.MISSING, seq)
 
 
 @pytest.mark.parametrize("seq", [2, 5, LAST - 1])
-def test_a_missing_entry_closed_up(ledger: Ledger, seq: int) -> None:
+def test_a_missing_entry_closed_up(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     closing = [
         f"UPDATE entries SET seq = {n - 1} WHERE seq = {n}" for n in range(seq + 1, LAST + 1)
     ]
-    Intruder(ledger).run(f"DELETE FROM entries WHERE seq = {seq}", *closing)
+    intruder.run(f"DELETE FROM entries WHERE seq = {seq}", *closing)
     found = fault(ledger)
     assert (found.kind, found.seq) == (FaultKind.MISSING, seq)
 
 
 @pytest.mark.parametrize(("one", "two"), [(4, 5), (2, 3), (3, 9), (9, LAST)])
-def test_two_entries_swapped(ledger: Ledger, one: int, two: int) -> None:
-    Intruder(ledger).run(
+def test_two_entries_swapped(ledger: Ledger, intruder: Intruder, one: int, two: int) -> None:
+    intruder.run(
         f"UPDATE entries SET seq = -1 WHERE seq = {one}",
         f"UPDATE entries SET seq = {one} WHERE seq = {two}",
         f"UPDATE entries SET seq = {two} WHERE seq = -1",
@@ -214,12 +215,12 @@ def test_two_entries_swapped(ledger: Ledger, one: int, two: int) -> None:
     assert (found.kind, found.seq) == (FaultKind.OUT_OF_ORDER, one)
 
 
-def test_an_entry_relinked_past_another(ledger: Ledger) -> None:
+def test_an_entry_relinked_past_another(ledger: Ledger, intruder: Intruder) -> None:
     """Entry 9, hashed anew, claims to continue entry 7."""
     entries = ledger.export()
     fields = {**entries[8], "previous": entries[6]["hash"]}
     del fields["hash"]
-    Intruder(ledger).run(
+    intruder.run(
         f"UPDATE entries SET previous = '{fields['previous']}', hash = '{entry_hash(fields)}'"
         " WHERE seq = 9"
     )
@@ -227,12 +228,12 @@ def test_an_entry_relinked_past_another(ledger: Ledger) -> None:
     assert (found.kind, found.seq) == (FaultKind.OUT_OF_ORDER, 9)
 
 
-def test_everything_gone(ledger: Ledger) -> None:
-    Intruder(ledger).run("DELETE FROM entries")
+def test_everything_gone(ledger: Ledger, intruder: Intruder) -> None:
+    intruder.run("DELETE FROM entries")
     found = ledger.verify().fault
     assert found is not None
     assert found.kind is FaultKind.MISSING
-    fresh = Ledger.open(ledger.path)
+    fresh = Ledger.open(ledger.location)
     for act in (fresh.head, fresh.populations):
         with pytest.raises(LedgerTamperedError, match="no entries"):
             act()
@@ -304,30 +305,30 @@ ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
 
 
 @pytest.mark.parametrize("name", list(ILLEGAL))
-def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, intruder: Intruder, name: str) -> None:
     seq, change = ILLEGAL[name]
-    Intruder(ledger).rewrite(seq, change)
+    intruder.rewrite(seq, change)
     found = fault(ledger)
     assert (found.kind, found.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
 
 
-def test_a_first_entry_of_another_kind(ledger: Ledger) -> None:
+def test_a_first_entry_of_another_kind(ledger: Ledger, intruder: Intruder) -> None:
     fields = {**ledger.export()[0], "kind": "lose"}
     del fields["hash"]
-    Intruder(ledger).run(
+    intruder.run(
         "DELETE FROM entries WHERE seq > 1",
         f"UPDATE entries SET kind = 'lose', hash = '{entry_hash(fields)}'",
     )
     assert fault(ledger).kind is FaultKind.ILLEGAL_TRANSITION
 
 
-def test_void_twice_in_a_perfect_chain(ledger: Ledger) -> None:
+def test_void_twice_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> None:
     """The last entry once more, as its own successor."""
     last = ledger.export()[-1]
     fields = {**last, "seq": LAST + 1, "previous": last["hash"]}
     del fields["hash"]
     payload = _sql(json.dumps(fields["payload"], sort_keys=True, separators=(",", ":")))
-    Intruder(ledger).run(
+    intruder.run(
         f"INSERT INTO entries SELECT {LAST + 1}, hash, '{entry_hash(fields)}', kind, population,"
         f" run_key, attempt, stage, {payload}, at FROM entries WHERE seq = {LAST}"
     )
@@ -335,14 +336,16 @@ def test_void_twice_in_a_perfect_chain(ledger: Ledger) -> None:
     assert (found.kind, found.seq) == (FaultKind.ILLEGAL_TRANSITION, LAST + 1)
 
 
-def test_overspending_in_a_perfect_chain(ledger: Ledger) -> None:
-    Intruder(ledger).rewrite(8, lambda e: e["payload"].update(epsilon_units=7 * 10**11 + 1))
+def test_overspending_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> None:
+    intruder.rewrite(8, lambda e: e["payload"].update(epsilon_units=7 * 10**11 + 1))
     found = fault(ledger)
     assert (found.kind, found.seq) == (FaultKind.OVERSPENT, 8)
 
 
-def test_a_smaller_budget_in_a_perfect_chain_shows_as_overspent(ledger: Ledger) -> None:
-    Intruder(ledger).rewrite(2, lambda e: e["payload"].update(delta_units=10**9))
+def test_a_smaller_budget_in_a_perfect_chain_shows_as_overspent(
+    ledger: Ledger, intruder: Intruder
+) -> None:
+    intruder.rewrite(2, lambda e: e["payload"].update(delta_units=10**9))
     found = fault(ledger)
     assert (found.kind, found.seq) == (FaultKind.OVERSPENT, 8)
 
@@ -350,10 +353,10 @@ def test_a_smaller_budget_in_a_perfect_chain_shows_as_overspent(ledger: Ledger) 
 # --- what a chain alone cannot show --------------------------------------------------------------
 
 
-def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger) -> None:
+def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger, intruder: Intruder) -> None:
     heads = [entry.head for entry in ledger.entries()]
-    Intruder(ledger).run(f"DELETE FROM entries WHERE seq > {LAST - 2}")
-    fresh = Ledger.open(ledger.path)
+    intruder.run(f"DELETE FROM entries WHERE seq > {LAST - 2}")
+    fresh = Ledger.open(ledger.location)
     assert fresh.verify().ok
     fresh.check_heads(heads[: LAST - 2])
     with pytest.raises(LedgerTamperedError, match=f"lacks the published head {LAST - 1}"):
@@ -362,23 +365,22 @@ def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger) -> None:
         ledger.spent("adult")  # an object that saw the tail knows
 
 
-def test_a_rewritten_history_shows_only_against_published_heads(ledger: Ledger) -> None:
+def test_a_rewritten_history_shows_only_against_published_heads(
+    ledger: Ledger, intruder: Intruder
+) -> None:
     heads = [entry.head for entry in ledger.entries()]
-    Intruder(ledger).rewrite(2, lambda e: e["payload"].update(epsilon_units=9 * 10**12))
-    fresh = Ledger.open(ledger.path)
+    intruder.rewrite(2, lambda e: e["payload"].update(epsilon_units=9 * 10**12))
+    fresh = Ledger.open(ledger.location)
     assert fresh.verify().ok
     fresh.check_heads(heads[:1])
     with pytest.raises(LedgerTamperedError, match="lacks the published head 2"):
         fresh.check_heads(heads)
 
 
-def test_an_old_copy_shows_only_against_published_heads(ledger: Ledger, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    raw, target = sqlite3.connect(ledger.path), sqlite3.connect(copy)
-    raw.backup(target)
-    raw.close()
-    target.close()
-    copy.chmod(0o600)
+def test_an_old_copy_shows_only_against_published_heads(
+    ledger: Ledger, back_up: Callable[[str], str]
+) -> None:
+    copy = back_up(ledger.location)
     ledger.arm(digest(2), 1, "s")
     old = Ledger.open(copy)
     assert old.verify().ok
@@ -389,31 +391,57 @@ def test_an_old_copy_shows_only_against_published_heads(ledger: Ledger, tmp_path
 # --- the guards themselves ------------------------------------------------------------------------
 
 
-def test_removed_guards_are_noticed_on_opening(ledger: Ledger) -> None:
-    Intruder(ledger).run(put_back=False)
+def test_removed_guards_are_noticed_on_opening(ledger: Ledger, intruder: Intruder) -> None:
+    intruder.run(put_back=False)
     for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerTamperedError, match="guards were changed"):
-            act(ledger.path)
+            act(ledger.location)
 
 
-def test_weakened_and_added_guards_are_noticed_on_opening(ledger: Ledger) -> None:
-    for statement in (
+WEAKER = {
+    "sqlite": [
         "CREATE TRIGGER extra AFTER INSERT ON entries BEGIN SELECT 1; END",
+        "DROP TRIGGER entries_no_update;"
         "CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries BEGIN SELECT 1; END",
-    ):
-        raw = sqlite3.connect(ledger.path, isolation_level=None)
-        if "no_update" in statement:
-            raw.execute("DROP TRIGGER extra")
-            raw.execute("DROP TRIGGER entries_no_update")
-        raw.execute(statement)
-        raw.close()
+    ],
+    "postgresql": [
+        "ALTER TABLE entries ENABLE TRIGGER entries_chain",
+        "ALTER TABLE entries DISABLE TRIGGER entries_budget",
+        "DROP TRIGGER entries_append_only ON entries",
+        "CREATE TRIGGER extra AFTER INSERT ON entries EXECUTE FUNCTION dpiw.entries_append_only()",
+        "CREATE OR REPLACE FUNCTION dpiw.entries_append_only() RETURNS trigger LANGUAGE plpgsql"
+        " SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NULL; END'",
+        "ALTER FUNCTION dpiw.entries_chain() RESET ALL",
+        "ALTER FUNCTION dpiw.entries_chain() SECURITY DEFINER",
+        "ALTER FUNCTION dpiw.entries_chain() STABLE",
+        "DROP TRIGGER entries_chain ON entries; CREATE TRIGGER entries_chain BEFORE INSERT"
+        " ON entries FOR EACH ROW WHEN (false) EXECUTE FUNCTION dpiw.entries_chain();"
+        "ALTER TABLE entries ENABLE ALWAYS TRIGGER entries_chain",
+        "CREATE RULE gone AS ON INSERT TO entries DO INSTEAD NOTHING",
+        "ALTER TABLE entries ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE entries SET UNLOGGED",
+        "ALTER TABLE entries DROP CONSTRAINT entries_pkey",
+        "CREATE TABLE more () INHERITS (entries)",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("store_kind", "statement"),
+    [(kind, statement) for kind, statements in WEAKER.items() for statement in statements],
+    indirect=["store_kind"],
+)
+def test_weakened_and_added_guards_are_noticed_on_opening(
+    ledger: Ledger, run_raw: Callable[..., Any], statement: str
+) -> None:
+    run_raw(ledger.location, statement)
+    for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerTamperedError, match="guards were changed"):
-            Ledger.open(ledger.path)
+            act(ledger.location)
 
 
-def test_a_removed_table_is_noticed_on_opening(ledger: Ledger) -> None:
-    raw = sqlite3.connect(ledger.path, isolation_level=None)
-    raw.execute("DROP TABLE entries")
-    raw.close()
-    with pytest.raises(LedgerTamperedError, match="table is gone"):
-        Ledger.open(ledger.path)
+def test_a_removed_table_is_noticed_on_opening(ledger: Ledger, run_raw: Callable[..., Any]) -> None:
+    run_raw(ledger.location, "DROP TABLE entries")
+    for act in (Ledger.open, Ledger.create):
+        with pytest.raises(LedgerTamperedError, match="table is gone"):
+            act(ledger.location)

@@ -24,6 +24,9 @@ class Ratio:
     def log_ratio(self, synthetic):
         return self.x @ self.coefficients
 
+    def sampling_covariance(self, synthetic):
+        return None
+
 
 def test_unnormalised():
     ratio = Ratio()

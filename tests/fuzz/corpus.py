@@ -46,7 +46,7 @@ relation: add_or_remove_one
 epsilon: 2
 delta: 1e-6
 nominal_rows: 400
-generator: {{method: privbayes, settings: {{degree: 1, theta: 4}}}}
+generator: {{method: privbayes, settings: {{degree: 1, bins: 5, noise_penalty: 0.3}}}}
 weights:
   method: beta_debiased
   settings: {{features: linear}}
@@ -61,9 +61,7 @@ publish_to: state/releases
 catalogue: {{creator: "me", licence: CC0}}
 """
 
-UNIT = PrivacyUnit(
-    relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="id"
-)
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="id")
 
 
 @functools.cache

@@ -97,6 +97,7 @@ def csv_structure(data: bytes, rng: Rng) -> bytes:
     rows = [line.split(b",") for line in data.split(b"\n")]
     for _ in range(int(rng.integers(1, 5))):
         row = int(rng.integers(len(rows)))
+        rows[row] = rows[row] or [b""]
         cell = int(rng.integers(len(rows[row])))
         match int(rng.integers(9)):
             case 0:
@@ -122,6 +123,7 @@ def csv_structure(data: bytes, rng: Rng) -> bytes:
                 )
             case 8:
                 rows = rows[:1] if rng.random() < 0.1 else rows * int(rng.integers(1, 30))
+        rows = rows or [[b""]]
     return b"\n".join(b",".join(row) for row in rows)
 
 
@@ -139,14 +141,16 @@ def csv_case(rng: Rng) -> bytes:
 # YAML
 
 _SCALARS: tuple[bytes, ...] = (
-    b"0", b"-1", b"1", b"2", b"10", b"1e-7", b"0.1", b"1e400", b".nan", b".inf", b"-.inf", b"9" * 30,
-    b"1" * 5000, b"1" + b"0" * 400, b"1e308", b"1e-320", b"true", b"no", b"null", b"~", b'""',
+    b"0", b"-1", b"1", b"2", b"10", b"1e-7", b"0.1", b"1e400", b".nan", b".inf", b"-.inf",
+    b"9" * 30, b"1" * 5000, b"1" + b"0" * 400, b"1e308", b"1e-320", b"true", b"no", b"null",
+    b"~", b'""',
     b"[]", b"{}", b"[[[]]]", b"{a: {b: 1}}", b"'x'", b"../../etc/passwd", b"/dev/null", b"CON",
     b"'\\u0000'", b'"\\u0000"', b'"\\ud800"', b"1970-01-01", b"2000-02-30", b"0000-00-00",
     b"'9999-12-31T23:59:59+23:59'", b"!!binary aGk=", b"&x 1", b"*x", b"[" * 40, b"{a: " * 40,
     b"x" * 5000, "é".encode(), b"weight", b"integer", b"date", b"continuous", b"privbayes",
     b"histogram", b"logreg", b"none", b"replace_one", b"fourier", b"interactions", b"Etc/UTC",
-    b"../UTC", b"1.5", b"9007199254740993", b"18446744073709551616", b"-9223372036854775809",
+    b"../UTC", b"~nobody-of-that-name/x", b"1.5", b"9007199254740993",
+    b"18446744073709551616", b"-9223372036854775809",
 )  # fmt: skip
 _KEYS: tuple[bytes, ...] = (
     b"name", b"kind", b"lower", b"upper", b"levels", b"other", b"fill", b"cuts", b"bins", b"role",
@@ -194,6 +198,41 @@ def spec_case(rng: Rng) -> bytes:
     if rng.random() < 0.7:  # without the password, so that more of the spec is reached
         text = text.replace(f"user:{corpus.SECRET}@", "")
     return _yaml_case(text, rng)
+
+
+_WORDS: dict[bytes, tuple[bytes, ...]] = {
+    b"epsilon: 2": (b"1e-12", b"1e-9", b"1e-4", b"0.01", b"10", b"9.999999999999"),
+    b"delta: 1e-6": (b"0", b"1e-18", b"1e-12", b"0.0024", b"0.0025"),
+    b"nominal_rows: 400": (b"1", b"2", b"1000000000000", b"7"),
+    b"method: privbayes": (b"histogram",),
+    b"settings: {degree: 1, bins: 5, noise_penalty: 0.3}": (
+        b"{}", b"{degree: 4}", b"{degree: 2, bins: 2}", b"{bins: 1000000}", b"{max_cells: 4}",
+        b"{usefulness: 1e-300}", b"{usefulness: 1e300}", b"{one_way_share: 1e-9}",
+        b"{selection_share: 0.999999}", b"{noise: laplace}", b"{noise_penalty: -1}",
+    ),
+    b"method: beta_debiased": (b"beta_noised", b"none", b"logreg", b"beta_dp"),
+    b"settings: {features: linear}": (
+        b"{features: interactions}", b"{features: fourier, omega_seed: 1}", b"{penalty: 1e-30}",
+        b"{features: fourier, omega_seed: 1, frequencies: 256}", b"{penalty: 1e300}",
+        b"{features: fourier, omega_seed: 1, frequency_scale: 1e-300}", b"{noise: spherical}",
+    ),
+    b"shares: {generator: 0.5, weights: 0.5}": (
+        b"{generator: 1e-9, weights: 1}", b"{generator: 1, weights: 1e-300}", b"{generator: 1}",
+    ),
+    b"relation: add_or_remove_one": (b"replace_one",),
+    b"when_infeasible: keep": (b"none", b"refuse"),
+    b"max_rows: 2": (b"1", b"1000"),
+}  # fmt: skip
+
+
+def plan_case(rng: Rng) -> bytes:
+    """Admissible words at their extremes: what reaches calibration, not only the parser."""
+    data = corpus.SPEC_YAML.replace(f"user:{corpus.SECRET}@", "").encode()
+    words = list(_WORDS)
+    for at in rng.permutation(len(words))[: int(rng.integers(1, 6))]:
+        head = words[at].partition(b": ")[0]
+        data = data.replace(words[at], head + b": " + _pick(_WORDS[words[at]], rng))
+    return yaml_structure(data, rng) if rng.random() < 0.1 else data
 
 
 def schema_case(rng: Rng) -> bytes:
@@ -285,7 +324,7 @@ def parquet_case(rng: Rng) -> bytes:
 
 CASES: dict[str, Callable[[Rng], bytes]] = {
     "csv": csv_case, "parquet": parquet_case, "spec": spec_case, "schema": schema_case,
-    "plan": spec_case,
+    "plan": plan_case,
 }  # fmt: skip
 
 

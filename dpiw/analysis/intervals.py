@@ -1,0 +1,4 @@
+"""Confidence intervals for estimates from weighted synthetic rows."""
+
+from __future__ import annotations
+

@@ -1,0 +1,101 @@
+"""The doors to other libraries: scikit-learn by `sample_weight`, statsmodels by its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpiw.analysis.regression import INTERCEPT, Design, design
+from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
+from dpiw.errors import ReleaseError
+
+_FAMILIES = ("gaussian", "binomial", "poisson")
+
+
+def fit_sklearn(
+    estimator: Any, source: Source, target: str, features: Sequence[str] | None = None
+) -> Any:
+    """Fit a scikit-learn estimator on weighted rows, through `sample_weight`.
+
+    A penalty such as C counts rows, so weights of mean one keep its meaning.
+
+    Args:
+        estimator: anything with `fit(X, y, sample_weight=...)`; it is fitted in place. A
+            Pipeline takes the weights in its last step.
+        source: a release, or (table, weights).
+        target: the column to predict.
+        features: columns to predict from, all others if None. They are handed over as they are
+            (a DataFrame): encode text and fill missing values in the estimator's pipeline.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ReleaseError: no such column, a missing target, or an estimator without `sample_weight`.
+    """
+    sample = weighted_sample(source)
+    names = [c for c in sample.table.columns if c != target] if features is None else list(features)
+    for name in (target, *names):
+        if name not in sample.table.columns:
+            raise ReleaseError(f"column {name!r}: not in this table")
+    present = sample.table[target].notna().to_numpy()
+    x, y = sample.table.loc[present, names], sample.table.loc[present, target]
+    steps = getattr(estimator, "steps", None)
+    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
+    _check_takes_weights(estimator if steps is None else steps[-1][1])
+    return estimator.fit(x, y, **{name: sample.weights[present]})
+
+
+def _check_takes_weights(estimator: Any) -> None:
+    import inspect
+
+    if "sample_weight" not in inspect.signature(estimator.fit).parameters:
+        raise ReleaseError(
+            f"{type(estimator).__name__}: its fit takes no sample_weight; use `release.resample`"
+        )
+
+
+def to_statsmodels(
+    source: Source, target: str, features: Sequence[str], *, family: str = "gaussian"
+) -> Any:
+    """Fit with statsmodels and return its results, with a sandwich covariance.
+
+    `gaussian` is WLS, others are GLM with `var_weights`. Both with covariance HC0, which equals
+    this package's sandwich: statsmodels' default treats weights as known inverse variances, and
+    `freq_weights` would count a row of weight 3 as three people. Neither knows the privacy
+    noise: its intervals are too narrow; see `dpiw.analysis.confidence_interval`.
+
+    Args:
+        source: a release, or (table, weights).
+        target: numeric or boolean column.
+        features: as `dpiw.analysis.linear_regression`.
+        family: `gaussian`, `binomial` or `poisson`.
+
+    Raises:
+        ReleaseError: statsmodels is not installed, unknown family, or as `design`.
+    """
+    if family not in _FAMILIES:
+        raise ReleaseError(f"family: expected one of {', '.join(_FAMILIES)}")
+    try:
+        import statsmodels.api as sm
+    except ImportError:
+        raise ReleaseError(
+            "statsmodels: not installed; pip install 'dpiw[statsmodels]'"
+        ) from None
+    sample = weighted_sample(source)
+    parts = design(sample.table, target, features)
+    x, y, weights = _rows(sample, parts)
+    if family == "gaussian":
+        return sm.WLS(y, x, weights=weights).fit(cov_type="HC0")
+    chosen = {"binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]()
+    return sm.GLM(y, x, family=chosen, var_weights=weights).fit(cov_type="HC0")
+
+
+def _rows(sample: WeightedSample, parts: Design) -> tuple[pd.DataFrame, pd.Series, Any]:
+    present = np.asarray(parts.present, dtype=bool)
+    names = ["const" if name == INTERCEPT else name for name in parts.names]
+    x = pd.DataFrame(parts.matrix[present], columns=names)
+    return x, pd.Series(parts.outcome[present]), sample.weights[present]

@@ -1,0 +1,186 @@
+"""What every estimator takes: a release, or a table with weights; and what it returns.
+
+An estimator here is a smooth function of the weighted rows. `influence` says how much each row
+moves it, and that one matrix gives every standard error: over the synthetic rows, over the noise
+of the weights (`dpiw.analysis.noise`) and over the confidential rows that were sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from dpiw.errors import ReleaseError, WeightError
+
+if TYPE_CHECKING:
+    from dpiw.analysis.intervals import Interval
+    from dpiw.analysis.noise import WeightLaw
+    from dpiw.release import Release
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedSample:
+    """Rows and weights.
+
+    Attributes:
+        table: the rows.
+        weights: shape (n,), >= 0, of mean one.
+        scale: what `weights` were divided by to have mean one; kept for totals.
+        law: law of the weights' privacy noise, with the features it acts on; None when the
+            weights carry none or nothing is known about it.
+        release: where the rows come from, if they come from a release.
+    """
+
+    table: pd.DataFrame
+    weights: Array
+    scale: float = 1.0
+    law: WeightLaw | None = None
+    release: Release | None = field(default=None, repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Number of synthetic rows."""
+        return len(self.table)
+
+    @property
+    def effective_rows(self) -> float:
+        """Kish's effective sample size (sum w)^2 / sum w^2."""
+        return float(self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    def reweighted(self, weights: ArrayLike) -> WeightedSample:
+        """The same rows under other weights, without a noise law."""
+        return weighted_sample((self.table, weights))
+
+
+Source = Any
+"""A `Release`, a `WeightedSample`, or a pair (table, weights)."""
+
+
+def weighted_sample(source: Source) -> WeightedSample:
+    """Rows and weights of a release, or of a pair (table, weights).
+
+    Args:
+        source: a `Release`; a pair of a pandas table and one weight >= 0 per row (None: all one);
+            or a `WeightedSample`, which is returned as it is.
+
+    Raises:
+        WeightError: not one finite weight >= 0 per row, or no row with weight.
+    """
+    if isinstance(source, WeightedSample):
+        return source
+    if isinstance(source, tuple) and len(source) == 2:
+        table, weights = source
+        found = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
+        return _sample(table, found)
+    if hasattr(source, "log_weights") and hasattr(source, "certificate"):
+        from dpiw.analysis.noise import law_of_release
+
+        logs = np.asarray(source.log_weights, dtype=np.float64)
+        top = float(logs.max())
+        return _sample(
+            source.table, np.exp(logs - top), factor=np.exp(top), law=law_of_release(source),
+            release=source,
+        )  # fmt: skip
+    raise WeightError("source: expected a release, or a pair (table, weights)")
+
+
+def _sample(
+    table: pd.DataFrame,
+    weights: Array,
+    *,
+    factor: float = 1.0,
+    law: WeightLaw | None = None,
+    release: Release | None = None,
+) -> WeightedSample:
+    good = weights.shape == (len(table),) and bool(np.all(np.isfinite(weights) & (weights >= 0)))
+    if not good or not weights.sum() > 0:
+        raise WeightError("weights: expected one finite number >= 0 per row, not all zero")
+    mean = float(weights.mean())
+    return WeightedSample(
+        table=table, weights=weights / mean, scale=mean * factor, law=law, release=release
+    )
+
+
+def numbers(sample: WeightedSample, column: str | Callable[[pd.DataFrame], Any]) -> Array:
+    """One number per row, shape (n,), NaN where missing.
+
+    Args:
+        sample: the rows.
+        column: a numeric or boolean column's name, or a function from the table to one number or
+            truth value per row.
+
+    Raises:
+        ReleaseError: no such column, or not numbers.
+    """
+    if isinstance(column, str):
+        if column not in sample.table.columns:
+            raise ReleaseError(f"column {column!r}: not in this table")
+        values = sample.table[column]
+    else:
+        values = pd.Series(column(sample.table))
+    if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != sample.rows:
+        raise ReleaseError(
+            "expected one number or truth value per row; for text give a function such as"
+            " lambda table: table['sex'] == 'female'"
+        )
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Estimate:
+    """An estimate from weighted rows, with what its intervals need.
+
+    Attributes:
+        names: what each value is, length p.
+        values: shape (p,).
+        influence: shape (n, p). With weights w of mean one, moving them by dw moves the values
+            by mean(dw * influence). Zero in rows that do not take part.
+        refit: the values at other weights, shape (n,) to shape (p,).
+        sample: the rows and weights.
+        facts: what else the estimator has to say, by name.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    influence: Array = field(repr=False)
+    refit: Callable[[Array], Array] = field(repr=False)
+    sample: WeightedSample = field(repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def value(self) -> float:
+        """The only value.
+
+        Raises:
+            ReleaseError: there are several.
+        """
+        if self.values.size != 1:
+            raise ReleaseError("estimate: it has several values; use `values` and `names`")
+        return float(self.values[0])
+
+    def covariance(self) -> Array:
+        """Sandwich covariance over the synthetic rows alone, shape (p, p).
+
+        mean((w g)(w g)') / n with g the influence: the weighted M-estimator's covariance with
+        self-normalised weights. It holds the weights fixed (METHOD section 2.5).
+        """
+        pushed = self.sample.weights[:, None] * self.influence
+        pushed = pushed - pushed.mean(axis=0)
+        return np.asarray(pushed.T @ pushed / len(pushed) ** 2)
+
+    def interval(self, **settings: Any) -> Interval:
+        """`dpiw.analysis.confidence_interval` of this estimate."""
+        from dpiw.analysis.intervals import confidence_interval
+
+        return confidence_interval(self, **settings)
+
+    def __getitem__(self, name: str) -> float:
+        """The value called `name`."""
+        return float(self.values[self.names.index(name)])

@@ -1,0 +1,139 @@
+"""What an audit can find: every kind, how grave it is, and what to do about it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dpiw.errors import LedgerTamperedError
+
+
+class AuditFailedError(LedgerTamperedError):
+    """An audit found errors. The report is written; this only says how many there are."""
+
+
+class Severity(enum.Enum):
+    """How grave a finding is.
+
+    `ERROR`: a rule was broken or a promise cannot be shown; spend nothing until it is explained.
+    `WARNING`: legal and paid for, but a person should look. `NOTE`: worth knowing.
+    """
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of finding: its gravity, and what a reader of the report should do."""
+
+    severity: Severity
+    action: str
+
+
+def _error(action: str) -> Kind:
+    return Kind(severity=Severity.ERROR, action=action)
+
+
+def _warning(action: str) -> Kind:
+    return Kind(severity=Severity.WARNING, action=action)
+
+
+def _note(action: str) -> Kind:
+    return Kind(severity=Severity.NOTE, action=action)
+
+
+_HALT = "Stop every run on this ledger. Keep a copy of it, compare with backups, then recover it."
+
+KINDS: Mapping[str, Kind] = {
+    "ledger_unreadable": _error(_HALT),
+    "chain_broken": _error(_HALT),
+    "recount_differs": _error(
+        "Two implementations disagree: spend nothing until it is known which one is wrong."
+    ),
+    "illegal_step": _error(_HALT),
+    "overspent": _error("Stop all runs of this population: its budget is used up and more."),
+    "too_many_attempts": _error("Publish nothing of this run; find out who reserved again."),
+    "events_changed": _error("Publish nothing of this run: it was drawn under another plan."),
+    "events_unreadable": _error("Find out which program wrote this reservation."),
+    "cost_above_charge": _error(
+        "The charge is too small. Withhold the release, and count the recomputed cost as spent."
+    ),
+    "accountants_disagree": _error("Report this as a defect of the accounting; trust neither."),
+    "folder_unsound": _error(
+        "Do not use this folder. Replace it by an untouched copy, or withdraw the release."
+    ),
+    "folder_unknown": _error(
+        "Nothing shows that this release was paid for. Withdraw it, or find the ledger it is in."
+    ),
+    "head_missing": _error(
+        "The ledger is an old copy, rewritten, or another one. Stop every run and recover it."
+    ),
+    "certificate_disagrees": _error(
+        "The release states other facts than the ledger. Withdraw it until this is explained."
+    ),
+    "previous_disagrees": _error(
+        "The releases do not form one chain. Look for a release that was left out or put in."
+    ),
+    "key_not_pinned": _warning("Run the audit again with the curator's public key."),
+    "several_keys": _warning("Ask the curator since when the other key signs, and why."),
+    "folder_missing": _warning(
+        "If the run ended between commit and rename, start it again: the same bytes appear. "
+        "Otherwise ask where the folder is."
+    ),
+    "folder_renamed": _warning("Give the folder its own name again."),
+    "folder_twice": _warning("Keep one of the two."),
+    "draw_lost": _warning("The charge stands. Make sure that nobody kept the output of that draw."),
+    "draw_conflict": _warning(
+        "Two outputs claimed one draw; both are charged. The second must never be released."
+    ),
+    "recovered": _warning(
+        "Ask which entries were lost, and whether the stated loss covers every draw of that time."
+    ),
+    "unknown_entry": _warning(
+        "This version of the audit cannot judge the entry; use the version that wrote it."
+    ),
+    "ledger_moving": _warning("Run the audit again while no run is active."),
+    "stage_armed": _note(
+        "A process draws now, or died. A rerun settles it: committed if its output is there, "
+        "otherwise lost."
+    ),
+    "not_published": _note("Start the run again to publish it: that is free."),
+    "attempt_voided": _note(
+        "Each void shows that the source's structure failed: one bit, which is not charged."
+    ),
+    "clock_backwards": _note("Times are labels; the numbers of the entries decide the order."),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing found.
+
+    Attributes:
+        code: a key of `KINDS`.
+        subject: what it is about: `entry 12`, a population, a run, a release.
+        text: what was found.
+    """
+
+    code: str
+    subject: str
+    text: str
+
+    @property
+    def severity(self) -> Severity:
+        """How grave it is."""
+        return KINDS[self.code].severity
+
+    @property
+    def action(self) -> str:
+        """What to do about it."""
+        return KINDS[self.code].action
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The gravest first; within one severity as they were found."""
+    ranks = {severity: rank for rank, severity in enumerate(Severity)}
+    return tuple(sorted(findings, key=lambda finding: ranks[finding.severity]))

@@ -1,0 +1,276 @@
+"""Published folders against the ledger: is each whole, signed, paid for, and true?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from pathlib import Path
+from typing import TypeVar
+
+from dpiw.audit.findings import Finding
+from dpiw.audit.records import PopulationTally, RunTally, Snapshot, Tally, Units, worth
+from dpiw.certificate import Certificate
+from dpiw.errors import ReleaseError
+from dpiw.manifest import MANIFEST
+from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT
+from dpiw.verification import VerifiedRelease, verify
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderFacts:
+    """One folder, as far as it could be read.
+
+    Attributes:
+        name: the folder's name; never its path, which is the auditor's own.
+        manifest_digest: SHA-256 of the manifest's bytes; None: there is none.
+        run_key: the run that published this digest; None: no run did.
+        release: what passed `dpiw.verification.verify`; None: it did not.
+    """
+
+    name: str
+    manifest_digest: str | None
+    run_key: str | None
+    release: VerifiedRelease | None
+
+
+def release_folders(root: Path) -> list[Path]:
+    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
+
+    Raises:
+        ReleaseError: `root` cannot be read.
+    """
+    try:
+        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError as reason:
+        raise ReleaseError(f"releases {root.name}: {reason.strerror}") from reason
+
+
+def check_folders(
+    folders: Sequence[Path], *, public_key: Path | None, counted: Tally | None
+) -> tuple[tuple[FolderFacts, ...], list[Finding]]:
+    """Check every folder, and that folders and publishing entries belong together.
+
+    Args:
+        folders: release folders.
+        public_key: the curator's, from elsewhere; None: anybody could have signed.
+        counted: the ledger; None where it could not be read: then only the folders are checked.
+    """
+    runs = {} if counted is None else _published(counted)
+    lost = {} if counted is None else counted.recovered
+    findings: list[Finding] = []
+    facts = []
+    for folder in folders:
+        one, found = _check_folder(folder, public_key, runs)
+        findings += found
+        facts.append(one)
+        if counted is not None:
+            findings += _check_against(one, counted)
+    findings += _signers(facts, pinned=public_key is not None)
+    findings += _twice(facts)
+    seen = {one.manifest_digest for one in facts}
+    findings += [
+        _finding("folder_missing", f"run {run.key[:12]}", f"published as {digest[:12]}; no folder")
+        for digest, run in runs.items()
+        if digest not in seen
+    ]
+    findings += [
+        _finding("folder_missing", f"run {one.run}", f"recovered as {digest[:12]}; no folder")
+        for digest, one in lost.items()
+        if digest not in seen
+    ]
+    return tuple(facts), findings
+
+
+def _finding(code: str, subject: str, text: str) -> Finding:
+    return Finding(code=code, subject=subject, text=text)
+
+
+def _published(counted: Tally) -> dict[str, RunTally]:
+    runs = counted.runs.values()
+    return {run.manifest_digest: run for run in runs if run.manifest_digest is not None}
+
+
+def _check_folder(
+    folder: Path, public_key: Path | None, runs: dict[str, RunTally]
+) -> tuple[FolderFacts, list[Finding]]:
+    digest = _digest(folder)
+    run = runs.get(digest or "")
+    findings = []
+    release = None
+    try:
+        release = verify(folder, public_key=public_key)
+    except ReleaseError as error:
+        text = f"{type(error).__name__}: {error}"
+        findings.append(_finding("folder_unsound", f"release {folder.name}", text))
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+        findings.append(_finding("folder_unsound", f"release {folder.name}", text))
+    facts = FolderFacts(
+        name=folder.name,
+        manifest_digest=digest,
+        run_key=None if run is None else run.key,
+        release=release,
+    )
+    return facts, findings
+
+
+def _digest(folder: Path) -> str | None:
+    try:
+        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
+    keys = sorted({one.release.key_id for one in facts if one.release is not None})
+    found = []
+    if keys and not pinned:
+        text = "whole, but no public key was given: nothing shows who signed them"
+        found.append(_finding("key_not_pinned", "releases", text))
+    if len(keys) > 1:
+        found.append(_finding("several_keys", "releases", f"signed by key ids {', '.join(keys)}"))
+    return found
+
+
+def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
+    first: dict[str, str] = {}
+    found = []
+    for one in facts:
+        if one.manifest_digest is None:
+            continue
+        other = first.setdefault(one.manifest_digest, one.name)
+        if other != one.name:
+            found.append(_finding("folder_twice", f"release {one.name}", f"a copy of {other}"))
+    return found
+
+
+def _check_against(one: FolderFacts, counted: Tally) -> list[Finding]:
+    subject = f"release {one.name}"
+    recovered = counted.recovered.get(one.manifest_digest or "")
+    found = []
+    if one.manifest_digest is not None and one.run_key is None and recovered is None:
+        text = f"the ledger has no publishing entry of its manifest {one.manifest_digest[:12]}"
+        found.append(_finding("folder_unknown", subject, text))
+    if one.release is None:
+        return found
+    certificate = one.release.certificate
+    head = certificate.ledger_sequence, certificate.ledger_head
+    if one.name != certificate.release_id:
+        text = f"its own name is {certificate.release_id}"
+        found.append(_finding("folder_renamed", subject, text))
+    if recovered is not None:
+        stated = _units(certificate.epsilon, certificate.delta)
+        same = (recovered.head, recovered.population, recovered.cost.amount)
+        if same != (head, certificate.population, stated):
+            text = f"not what entry {recovered.seq} recovered it as"
+            found.append(_finding("certificate_disagrees", subject, text))
+    elif counted.hashes.get(head[0]) != head[1]:
+        text = f"the ledger lacks the head {head[0]} it was built on"
+        found.append(_finding("head_missing", subject, text))
+    elif one.run_key is not None:
+        run = counted.runs[one.run_key]
+        population = counted.populations[run.population]
+        for name in _differences(certificate, run, population):
+            text = f"{name}: not what the ledger says"
+            found.append(_finding("certificate_disagrees", subject, text))
+        found += _check_previous(one.release, run, counted)
+    return found
+
+
+def _differences(certificate: Certificate, run: RunTally, population: PopulationTally) -> list[str]:
+    """Names of what the certificate states otherwise than the ledger did when it was written.
+
+    It was written between the head it carries and its publishing entry. Other runs may have gone
+    on in between, so a sum over them may be that of any moment in this interval.
+    """
+    first, last = certificate.ledger_sequence, run.published or 0
+    if first >= last:
+        return ["ledger_sequence"]
+    moments = between(run.history, first, last)
+    stated = _stated_attempts(certificate)
+    checks = {
+        "population": certificate.population == run.population,
+        "period": certificate.period == run.period,
+        "plan_digest": certificate.plan_digest == run.plan_digest,
+        "unit": (certificate.relation.value, certificate.unit.max_rows)
+        == (population.relation, population.max_rows),
+        "epsilon and delta": _units(certificate.epsilon, certificate.delta)
+        in [_held(moment) for moment in moments],
+        "attempts": stated in moments,
+        "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
+        in [worth(population, total) for total in between(population.history, first, last)],
+        "budget_epsilon and budget_delta": _units(
+            certificate.budget_epsilon, certificate.budget_delta
+        )
+        == population.budget,
+        "stages and events": _same_events(certificate, run),
+    }
+    return [name for name, same in checks.items() if not same]
+
+
+def between(history: Sequence[tuple[int, _Value]], first: int, last: int) -> list[_Value]:
+    """The values that held at some moment from entry `first` on and before entry `last`."""
+    before = [value for seq, value in history if seq <= first][-1:]
+    return before + [value for seq, value in history if first < seq < last]
+
+
+def _held(moment: Snapshot) -> Units:
+    total = Units()
+    for held, _ in moment:
+        total = total.plus(held)
+    return total
+
+
+def _stated_attempts(certificate: Certificate) -> Snapshot | None:
+    try:
+        return tuple(
+            (_units(a["epsilon"], a["delta"]), tuple(sorted(a["stages"].items())))
+            for a in certificate.attempts
+        )
+    except (KeyError, AttributeError, TypeError, ArithmeticError):
+        return None
+
+
+def _units(epsilon: str, delta: str) -> Units:
+    with localcontext() as context:
+        context.prec = 80
+        parts = Decimal(epsilon) / EPSILON_UNIT, Decimal(delta) / DELTA_UNIT
+        # A number between two units is none of the ledger's.
+        whole = [int(part) if part == int(part) else -1 for part in parts]
+    return Units(epsilon=whole[0], delta=whole[1])
+
+
+def _same_events(certificate: Certificate, run: RunTally) -> bool:
+    stated = {record.stage: _texts(record.events) for record in certificate.stages}
+    reserved = {name: _texts(stage.events) for name, stage in run.latest.items()}
+    return stated == reserved
+
+
+def _texts(events: Iterable[object]) -> list[object]:
+    """Events with every number as text, as the ledger stores floats."""
+    return [
+        {name: repr(v) if isinstance(v, float) else v for name, v in event.items()}
+        if isinstance(event, dict)
+        else event
+        for event in events
+    ]
+
+
+def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
+    """The manifest names the population's latest publication before it, if there was one."""
+    certificate = release.certificate
+    others = sorted(
+        (other.published or 0, other.manifest_digest)
+        for other in counted.runs_of(run.population)
+        if other.manifest_digest is not None and other.key != run.key
+    )
+    history: list[tuple[int, str | None]] = [(0, None), *others]
+    possible = between(history, certificate.ledger_sequence, run.published or 0)
+    if release.manifest.facts.previous in possible:
+        return []
+    text = "it does not continue the release that was published before it"
+    return [_finding("previous_disagrees", f"release {release.folder.name}", text)]

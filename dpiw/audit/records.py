@@ -1,0 +1,231 @@
+"""What is counted: amounts, stages, attempts, runs and populations, by the audit's own count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal, localcontext
+from itertools import zip_longest
+from typing import Any
+
+from dpiw.audit.findings import Finding
+from dpiw.renyi import ORDERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Units:
+    """An (epsilon, delta) in whole units of 1e-12 and 1e-18.
+
+    `renyi` holds, in a population that is filtered by Renyi divergences, one number per order in
+    units of 1e-12; else nothing.
+    """
+
+    epsilon: int = 0
+    delta: int = 0
+    renyi: tuple[int, ...] = ()
+
+    def times(self, count: int) -> Units:
+        """This, `count` times over."""
+        return Units(
+            epsilon=self.epsilon * count,
+            delta=self.delta * count,
+            renyi=tuple(one * count for one in self.renyi),
+        )
+
+    def plus(self, other: Units) -> Units:
+        """The sum; where only one has a vector, the other's is zero."""
+        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
+        return Units(
+            epsilon=self.epsilon + other.epsilon,
+            delta=self.delta + other.delta,
+            renyi=tuple(one + two for one, two in pairs),
+        )
+
+    def covers(self, other: Units) -> bool:
+        """Whether no part is smaller than the other's."""
+        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
+        return (
+            self.epsilon >= other.epsilon
+            and self.delta >= other.delta
+            and all(one >= two for one, two in pairs)
+        )
+
+    @property
+    def amount(self) -> Units:
+        """Epsilon and delta alone."""
+        return Units(epsilon=self.epsilon, delta=self.delta)
+
+
+@dataclass(kw_only=True)
+class StageTally:
+    """One stage of one attempt."""
+
+    state: str
+    events: list[Any]
+    conflicts: int = 0
+
+
+@dataclass(kw_only=True)
+class AttemptTally:
+    """One reservation: what it charged, and what became of its stages."""
+
+    number: int
+    cost: Units
+    stages: dict[str, StageTally]
+    seq: int
+    at: str
+    voided: bool = False
+
+    @property
+    def held(self) -> Units:
+        """Nothing if voided; else its cost, and once more for every conflicting output."""
+        conflicts = sum(stage.conflicts for stage in self.stages.values())
+        return self.cost.times(0 if self.voided else 1 + conflicts)
+
+
+@dataclass(kw_only=True)
+class RunTally:
+    """One run.
+
+    `history` holds, after each of its entries, (seq, what each attempt holds and its states).
+    """
+
+    key: str
+    population: str
+    plan_digest: str
+    period: str
+    max_attempts: int
+    attempts: list[AttemptTally] = field(default_factory=list)
+    manifest_digest: str | None = None
+    published: int | None = None
+    last_at: str = ""
+    history: list[tuple[int, Snapshot]] = field(default_factory=list)
+
+    @property
+    def held(self) -> Units:
+        """The sum over its attempts."""
+        total = Units()
+        for attempt in self.attempts:
+            total = total.plus(attempt.held)
+        return total
+
+    @property
+    def latest(self) -> dict[str, StageTally]:
+        """Every stage as it stands: of its last attempt that was not voided, if there is one."""
+        found = {name: s for a in self.attempts if a.voided for name, s in a.stages.items()}
+        return found | {
+            name: s for a in self.attempts if not a.voided for name, s in a.stages.items()
+        }
+
+    @property
+    def state(self) -> str:
+        """The run in one word, as `dpiw ledger show` says it."""
+        states = {stage.state for stage in self.latest.values()}
+        if self.manifest_digest is not None:
+            return "published"
+        if "lost" in states:
+            return "lost"
+        return states.pop() if len(states) == 1 else "armed"
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What a certificate written now would say of its attempts."""
+        return tuple(
+            (a.held.amount, tuple(sorted((name, s.state) for name, s in a.stages.items())))
+            for a in self.attempts
+        )
+
+
+Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]
+
+
+@dataclass(kw_only=True)
+class PopulationTally:
+    """One population: its terms, and what was spent after each entry that changed it."""
+
+    name: str
+    relation: str
+    max_rows: int
+    budget: Units
+    composition: str
+    at: str
+    history: list[tuple[int, Units]] = field(default_factory=list)
+
+    @property
+    def spent(self) -> Units:
+        """What all runs hold together."""
+        return self.history[-1][1]
+
+
+def fits(population: PopulationTally, total: Units) -> bool:
+    """Whether a total is within the lifetime budget, under the population's rule."""
+    return population.budget.covers(worth(population, total))
+
+
+def worth(population: PopulationTally, total: Units) -> Units:
+    """What a total amounts to against the lifetime budget: what certificates state as spent.
+
+    `basic`: the sum. `renyi`: the least epsilon over the orders to which the summed divergences
+    convert at the lifetime delta, shared by the orders (Canonne, Kamath & Steinke 2020,
+    proposition 12), rounded up; see `dpiw.renyi`, whose arithmetic is not used here.
+    """
+    if population.composition != "renyi":
+        return total.amount
+    if not any(total.renyi):
+        return Units()
+    delta = population.budget.delta
+    with localcontext() as context:
+        context.prec = 50
+        share = (Decimal(delta) / 10**18 / len(total.renyi)).ln()
+        best = min(
+            spent + 10**12 * (((order - 1) / order).ln() - (share + order.ln()) / (order - 1))
+            for order, spent in zip(ORDERS, total.renyi, strict=True)
+        )
+        epsilon = int(best.to_integral_value(rounding=ROUND_CEILING))
+    return Units(epsilon=max(0, epsilon), delta=delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveredTally:
+    """A published release that the ledger had lost, and took up again.
+
+    Attributes:
+        seq: the recovering entry.
+        head: number and hash of the lost entry its certificate names.
+        run, plan_digest, period: of its run; `run` is the beginning of the key.
+        cost: what its certificate is said to state as held.
+    """
+
+    seq: int
+    head: tuple[int, str]
+    population: str
+    run: str
+    plan_digest: str
+    period: str
+    cost: Units
+
+    def is_of(self, run: RunTally) -> bool:
+        """Whether it is the release of this run."""
+        return run.key.startswith(self.run) and (self.plan_digest, self.period) == (
+            run.plan_digest,
+            run.period,
+        )
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """Everything counted; `recovered` by the digest of the release's manifest."""
+
+    populations: dict[str, PopulationTally] = field(default_factory=dict)
+    runs: dict[str, RunTally] = field(default_factory=dict)
+    recovered: dict[str, RecoveredTally] = field(default_factory=dict)
+    hashes: dict[int, str] = field(default_factory=dict)
+    times: dict[int, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def runs_of(self, population: str) -> list[RunTally]:
+        """A population's runs in the order of their first reservation."""
+        return [run for run in self.runs.values() if run.population == population]
+
+    def tell(self, code: str, subject: str, text: str) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(code=code, subject=subject, text=text))

@@ -1,0 +1,197 @@
+"""The audit: replay the ledger, recompute every total, check every published folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpiw.audit.costs import Key, Recomputed, recompute
+from dpiw.audit.findings import Finding, Severity, in_order
+from dpiw.audit.folders import FolderFacts, check_folders
+from dpiw.audit.records import RunTally, Tally, Units, worth
+from dpiw.audit.tally import tally
+from dpiw.errors import LedgerTamperedError, SpecError
+from dpiw.ledger import Ledger, LedgerHead
+from dpiw.ledger.reading import Clock, label, utc_now
+
+_SECRETS = re.compile(r"://[^/\s]*:[^/\s]*@|password=", re.IGNORECASE)
+_TRIES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """Everything an audit found. Holds nothing confidential.
+
+    Attributes:
+        ledger: the URL that was audited.
+        made_at: when, UTC; a label.
+        head: the last entry; None: the ledger could not be read.
+        entries: how many entries it holds.
+        counted: populations and runs by our own count; None: the ledger could not be read.
+        costs: every reservation's recomputed totals.
+        folders: every folder that was looked at.
+        pinned: whether a public key was given.
+        findings: the gravest first.
+    """
+
+    ledger: str
+    made_at: str
+    head: LedgerHead | None
+    entries: int
+    counted: Tally | None
+    costs: Mapping[Key, Recomputed]
+    folders: tuple[FolderFacts, ...]
+    pinned: bool
+    findings: tuple[Finding, ...]
+
+    def number(self, severity: Severity) -> int:
+        """How many findings are of this severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no error was found."""
+        return self.number(Severity.ERROR) == 0
+
+
+def audit(
+    ledger_url: str,
+    releases: Sequence[Path],
+    public_key: Path | None,
+    *,
+    clock: Clock = utc_now,
+) -> AuditReport:
+    """Audit a ledger and the release folders it paid for.
+
+    Reads the ledger and the folders; never a workspace, never anything confidential, and writes
+    nothing.
+
+    Args:
+        ledger_url: as `Ledger.open`; without a password.
+        releases: release folders (see `release_folders`).
+        public_key: the curator's public key file, from elsewhere; None: signatures are checked
+            against the keys inside the folders, which shows nothing about who signed.
+        clock: gives the report's time.
+
+    Raises:
+        SpecError: the URL holds a password.
+        LedgerError: there is no such ledger, or it cannot be opened. A ledger that is there and
+            was tampered with is a finding, not an exception.
+        ReleaseError: the key file cannot be read.
+    """
+    if _SECRETS.search(ledger_url):
+        raise SpecError("ledger: holds a password; put it in the environment or a file of its own")
+    if public_key is not None:
+        from dpiw.signing import load_public_key
+
+        load_public_key(public_key)
+    exported, findings = _read(ledger_url)
+    counted = None if exported is None else tally(exported)
+    costs: dict[Key, Recomputed] = {}
+    if counted is not None:
+        costs, wrong = recompute(counted)
+        findings += [*counted.findings, *wrong, *_events_of_runs(counted)]
+    folders, wrong = check_folders(releases, public_key=public_key, counted=counted)
+    last = exported[-1] if exported else None
+    return AuditReport(
+        ledger=ledger_url,
+        made_at=label(clock),
+        head=None if last is None else LedgerHead(seq=last["seq"], hash=last["hash"]),
+        entries=len(exported or ()),
+        counted=counted,
+        costs=costs,
+        folders=folders,
+        pinned=public_key is not None,
+        findings=in_order([*findings, *wrong]),
+    )
+
+
+def _finding(code: str, subject: str, text: str) -> Finding:
+    return Finding(code=code, subject=subject, text=text)
+
+
+def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
+    """Exported entries, and what the ledger's own verification and book say against them."""
+    try:
+        ledger = Ledger.open(url)
+    except LedgerTamperedError as error:
+        return None, [_finding("ledger_unreadable", "ledger", str(error))]
+    fault = ledger.verify().fault
+    try:
+        exported = ledger.export()
+    except LedgerTamperedError:
+        exported = None
+    if fault is not None:
+        text = f"{fault.kind.value}: {fault.reason}"
+        return exported, [_finding("chain_broken", f"entry {fault.seq}", text)]
+    return exported, _against_book(ledger, exported or [])
+
+
+def _against_book(ledger: Ledger, exported: list[dict[str, Any]]) -> list[Finding]:
+    """Where the ledger's own sums and states differ from ours; at one moment of the chain."""
+    for _ in range(_TRIES):
+        head = ledger.head()
+        if head.seq != exported[-1]["seq"]:
+            exported[:] = ledger.export()
+        found = _compare(ledger, tally(exported))
+        if ledger.head() == head and exported[-1]["seq"] == head.seq:
+            return found
+    text = "entries were written while it was read; its own sums were not compared with ours"
+    return [_finding("ledger_moving", "ledger", text)]
+
+
+def _compare(ledger: Ledger, counted: Tally) -> list[Finding]:
+    found = []
+    for one in ledger.populations():
+        own = counted.populations.get(one.name)
+        spent = ledger.spent(one.name)
+        theirs = (
+            Units(epsilon=one.budget.epsilon_units, delta=one.budget.delta_units),
+            Units(epsilon=spent.epsilon_units, delta=spent.delta_units),
+            {run.run_key: run.state.value for run in ledger.runs(one.name)},
+        )
+        ours = own and (
+            own.budget,
+            worth(own, own.spent),
+            {run.key: run.state for run in counted.runs_of(own.name)},
+        )
+        if ours != theirs:
+            text = "its budget, its sum or the state of a run is not what we count"
+            found.append(_finding("recount_differs", f"population {one.name}", text))
+    return found
+
+
+def _events_of_runs(counted: Tally) -> list[Finding]:
+    """What is legal and charged, and still worth a look."""
+    found = [
+        _finding("recovered", f"entry {one.seq}", f"release {digest[:12]}, run {one.run}, was lost")
+        for digest, one in counted.recovered.items()
+    ]
+    for run in counted.runs.values():
+        for attempt in run.attempts:
+            subject = f"run {run.key[:12]} attempt {attempt.number}"
+            if attempt.voided:
+                text = f"population {run.population}, period {run.period}: given back"
+                found.append(_finding("attempt_voided", subject, text))
+            for name, stage in attempt.stages.items():
+                if stage.state == "lost":
+                    text = f"stage {name} was armed and left no output"
+                    found.append(_finding("draw_lost", subject, text))
+                if stage.state == "armed":
+                    text = f"stage {name} is armed, and neither committed nor lost"
+                    found.append(_finding("stage_armed", subject, text))
+                if stage.conflicts:
+                    text = f"stage {name}: {stage.conflicts} further output(s)"
+                    found.append(_finding("draw_conflict", subject, text))
+        found += _waiting(run)
+    return found
+
+
+def _waiting(run: RunTally) -> list[Finding]:
+    if run.state != "committed":
+        return []
+    text = f"population {run.population}, period {run.period}: paid and drawn, not published"
+    return [_finding("not_published", f"run {run.key[:12]}", text)]

@@ -1,0 +1,140 @@
+"""`audit.json` and `audit.html`: what an audit found, for programs and for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpiw.audit.findings import Finding
+from dpiw.audit.folders import FolderFacts
+from dpiw.audit.page import build_page
+from dpiw.audit.records import PopulationTally, RunTally, Units, worth
+from dpiw.audit.replay import AuditReport
+from dpiw.audit.scope import checked, not_checked
+from dpiw.canonical import canonical_json, plain
+from dpiw.durable import write_durably
+from dpiw.errors import ReleaseError
+from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.version import __version__
+
+FORMAT = "dpiw-audit"
+FORMAT_VERSION = 1
+
+
+def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
+    """Write `audit.json` and `audit.html` into `folder`, made if it is not there.
+
+    Both replace what an earlier audit left, each at once; readable by their owner alone.
+
+    Raises:
+        ReleaseError: they cannot be written.
+    """
+    paths = folder / "audit.json", folder / "audit.html"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path, data in zip(paths, (report_json(report), build_page(report).encode()),
+                              strict=True):  # fmt: skip
+            write_durably(path, data)
+    except OSError as reason:
+        raise ReleaseError(f"audit report {folder.name}: {reason.strerror}") from reason
+    return paths
+
+
+def report_json(report: AuditReport) -> bytes:
+    """The report as canonical JSON; the same report always gives the same bytes."""
+    counted = report.counted
+    value = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "dpiw": __version__,
+        "ledger": report.ledger,
+        "made_at": report.made_at,
+        "entries": report.entries,
+        "head": None if report.head is None else vars(report.head),
+        "ok": report.ok,
+        "findings": [_finding(finding) for finding in report.findings],
+        "populations": []
+        if counted is None
+        else [
+            _population(population, [_run(run, report) for run in counted.runs_of(name)])
+            for name, population in sorted(counted.populations.items())
+        ],
+        "releases": [_folder(folder) for folder in report.folders],
+        "checked": list(checked(report)),
+        "not_checked": list(not_checked()),
+    }
+    return canonical_json(plain(value))
+
+
+def _finding(finding: Finding) -> dict[str, str]:
+    return {
+        "severity": finding.severity.value,
+        "code": finding.code,
+        "subject": finding.subject,
+        "text": finding.text,
+        "action": finding.action,
+    }
+
+
+def _amount(units: Units) -> dict[str, str]:
+    return {
+        "epsilon": decimal_text(units.epsilon, EPSILON_UNIT),
+        "delta": decimal_text(units.delta, DELTA_UNIT),
+    }
+
+
+def _population(population: PopulationTally, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": population.name,
+        "relation": population.relation,
+        "max_rows": population.max_rows,
+        "composition": population.composition,
+        "registered_at": population.at,
+        "budget": _amount(population.budget),
+        "spent": _amount(worth(population, population.spent)),
+        "runs": runs,
+    }
+
+
+def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
+    return {
+        "run_key": run.key,
+        "plan_digest": run.plan_digest,
+        "period": run.period,
+        "state": run.state,
+        "max_attempts": run.max_attempts,
+        "held": _amount(run.held),
+        "manifest_digest": run.manifest_digest,
+        "published_entry": run.published,
+        "last_at": run.last_at,
+        "attempts": [
+            {
+                "attempt": attempt.number,
+                "entry": attempt.seq,
+                "at": attempt.at,
+                "charged": _amount(attempt.cost),
+                "held": _amount(attempt.held),
+                "voided": attempt.voided,
+                "recomputed": None
+                if (cost := report.costs.get((run.key, attempt.number))) is None
+                else {"pld": cost.pld, "rdp": cost.rdp},
+                "stages": {
+                    name: {"state": stage.state, "conflicts": stage.conflicts}
+                    for name, stage in attempt.stages.items()
+                },
+            }
+            for attempt in run.attempts
+        ],
+    }
+
+
+def _folder(folder: FolderFacts) -> dict[str, Any]:
+    release = folder.release
+    return {
+        "name": folder.name,
+        "manifest_digest": folder.manifest_digest,
+        "run_key": folder.run_key,
+        "sound": release is not None,
+        "release_id": None if release is None else release.certificate.release_id,
+        "signed_by": None if release is None else release.key_id,
+    }

@@ -1,0 +1,288 @@
+"""A second implementation of the ledger's sums and rules, over exported entries.
+
+It shares no code with `dpiw.ledger.book`, on purpose: an auditor wants two roads to one number.
+It never raises on what an entry says: what is wrong becomes a finding, and counting goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpiw.audit.records import (
+    AttemptTally,
+    PopulationTally,
+    RecoveredTally,
+    RunTally,
+    StageTally,
+    Tally,
+    Units,
+    fits,
+)
+from dpiw.renyi import ORDERS
+
+Fields = Mapping[str, Any]
+
+_MAX_VOIDED = 10
+
+
+class _IllegalError(Exception):
+    """An entry that may not stand where it stands."""
+
+
+def tally(entries: Sequence[Fields]) -> Tally:
+    """Count exported entries (`Ledger.export`): hashes, transitions, attempts, sums, budgets."""
+    found = Tally()
+    previous = "0" * 64
+    for number, entry in enumerate(entries, start=1):
+        subject = f"entry {entry['seq']}"
+        if not _chained(entry, number, previous):
+            found.tell("chain_broken", subject, "its number, link or hash does not hold")
+        previous = entry["hash"]
+        found.hashes[entry["seq"]] = entry["hash"]
+        _check_clock(found, entry)
+        try:
+            _take(found, entry)
+        except _IllegalError as error:
+            found.tell("illegal_step", subject, str(error))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
+            found.tell("illegal_step", subject, f"malformed {entry.get('kind')} entry")
+    return found
+
+
+def _chained(entry: Fields, number: int, previous: str) -> bool:
+    fields = {name: value for name, value in entry.items() if name != "hash"}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    own = hashlib.sha256(b"dpiw.ledger.entry.v1\x00" + text.encode("ascii")).hexdigest()
+    return (entry["seq"], entry["previous"], entry["hash"]) == (number, previous, own)
+
+
+def _check_clock(found: Tally, entry: Fields) -> None:
+    before = found.times.get(entry["seq"] - 1, "")
+    if entry["at"] < before:
+        found.tell("clock_backwards", f"entry {entry['seq']}", f"{entry['at']} after {before}")
+    found.times[entry["seq"]] = entry["at"]
+
+
+def _take(found: Tally, entry: Fields) -> None:
+    kind = entry["kind"]
+    if kind == "genesis":
+        return
+    if kind == "register":
+        _register(found, entry)
+        return
+    if kind == "recover":
+        _recover(found, entry)
+        return
+    if kind == "reserve":
+        run, before = _reserve(found, entry)
+    elif kind in _STEPS:
+        run = found.runs[entry["run_key"]]
+        if entry["population"] != run.population:
+            raise _IllegalError("it names another population than the run's")
+        before = run.held
+        if kind in ("arm", "void"):
+            _not_recovered(found, run)
+        _STEPS[kind](run, entry)
+    else:
+        found.tell("unknown_entry", f"entry {entry['seq']}", f"of kind {kind}; not counted")
+        return
+    run.last_at = entry["at"]
+    run.history.append((entry["seq"], run.snapshot))
+    _add(found, found.populations[run.population], entry, run.held.plus(before.times(-1)))
+
+
+def _units(payload: Fields) -> Units:
+    epsilon, delta = payload["epsilon_units"], payload["delta_units"]
+    renyi = tuple(payload.get("renyi", {}).get("units", ()))
+    if any(type(one) is not int or one < 0 for one in (epsilon, delta, *renyi)):
+        raise _IllegalError("its cost is not in whole units >= 0")
+    return Units(epsilon=epsilon, delta=delta, renyi=renyi)
+
+
+def _cost(payload: Fields, population: PopulationTally) -> Units:
+    """What an entry charges, in the form that the population's rule adds up."""
+    cost = _units(payload)
+    if len(cost.renyi) != (len(ORDERS) if population.composition == "renyi" else 0):
+        raise _IllegalError(f"its cost is not one that {population.composition} composition adds")
+    return cost
+
+
+def _register(found: Tally, entry: Fields) -> None:
+    name, payload = entry["population"], entry["payload"]
+    if name in found.populations:
+        raise _IllegalError(f"population {name} is registered a second time")
+    composition, budget = str(payload.get("composition", "basic")), _units(payload).amount
+    if composition not in ("basic", "renyi") or (composition == "renyi" and budget.delta == 0):
+        raise _IllegalError(f"population {name}: no composition rule that can hold")
+    found.populations[name] = PopulationTally(
+        name=name,
+        relation=payload["relation"],
+        max_rows=payload["max_rows"],
+        budget=budget,
+        composition=composition,
+        at=entry["at"],
+        history=[(entry["seq"], Units())],
+    )
+
+
+def _add(found: Tally, population: PopulationTally, entry: Fields, more: Units) -> None:
+    total = population.spent.plus(more)
+    population.history.append((entry["seq"], total))
+    if (more.epsilon > 0 or more.delta > 0) and not fits(population, total):
+        found.tell(
+            "overspent", f"population {population.name}",
+            f"with entry {entry['seq']} ({entry['kind']}) it holds more than its lifetime budget",
+        )  # fmt: skip
+
+
+def _recover(found: Tally, entry: Fields) -> None:
+    """Releases the ledger had lost: charged in full, unless a reservation here already pays."""
+    payload, population = entry["payload"], found.populations[entry["population"]]
+    charged, least = _cost(payload, population), _cost(payload["loss"], population)
+    stated = Units()
+    for item in payload["releases"]:
+        one = RecoveredTally(
+            seq=entry["seq"], head=(item["seq"], item["hash"]), population=population.name,
+            run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
+            cost=_cost(item, population),
+        )  # fmt: skip
+        digest = item["manifest_digest"]
+        if found.hashes.get(one.head[0]) == one.head[1] or digest in found.recovered:
+            raise _IllegalError("it recovers a release that is not missing")
+        if not any(one.is_of(run) for run in found.runs_of(population.name)):
+            least = least.plus(one.cost)
+        found.recovered[digest] = one
+        spent = _units(item["spent"])
+        stated = Units(
+            epsilon=max(stated.epsilon, spent.epsilon), delta=max(stated.delta, spent.delta)
+        )
+    _add(found, population, entry, charged)
+    lifted = population.composition == "renyi" or population.spent.covers(stated)
+    if not (charged.covers(least) and lifted):
+        raise _IllegalError("it charges less than what its releases and its loss state")
+
+
+def _not_recovered(found: Tally, run: RunTally) -> None:
+    if any(one.is_of(run) for one in found.recovered.values()):
+        raise _IllegalError("it goes on with a run whose release was recovered")
+
+
+def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
+    """The run with its new attempt, and what it held before."""
+    payload, key, number = entry["payload"], entry["run_key"], entry["attempt"]
+    population = found.populations[entry["population"]]
+    if payload["relation"] != population.relation:
+        raise _IllegalError("its cost is under another relation than the population's")
+    cost = _cost(payload, population)
+    stages = {
+        name: StageTally(state="reserved", events=list(events))
+        for name, events in payload["stages"].items()
+    }
+    terms = (payload["plan_digest"], payload["period"], payload["max_attempts"])
+    run = found.runs.get(key)
+    if run is None:
+        run = RunTally(
+            key=key, population=population.name, plan_digest=terms[0], period=terms[1],
+            max_attempts=terms[2],
+        )  # fmt: skip
+    elif (run.population, run.plan_digest, run.period, run.max_attempts) != (
+        population.name, *terms,
+    ):  # fmt: skip
+        raise _IllegalError("it reserves a known run under other terms")
+    if number != len(run.attempts) + 1 or not stages:
+        raise _IllegalError("not the run's next attempt, or without stages")
+    if sum(attempt.voided for attempt in run.attempts) >= _MAX_VOIDED:
+        raise _IllegalError(f"it reserves a run again that was voided {_MAX_VOIDED} times")
+    _not_recovered(found, run)
+    _check_again(found, run, stages, entry)
+    found.runs[key] = run
+    before = run.held
+    run.attempts.append(
+        AttemptTally(number=number, cost=cost, stages=stages, seq=entry["seq"], at=entry["at"])
+    )
+    if sum(not attempt.voided for attempt in run.attempts) > run.max_attempts:
+        found.tell(
+            "too_many_attempts", f"run {key[:12]}",
+            f"attempt {number} where max_attempts={run.max_attempts}",
+        )  # fmt: skip
+    return run, before
+
+
+def _check_again(
+    found: Tally, run: RunTally, stages: Mapping[str, StageTally], entry: Fields
+) -> None:
+    if not run.attempts:
+        return
+    before = run.latest
+    for name, stage in stages.items():
+        known = before.get(name)
+        if known is None or known.state not in ("lost", "voided"):
+            raise _IllegalError(f"it reserves stage {name} again, which is neither lost nor voided")
+        if known.events != stage.events:
+            found.tell(
+                "events_changed", f"run {run.key[:12]}",
+                f"attempt {entry['attempt']} declares other events for {name} than before",
+            )  # fmt: skip
+
+
+def _attempt(run: RunTally, entry: Fields) -> AttemptTally:
+    return run.attempts[int(entry["attempt"]) - 1]
+
+
+def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
+    stage = _attempt(run, entry).stages[entry["stage"]]
+    if stage.state != before:
+        raise _IllegalError(
+            f"stage {entry['stage']} is {stage.state}; {entry['kind']} needs {before}"
+        )
+    stage.state = after
+    return stage
+
+
+def _arm(run: RunTally, entry: Fields) -> None:
+    _moved(run, entry, "reserved", "armed")
+
+
+def _commit(run: RunTally, entry: Fields) -> None:
+    _moved(run, entry, "armed", "committed")
+
+
+def _lose(run: RunTally, entry: Fields) -> None:
+    _moved(run, entry, "armed", "lost")
+
+
+def _conflict(run: RunTally, entry: Fields) -> None:
+    if _units(entry["payload"]) != _attempt(run, entry).cost:
+        raise _IllegalError("a conflict charges the attempt's cost again, no other")
+    _moved(run, entry, "committed", "committed").conflicts += 1
+
+
+def _void(run: RunTally, entry: Fields) -> None:
+    attempt = _attempt(run, entry)
+    if attempt.voided or any(s.state != "reserved" for s in attempt.stages.values()):
+        raise _IllegalError("it gives back an attempt that was armed or voided")
+    if _units(entry["payload"]) != attempt.cost:
+        raise _IllegalError("a void gives back the attempt's cost, no other")
+    attempt.voided = True
+    for stage in attempt.stages.values():
+        stage.state = "voided"
+
+
+def _publish(run: RunTally, entry: Fields) -> None:
+    if run.state != "committed":
+        raise _IllegalError(f"it publishes a run that is {run.state}")
+    run.manifest_digest = str(entry["payload"]["manifest_digest"])
+    run.published = int(entry["seq"])
+
+
+_STEPS = {
+    "arm": _arm,
+    "commit": _commit,
+    "lose": _lose,
+    "conflict": _conflict,
+    "void": _void,
+    "publish": _publish,
+}

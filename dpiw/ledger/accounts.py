@@ -1,0 +1,137 @@
+"""The account of one population: what is held against its lifetime budget, and what still fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.values import CompositionRule, Population
+from dpiw.privacy import EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
+from dpiw.renyi import BEYOND, ORDERS, converted_units, order_budgets, within
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What a population's runs and recoveries hold.
+
+    Attributes:
+        population: the registered terms.
+        held: the sum of all charges; its cost is a plain sum under either rule.
+        recovered_delta: units of delta that recoveries stated as lost; under `renyi` the vectors
+            of later stated losses start from what this leaves.
+    """
+
+    population: Population
+    held: Charge
+    recovered_delta: int = 0
+
+    @classmethod
+    def opened(cls, population: Population) -> Account:
+        """Nothing spent."""
+        return cls(
+            population=population,
+            held=Charge.nothing(population.relation, renyi=population.renyi),
+        )
+
+    def changed(self, before: Charge | None, after: Charge) -> Account:
+        """With one part of the sum replaced."""
+        held = self.held.plus(after)
+        return replace(self, held=held if before is None else held.plus(before, times=-1))
+
+    @property
+    def spent(self) -> PrivacyCost:
+        """What the population has spent so far.
+
+        `basic`: the sum. `renyi`: the epsilon that the sum of the vectors is worth at the lifetime
+        delta, rounded up.
+        """
+        return self._worth(self.held)
+
+    @property
+    def remaining(self) -> PrivacyBudget:
+        """Lifetime budget less what is spent, never below zero.
+
+        Under `renyi`, delta is that of the final conversion and is not used up by grants; and a
+        single release of more than the epsilon shown may still fit, because vectors compose better.
+        """
+        budget, spent = self.population.budget, self.spent
+        left = budget.minus(spent)
+        if self.population.renyi:
+            return replace(left, delta_units=budget.delta_units)
+        return left
+
+    def admit(self, charge: Charge) -> None:
+        """Raise unless `charge` may be added.
+
+        Raises:
+            BudgetExceededError: it does not fit.
+            UnsupportedRelationError: it is stated under another relation.
+            SpecError: it has a vector and the population none, or the reverse, or it is free.
+        """
+        population = self.population
+        check_kind(population, charge)
+        if charge.renyi is not None and not all(charge.renyi.units):
+            raise SpecError("renyi: expected more than zero at every order; no draw is free")
+        if charge.cost.epsilon_units == 0 and charge.cost.delta_units == 0:
+            raise SpecError("cost: expected more than zero; no draw is free")
+        if not self._fits(charge):
+            raise BudgetExceededError(
+                self._refusal(charge),
+                requested=str(charge.cost),
+                remaining=str(self.remaining),
+            )
+
+    def _fits(self, charge: Charge) -> bool:
+        if charge.renyi is None:
+            return self.population.budget.minus(self.held.cost).covers(charge.cost)
+        assert self.held.renyi is not None
+        return within(self.held.renyi.plus(charge.renyi), budgets(self.population))
+
+    def _refusal(self, charge: Charge) -> str:
+        name, budget = self.population.name, self.population.budget
+        if charge.renyi is None:
+            return (
+                f"population {name}: this run asks {charge.cost}; {self.remaining} is left "
+                f"of {budget}"
+            )
+        after = self._worth(self.held.plus(charge))
+        left = decimal_text(self.remaining.epsilon_units, EPSILON_UNIT)
+        reached = decimal_text(after.epsilon_units, EPSILON_UNIT)
+        return (
+            f"population {name}: this run asks {charge.cost}, with which the Renyi filter would"
+            f" stand at epsilon={reached}; epsilon={left} is left of {budget}"
+        )
+
+    def _worth(self, held: Charge) -> PrivacyCost:
+        if held.renyi is None:
+            return held.cost
+        delta = self.population.budget.delta_units
+        return PrivacyCost(
+            epsilon_units=converted_units(held.renyi, delta),
+            delta_units=delta if any(held.renyi.units) else 0,
+            relation=held.cost.relation,
+        )
+
+
+def check_kind(population: Population, charge: Charge) -> None:
+    """Raise unless the charge is of the population's relation and composition rule."""
+    if charge.cost.relation is not population.relation:
+        raise UnsupportedRelationError(
+            f"population {population.name} is registered under {population.relation.value}; "
+            f"a cost under {charge.cost.relation.value} cannot be charged to it"
+        )
+    if (charge.renyi is not None) != population.renyi:
+        rule = population.composition.value
+        raise SpecError(
+            f"renyi: population {population.name} is registered with composition {rule};"
+            f" expected {'a' if population.composition is CompositionRule.RENYI else 'no'}"
+            f" vector of {len(ORDERS)} orders"
+        )
+    if charge.renyi is not None and max(charge.renyi.units) > BEYOND:
+        raise SpecError(f"renyi: expected at most {BEYOND} units at each order")
+
+
+def budgets(population: Population) -> tuple[int, ...]:
+    """The population's Renyi budget at each order."""
+    return order_budgets(population.budget.epsilon_units, population.budget.delta_units)

@@ -1,0 +1,54 @@
+"""What a request for a reservation says, and whether it is one that was made before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpiw.errors import LedgerConflictError
+from dpiw.ledger.book import check_same_run
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.entries import canonical, check_count, check_digest, check_label, check_name
+from dpiw.ledger.values import Reservation, RunRecord
+
+
+def reservation_payload(
+    charge: Charge,
+    stages: Mapping[str, Sequence[Mapping[str, Any]]],
+    plan_digest: str,
+    period: str,
+    max_attempts: int,
+) -> dict[str, Any]:
+    """What a `reserve` entry states. Raises SpecError: something is malformed."""
+    return {
+        "relation": charge.cost.relation.value,
+        **charge.to_payload(),
+        "stages": {
+            check_name("stage", name): [canonical(one, field=f"stages.{name}") for one in events]
+            for name, events in stages.items()
+        },
+        "plan_digest": check_digest("plan_digest", plan_digest),
+        "period": check_label("period", period),
+        "max_attempts": check_count("max_attempts", max_attempts),
+    }
+
+
+def same_reservation(
+    run: RunRecord, population: str, attempt: int, payload: Mapping[str, Any]
+) -> Reservation:
+    """The existing reservation, if this asks for exactly it; else LedgerConflictError."""
+    check_same_run(run, population, payload)
+    record = run.attempts[attempt - 1]
+    stages = {name: list(stage.events) for name, stage in record.stages.items()}
+    before = {
+        **record.charge.to_payload(),
+        "relation": record.cost.relation.value,
+        "stages": stages,
+    }
+    if before != {name: payload.get(name) for name in before}:
+        raise LedgerConflictError(f"attempt {attempt}: reserved before with another cost or stages")
+    if record.voided:
+        raise LedgerConflictError(
+            f"attempt {attempt}: key reused after void; the next attempt is {len(run.attempts) + 1}"
+        )
+    return run.reservation(attempt)

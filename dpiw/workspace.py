@@ -1,0 +1,206 @@
+"""The confidential workspace: what lies in it, and removing what is no longer needed.
+
+    <state>/workspace/<population>/<run>/
+        private/ log/ and names that start with a dot     confidential: purged
+        run.json, *.npz, *.json, *.parquet, *.lock, built/ public or paid for: kept
+
+What is kept is enough to repeat and to publish a run whose draws are committed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpiw.durable import sync_directory
+from dpiw.errors import SpecError
+from dpiw.ledger import Ledger, RunState
+from dpiw.steps.locks import idle
+
+_CONFIDENTIAL = ("private", "log")
+_UNKNOWN = "unknown to its ledger"
+_UNREADABLE = "run.json unreadable"
+_DONE = (RunState.PUBLISHED.value, RunState.VOIDED.value)
+
+CONSEQUENCES = {
+    "reserved": "a rerun reads the source again, as it is by then",
+    "armed": "an armed stage whose output is not on disk can only become LOST: its charge stands."
+    " If another stage is committed, the run cannot be finished",
+    "lost": "the lost stage can be drawn again only if no other stage is committed",
+    "committed": "nothing: both draws are on disk, and a rerun publishes them",
+    _UNKNOWN: "its ledger does not know this run; was an old copy of the ledger restored?",
+}
+"""What purging a run that is not finished means for a rerun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceRun:
+    """One run's folder.
+
+    Attributes:
+        directory: where it lies.
+        key, population, period, ledger: as its `run.json` says; empty if that cannot be read.
+        state: the run's state in its ledger, or why there is none.
+        last_at: time label of the run's last ledger entry, ISO 8601; empty: none.
+        confidential_bytes: what a purge removes. It tells about the number of rows: for the
+            custodian's eyes alone.
+        kept_bytes: what a purge keeps.
+    """
+
+    directory: Path
+    key: str
+    population: str
+    period: str
+    ledger: str
+    state: str
+    last_at: str
+    confidential_bytes: int
+    kept_bytes: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will ever read its confidential files again."""
+        return self.state in _DONE
+
+    def idle_days(self, now: datetime.datetime) -> float:
+        """Days since its last ledger entry; 0 without one."""
+        if not self.last_at:
+            return 0.0
+        return (now - datetime.datetime.fromisoformat(self.last_at)).total_seconds() / 86400
+
+
+def survey(state: Path) -> list[WorkspaceRun]:
+    """Every run in the workspace of a state folder, by population and folder.
+
+    Raises:
+        SpecError: there is no workspace.
+        LedgerError: a run's ledger cannot be opened.
+    """
+    root = state.resolve() / "workspace"
+    if not root.is_dir():
+        raise SpecError(f"state: {state} holds no workspace")
+    ledgers: dict[str, Ledger] = {}
+    return [_look(folder, state.resolve(), ledgers) for folder in sorted(root.glob("*/*/"))]
+
+
+def select(
+    runs: Sequence[WorkspaceRun],
+    *,
+    key: str | None,
+    all_published: bool,
+    older_than: float | None,
+    now: datetime.datetime,
+) -> list[WorkspaceRun]:
+    """The runs that options name: one by (the beginning of) its key, or finished ones, by age.
+
+    Raises:
+        SpecError: nothing was named, no run or several have this key, or a negative age.
+    """
+    if key is None and not all_published and older_than is None:
+        raise SpecError("purge: name runs by --run, --all-published or --older-than")
+    if older_than is not None and older_than < 0:
+        raise SpecError("older-than: expected days >= 0")
+    chosen = [run for run in runs if run.finished]
+    if key is not None:
+        chosen = [run for run in runs if run.key.startswith(key) and run.key]
+        if len(chosen) != 1 or len(key) < 8:
+            raise SpecError("run: expected the key of one run here, at least its first 8 digits")
+    if older_than is not None:
+        chosen = [run for run in chosen if run.idle_days(now) >= older_than]
+    return chosen
+
+
+def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
+    """Remove a run's confidential files; returns how many bytes they held.
+
+    The ledger is not changed. Blocks are not overwritten: on journalling, copying or flash
+    storage that shows nothing; use disk encryption.
+
+    Args:
+        run: from `survey`; its state is read again, with every step of the run held off.
+        abandon: also where the run is not finished; see `CONSEQUENCES`.
+
+    Raises:
+        SpecError: the run is not finished, and `abandon` was not said.
+        GrantSpentError: a process is working on it.
+        LedgerError: its ledger cannot be opened.
+    """
+    with idle(run.directory):
+        state = _state(Ledger.open(run.ledger), run.key)[0] if run.key else _UNREADABLE
+        if state == _UNREADABLE:
+            raise SpecError(f"run {run.directory.name}: its run.json cannot be read; look into it")
+        if state not in _DONE and not abandon:
+            raise SpecError(
+                f"run {run.key[:12]} is not finished ({state}). Purging it with --abandon means:"
+                f" {CONSEQUENCES[state]}"
+            )
+        removed = sum(_size(path) for path in _confidential(run.directory))
+        for path in list(_confidential(run.directory)):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for folder in (*(run.directory / name for name in _CONFIDENTIAL), run.directory):
+            if folder.is_dir():
+                sync_directory(folder)
+    return removed
+
+
+def _look(folder: Path, state: Path, ledgers: dict[str, Ledger]) -> WorkspaceRun:
+    record = _record(folder)
+    key = str(record.get("key", ""))
+    spec = record.get("spec", {})
+    # Where the state folder lies now, not where it lay when the run was prepared.
+    url = str(spec.get("ledger") or f"sqlite:///{state / 'ledger.sqlite'}")
+    found, last_at = _UNREADABLE, ""
+    if key:
+        if url not in ledgers:
+            ledgers[url] = Ledger.open(url)
+        found, last_at = _state(ledgers[url], key)
+    confidential = sum(_size(path) for path in _confidential(folder))
+    return WorkspaceRun(
+        directory=folder,
+        key=key,
+        population=str(spec.get("population", folder.parent.name)),
+        period=str(record.get("period", "")),
+        ledger=url,
+        state=found,
+        last_at=last_at,
+        confidential_bytes=confidential,
+        kept_bytes=_size(folder) - confidential,
+    )
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / "run.json").read_bytes())
+        right = record["key"].startswith(folder.name) and isinstance(record["spec"], dict)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return record if right else {}
+
+
+def _state(ledger: Ledger, key: str) -> tuple[str, str]:
+    run = ledger.find_run(key)
+    if run is None:
+        return _UNKNOWN, ""
+    return run.state.value, ledger.entries(run_key=key)[-1].at
+
+
+def _confidential(folder: Path) -> Iterator[Path]:
+    for name in _CONFIDENTIAL:
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
+            yield from (folder / name).iterdir()
+    # What killed steps left: a half-written draw, a release that was being built.
+    yield from (path for path in folder.iterdir() if path.name.startswith("."))
+
+
+def _size(path: Path) -> int:
+    if path.is_dir() and not path.is_symlink():
+        return sum(_size(child) for child in path.iterdir())
+    return path.lstat().st_size

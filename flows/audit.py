@@ -1,0 +1,77 @@
+"""The audit flow: the ledger is replayed, every release checked, and a report written.
+
+    python -m flows.audit --ledger sqlite:///ledger.sqlite --releases releases \
+        --key curator.pub --out audit
+
+It reads a ledger and release folders, never a workspace, so an auditor can run it elsewhere with
+read access to these. It ends FAILED when it finds errors, so that a schedule alarms somebody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from prefect import flow
+
+from dpiw.audit import AuditFailedError, Severity, places, release_folders
+from dpiw.errors import DPIWError
+from flows.console import quiet_prefect
+from tasks.audit import audit as audit_task
+from tasks.report_audit import report_audit
+
+
+@flow(name="dpiw-audit", retries=0, persist_result=False, log_prints=False)
+def audit(
+    ledger: str, releases: str | None = None, key: str | None = None, out: str = "audit"
+) -> str:
+    """Audit a ledger and the releases it paid for.
+
+    Args:
+        ledger: the ledger's path or URL, without a password; or a release spec (`.yaml`), whose
+            `ledger` and `publish_to` are meant.
+        releases: the folder in which releases are published; None: the spec's.
+        key: the curator's public key file, from elsewhere; None: nothing shows who signed.
+        out: a folder for `audit.json` and `audit.html`.
+
+    Returns:
+        The report's page.
+
+    Raises:
+        AuditFailedError: errors were found; the report is written.
+    """
+    url, folder = places(ledger, releases)
+    report = audit_task(url, release_folders(folder), None if key is None else Path(key))
+    page = report_audit(report, Path(out))
+    errors = report.number(Severity.ERROR)
+    if errors:
+        raise AuditFailedError(f"audit: {errors} error(s) found; read {page}")
+    return str(page)
+
+
+def _arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m flows.audit")
+    parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
+    parser.add_argument("--releases", help="folder of published releases; default: the spec's")
+    parser.add_argument("--key", help="the curator's public key, from elsewhere")
+    parser.add_argument("--out", default="audit", help="folder for the report (audit)")
+    return parser.parse_args(arguments)
+
+
+def main(run: Callable[..., str], arguments: list[str]) -> int:
+    """Run the audit for a person; returns the exit status: 0, or 33 if errors were found."""
+    parsed = _arguments(arguments)
+    quiet_prefect()
+    try:
+        found = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+    except DPIWError as error:
+        sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
+        return error.exit_code
+    sys.stdout.write(f"\nno errors; read {found}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(audit, sys.argv[1:]))

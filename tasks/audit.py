@@ -1,0 +1,16 @@
+"""Audit the ledger and the published folders; reads nothing confidential."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpiw.audit import AuditReport
+from dpiw.audit import audit as run_audit
+from tasks.step import step
+
+
+@step("audit")
+def audit(ledger: str, releases: Sequence[Path], public_key: Path | None) -> AuditReport:
+    """Return what was found, however bad it is."""
+    return run_audit(ledger, releases, public_key)

@@ -1,0 +1,248 @@
+"""What a forked child does: the real steps of one run, watched, and killed where it is told.
+
+Nothing in dpiw knows of this. The child replaces functions in its own memory after the fork, so
+that they report where they are, and sends itself SIGKILL when it gets to the point of its task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dpiw import durable, publication, steps
+from dpiw.errors import DPIWError
+from dpiw.ledger import Ledger
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from dpiw.steps import confidential
+
+STAGES = ("fit_generator", "fit_weights")
+SAMPLERS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax")
+
+
+def path_of(descriptor: int) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
+class Watch:
+    """Reports where the child is, writes the noise log, and kills the child at its point.
+
+    Args:
+        point: where to die, or None.
+        log: the log of real noise draws; one line each, appended before the draw.
+        signal_to: a pipe that gets a byte at each milestone, for kills by the clock.
+    """
+
+    def __init__(self, *, point: str | None, log: Path, signal_to: int | None) -> None:
+        self.point = point
+        self.signal_to = signal_to
+        self.armed: tuple[str, int] = ("none", 0)
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def here(self, point: str) -> None:
+        if point == self.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def milestone(self, letter: str) -> None:
+        if self.signal_to is not None:
+            os.write(self.signal_to, letter.encode())
+
+    def note(self, **facts: Any) -> None:
+        stage, attempt = self.armed
+        line = {"stage": stage, "attempt": attempt, "pid": os.getpid(), **facts}
+        os.write(self._log, (json.dumps(line) + "\n").encode())
+
+    def install(self) -> None:
+        self._ledger()
+        self._noise()
+        self._files()
+        self._publication()
+
+    # --- ledger --------------------------------------------------------------------------------
+
+    def _ledger(self) -> None:
+        append = Ledger._append
+
+        def in_transaction(ledger: Ledger, page: Any, **fields: Any) -> Any:
+            entry = append(ledger, page, **fields)
+            kind = entry.kind.value
+            staged = f":{entry.stage}" if kind in ("arm", "commit") else ""
+            self.here(f"in_{kind}_tx{staged}")
+            return entry
+
+        Ledger._append = in_transaction  # type: ignore[method-assign]
+        self._around("reserve", lambda _: "before_reserve", lambda _: "after_reserve")
+        self._around("lose", None, lambda _: "after_lose")
+        self._around("publish", None, lambda _: "after_publish")
+        self._around(
+            "commit",
+            lambda a: f"before_commit:{a[0].stage}",
+            lambda a: f"after_commit:{a[0].stage}",
+        )
+        self._around(
+            "commit_found", lambda a: f"before_commit:{a[2]}", lambda a: f"after_commit:{a[2]}"
+        )
+        self._arm()
+
+    def _around(
+        self, name: str, before: Callable[[Any], str] | None, after: Callable[[Any], str]
+    ) -> None:
+        real = getattr(Ledger, name)
+
+        @functools.wraps(real)
+        def wrapped(ledger: Ledger, *args: Any, **kwargs: Any) -> Any:
+            if before is not None:
+                self.here(before(args))
+            result = real(ledger, *args, **kwargs)
+            self.here(after(args))
+            return result
+
+        setattr(Ledger, name, wrapped)
+
+    def _arm(self) -> None:
+        real = Ledger.arm
+
+        def arm(ledger: Ledger, run_key: str, attempt: int, stage: str) -> Any:
+            grant = real(ledger, run_key, attempt, stage)
+            self.armed = (stage, attempt)
+            self.milestone("a")
+            self.here(f"after_arm:{stage}")
+            return grant
+
+        Ledger.arm = arm  # type: ignore[method-assign]
+
+    # --- noise and files -----------------------------------------------------------------------
+
+    def _noise(self) -> None:
+        for name in SAMPLERS:
+            real = getattr(SecureNoise, name)
+
+            def sample(source: Any, *args: Any, real: Any = real, name: str = name, **kw: Any) -> Any:
+                self.note(noise=name)
+                drawn = real(source, *args, **kw)
+                self.here(f"mid_draw:{self.armed[0]}")
+                return drawn
+
+            setattr(SecureNoise, name, sample)
+
+    def _files(self) -> None:
+        write, fsync, rename, fdopen = durable.write_durably, os.fsync, os.rename, os.fdopen
+
+        def keep(path: Path, data: bytes, **kwargs: Any) -> None:
+            self.note(measured=hashlib.sha256(data).hexdigest(), file=path.name)
+            self.here(f"after_draw:{path.stem}")
+            write(path, data, **kwargs)
+
+        def synced(descriptor: int) -> None:
+            name = path_of(descriptor).name
+            fsync(descriptor)
+            self.here(f"after_stage_fsync:{_temporary(name)}")
+
+        def renamed(source: Any, target: Any, **kwargs: Any) -> None:
+            rename(source, target, **kwargs)
+            self.here(f"after_stage_rename:{Path(target).stem}")
+
+        def opened(descriptor: int, *args: Any, **kwargs: Any) -> Any:
+            name = path_of(descriptor).name
+            stream = fdopen(descriptor, *args, **kwargs)
+            torn = self.point == f"mid_stage_write:{_temporary(name)}"
+            return _Torn(stream) if torn else stream
+
+        confidential.write_durably = keep
+        os.fsync, os.rename, os.fdopen = synced, renamed, opened  # type: ignore[assignment]
+
+    # --- publication ---------------------------------------------------------------------------
+
+    def _publication(self) -> None:
+        rename, sync = publication._rename_without_replacing, publication.sync_directory
+        visible: list[Path] = []
+
+        def renamed(source: Path, target: Path) -> None:
+            kept = target.name == "built"
+            self.here("before_build_rename" if kept else "before_rename")
+            rename(source, target)
+            visible.append(target.parent)
+            self.here("after_build_rename" if kept else "after_rename")
+
+        def synced(folder: Path) -> None:
+            sync(folder)
+            if folder in visible and folder.name == "releases":
+                self.here("after_dirsync")
+
+        publication._rename_without_replacing = renamed
+        publication.sync_directory = synced
+
+
+class _Torn:
+    """A file that writes half of what it is given and kills its process."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> _Torn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def write(self, data: bytes) -> NoReturn:
+        self._stream.write(data[: len(data) // 2])
+        self._stream.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("not reached")
+
+
+def _temporary(name: str) -> str:
+    """`fit_weights` for `.fit_weights.npz.0123abcd`, else an empty text."""
+    stage = name.removeprefix(".").split(".npz.")[0]
+    return stage if stage in STAGES else ""
+
+
+def take_all_steps(run: ReleaseRun, watch: Watch | None = None) -> None:
+    noise = SecureNoise()
+    tell = watch.milestone if watch is not None else (lambda letter: None)
+    tell("s")
+    steps.reserve(run)
+    steps.ingest(run)
+    tell("i")
+    steps.fit_generator(run, noise=noise)
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=noise)
+    steps.debias(run)
+    steps.diagnose(run)
+    tell("p")
+    steps.publish(run)
+
+
+def life(task: dict[str, Any], signal_to: int | None) -> int:
+    """Do the task in this process; the exit code is 0, an error's own, or 1."""
+    root = Path(task["root"])
+    with (root / "child.log").open("ab") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    watch = Watch(point=task.get("point"), log=root / "noise.log", signal_to=signal_to)
+    watch.install()
+    try:
+        for name in task.get("changes", ()):
+            module, function = name.split(":")
+            getattr(__import__(module, fromlist=["x"]), function)(watch, task)
+        take_all_steps(ReleaseRun.prepare(root / "release.yaml", period=task.get("period")), watch)
+    except DPIWError as error:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            (root / "error.txt").write_text(f"{type(error).__name__}: {error}")
+        return error.exit_code
+    except BaseException as error:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            (root / "error.txt").write_text(f"{type(error).__name__}: {error}")
+        return 1
+    return 0

@@ -1,0 +1,116 @@
+"""A disk that fails: at one chosen operation, once (EIO) or from there on (ENOSPC, EROFS)."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dpiw import publication
+from tests.crash.child import Watch, path_of
+
+STICKY = (errno.ENOSPC, errno.EROFS)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class Disk:
+    """Counts the operations that change the place's disk, and fails from one of them on."""
+
+    def __init__(self, root: Path, *, fail_at: int, code: int) -> None:
+        self.root, self.fail_at, self.code = str(root), fail_at, code
+        self.log = (root / "operations.jsonl").open("w", buffering=1)
+        self.count = 0
+
+    def passes(self, operation: str, path: Any) -> None:
+        """Raise if this operation is to fail."""
+        name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+        own = ("child.log", "noise.log", "operations.jsonl", "error.txt", ".lock")
+        if not name.startswith(self.root) or name.endswith(own):
+            return
+        self.count += 1
+        self.log.write(json.dumps([operation, Path(name).name]) + "\n")
+        failing = self.count == self.fail_at
+        if failing or (self.code in STICKY and 0 < self.fail_at < self.count):
+            raise OSError(self.code, os.strerror(self.code))
+
+    def install(self) -> None:
+        self._descriptors()
+        for module in (io, builtins):
+            self._open(module)
+        for module, name in (
+            (os, "rename"), (os, "mkdir"), (os, "link"), (os, "chmod"),
+            (publication, "_rename_without_replacing"),
+        ):  # fmt: skip
+            self._last_argument(module, name)
+
+    def _descriptors(self) -> None:
+        opened, fsync, fdopen = os.open, os.fsync, os.fdopen
+
+        def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            if flags & _WRITING:
+                self.passes("open", path)
+            return opened(path, flags, *args, **kwargs)
+
+        def sync(descriptor: int) -> None:
+            self.passes("fsync", str(path_of(descriptor)))
+            fsync(descriptor)
+
+        def stream(descriptor: int, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            found = fdopen(descriptor, mode, *args, **kwargs)
+            return _Stream(found, self, path_of(descriptor)) if "w" in mode else found
+
+        os.open, os.fsync, os.fdopen = open_, sync, stream  # type: ignore[assignment]
+
+    def _open(self, module: Any) -> None:
+        real = module.open
+
+        def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            if not set(mode) & set("wxa+"):
+                return real(file, mode, *args, **kwargs)
+            self.passes("open", file)
+            return real(file, mode, *args, **kwargs)
+
+        module.open = open_
+
+    def _last_argument(self, module: Any, name: str) -> None:
+        real: Callable[..., Any] = getattr(module, name)
+
+        def failing(first: Any, *rest: Any, **kwargs: Any) -> Any:
+            self.passes(name, rest[0] if "rename" in name or name == "link" else first)
+            return real(first, *rest, **kwargs)
+
+        setattr(module, name, failing)
+
+
+class _Stream:
+    """A file whose write may fail half-way."""
+
+    def __init__(self, stream: Any, disk: Disk, path: Path) -> None:
+        self._stream, self._disk, self._path = stream, disk, path
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: bytes) -> int:
+        try:
+            self._disk.passes("write", str(self._path))
+        except OSError:
+            self._stream.write(data[: len(data) // 2])
+            self._stream.flush()
+            raise
+        return int(self._stream.write(data))
+
+
+def fail(watch: Watch, task: dict[str, Any]) -> None:
+    Disk(Path(task["root"]), fail_at=task["fail_at"], code=task["code"]).install()

@@ -1,0 +1,66 @@
+"""A process that has imported everything and forks one child per task.
+
+    python -m tests.crash.forkserver
+
+Reads a task as a line of JSON, forks, waits, answers with the child's end: its exit code, or minus
+the signal that killed it. A task with `after` gets SIGKILL by the clock: so many seconds after the
+milestone it names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+
+def warm() -> None:
+    """Import what the steps import late; nothing is computed, so that a fork copies no thread."""
+    import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
+    import great_expectations  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import opendp.measurements  # noqa: F401
+    import pyarrow.csv  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import scipy.optimize  # noqa: F401
+    import sklearn.linear_model  # noqa: F401
+
+    import dpiw.stages  # noqa: F401
+    import tests.crash.child  # noqa: F401
+
+
+def serve(task: dict[str, Any]) -> dict[str, Any]:
+    from tests.crash import child
+
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        os._exit(child.life(task, writing))
+    os.close(writing)
+    if "after" in task:
+        _wait_for(reading, task["milestone"])
+        time.sleep(task["after"])
+        os.kill(pid, signal.SIGKILL)  # no harm if it has ended: it is not waited for yet
+    _, status = os.waitpid(pid, 0)
+    os.close(reading)
+    return {"end": os.waitstatus_to_exitcode(status)}
+
+
+def _wait_for(reading: int, milestone: str) -> None:
+    while (letter := os.read(reading, 1)) and letter.decode() != milestone:
+        pass
+
+
+def main() -> None:
+    warm()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(serve(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

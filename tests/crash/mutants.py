@@ -1,0 +1,128 @@
+"""Broken pipelines, for the controls: each must be caught by the check it is made for."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from dpiw import durable, publication
+from dpiw.ledger import Ledger, StageState
+from dpiw.randomness import SecureNoise
+from dpiw.steps import confidential
+from dpiw.tables import PrivateSource
+
+
+def draw_before_arming(watch: Any, task: Any) -> None:
+    """Noise is drawn, and then the ledger is told."""
+    arm = Ledger.arm
+
+    def late(ledger: Ledger, run_key: str, attempt: int, stage: str) -> Any:
+        watch.armed = (stage, attempt)
+        SecureNoise().discrete_gaussian(scale=1.0, size=1)
+        return arm(ledger, run_key, attempt, stage)
+
+    Ledger.arm = late  # type: ignore[method-assign]
+
+
+def draw_again_for_free(watch: Any, task: Any) -> None:
+    """A draw that died is drawn again under its old arm: what a plain retry does."""
+    draw_once = confidential._draw_once
+
+    class Anything:
+        def confirm(self, grant: object) -> None:
+            pass
+
+    def again(run: Any, name: str, measure: Any) -> None:
+        ledger = run.open_ledger()
+        stage = ledger.run(run.key).stages[name]
+        if stage.state is not StageState.ARMED:
+            return draw_once(run, name, measure)
+        watch.armed = (name, stage.attempt)
+        source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
+        data = measure(source.open(None, Anything())).to_bytes()
+        confidential.write_durably(run.measurement(name), data)
+        ledger.commit_found(run.key, stage.attempt, name, hashlib.sha256(data).hexdigest())
+        return None
+
+    sys.modules["dpiw.steps.reserve"]._settle = lambda *_: None  # type: ignore[attr-defined]
+    confidential._draw_once = again
+
+
+# --- wrong order: for the ordering test -----------------------------------------------------------
+
+
+def _without_fsync(unwanted: Any) -> None:
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if not unwanted(os.fstat(descriptor).st_mode):
+            real(descriptor)
+
+    os.fsync = fsync  # type: ignore[assignment]
+
+
+def no_fsync_of_files(watch: Any, task: Any) -> None:
+    _without_fsync(stat.S_ISREG)
+
+
+def no_fsync_of_folders(watch: Any, task: Any) -> None:
+    _without_fsync(stat.S_ISDIR)
+
+
+def no_fsync_of_the_releases_folder(watch: Any, task: Any) -> None:
+    real = publication.sync_directory
+    publication.sync_directory = lambda f: None if f.name == "releases" else real(f)
+
+
+def fsync_after_the_rename(watch: Any, task: Any) -> None:
+    def write(path: Path, data: bytes) -> None:
+        temporary = path.with_name(f".{path.name}.early")
+        temporary.write_bytes(data)
+        os.rename(temporary, path)
+        durable.sync_directory(path.parent)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    confidential.write_durably = write
+
+
+def commit_before_writing(watch: Any, task: Any) -> None:
+    late: list[tuple[Path, bytes]] = []
+    write, commit = confidential.write_durably, Ledger.commit
+
+    def early(ledger: Ledger, grant: Any, digest: str) -> None:
+        commit(ledger, grant, digest)
+        for path, data in late:
+            write(path, data)
+        late.clear()
+
+    confidential.write_durably = lambda path, data: late.append((path, data))
+    Ledger.commit = early  # type: ignore[method-assign]
+
+
+def visible_before_the_ledger_knows(watch: Any, task: Any) -> None:
+    def install(folder: Path, destination: Path, manifest: Any, key: Any, commit: Any) -> Any:
+        publication._rename_without_replacing(folder, destination)
+        publication.sync_directory(destination.parent)
+        commit(manifest.digest)
+        return publication.Publication(
+            folder=destination, manifest_digest=manifest.digest, already_published=False
+        )
+
+    publication._install = install
+
+
+def ledger_that_does_not_wait_for_the_disk(watch: Any, task: Any) -> None:
+    """SQLite with `synchronous = OFF`: a power cut forgets what was committed."""
+    module = importlib.import_module(
+        "dpiw.ledger.store_sqlite"
+        if importlib.util.find_spec("dpiw.ledger.store_sqlite")
+        else "dpiw.ledger.store"
+    )
+    module._SETTINGS["synchronous"] = ("OFF", 0)

@@ -1,0 +1,136 @@
+"""A warm process that forks writers, or publishers, and starts them all at one moment.
+
+    python -m tests.crash.racer
+
+Reads a task as a line of JSON, runs one round, answers when every child has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from dpiw.errors import BudgetExceededError, ReleaseError
+from dpiw.ledger import Ledger
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.publication import publish_built
+from dpiw.signing import load_public_key
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+PART = Decimal("0.01")
+
+
+def key(number: int) -> str:
+    return f"{number:064x}"
+
+
+def reserve(ledger: Ledger, number: int) -> None:
+    """Ask for one part of the budget, for a run of one's own."""
+    ledger.reserve(
+        population="adult", run_key=key(number), attempt=1, plan_digest=key(1), period="p",
+        max_attempts=1, stages={"s": [{"count": 1}]}, cost=PrivacyCost.of(PART, Decimal(0), ADD),
+    )  # fmt: skip
+
+
+def spend(task: dict[str, Any], number: int) -> list[Any]:
+    """Reserve until refused; tells each grant only after the ledger has returned."""
+    ledger = Ledger.open(task["url"])
+    granted = []
+    for turn in range(1_000):
+        run = 10_000 * (number + 1) + turn
+        try:
+            reserve(ledger, run)
+        except BudgetExceededError:
+            return granted
+        granted.append(run)
+        _tell(task, {"granted": run})
+    raise AssertionError("never refused")
+
+
+def spend_naively(task: dict[str, Any], number: int) -> list[Any]:
+    """The control: read what is left, then write, without holding a lock in between."""
+    connection = sqlite3.connect(task["file"], timeout=30, isolation_level=None)
+    granted = []
+    for turn in range(1_000):
+        (spent,) = connection.execute("SELECT count(*) FROM spent").fetchone()
+        if spent >= task["parts"]:
+            return granted
+        connection.execute("INSERT INTO spent VALUES (?)", (1_000 * number + turn,))
+        granted.append(turn)
+    raise AssertionError("never refused")
+
+
+def publish(task: dict[str, Any], number: int) -> list[Any]:
+    """Publish one of the built folders; what comes of it, in one word."""
+    built = Path(task["built"][number % len(task["built"])])
+    try:
+        done = publish_built(
+            built,
+            destination=Path(task["destination"]),
+            key=load_public_key(Path(task["key"])),
+            commit=lambda digest: None,
+        )
+    except ReleaseError:
+        return ["refused"]
+    return ["there already" if done.already_published else "published"]
+
+
+def _tell(task: dict[str, Any], line: Any) -> None:
+    log = os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(log, (json.dumps(line) + "\n").encode())
+    os.close(log)
+
+
+ACTS: dict[str, Callable[[dict[str, Any], int], list[Any]]] = {
+    "spend": spend, "spend_naively": spend_naively, "publish": publish,
+}  # fmt: skip
+
+
+def round_of(task: dict[str, Any]) -> dict[str, Any]:
+    """Fork the children, let them go together, kill some if asked, wait for all."""
+    gate_in, gate_out = os.pipe()
+    children = []
+    for number in range(task["count"]):
+        pid = os.fork()
+        if pid == 0:
+            os.close(gate_out)
+            os._exit(_child(task, number, gate_in))
+        children.append(pid)
+    os.close(gate_in)
+    os.close(gate_out)  # the start: every child's read returns
+    rng = random.Random(task.get("seed", 0))
+    for pid in rng.sample(children, task.get("kills", 0)):
+        time.sleep(rng.uniform(0, task["within"]))
+        os.kill(pid, signal.SIGKILL)
+    ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    return {"ends": ends}
+
+
+def _child(task: dict[str, Any], number: int, gate: int) -> int:
+    try:
+        os.read(gate, 1)
+        _tell(task, {"worker": number, "did": ACTS[task["do"]](task, number)})
+    except BaseException:
+        _tell(task, {"worker": number, "failed": traceback.format_exc()})
+        return 1
+    return 0
+
+
+def main() -> None:
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(round_of(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

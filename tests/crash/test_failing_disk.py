@@ -1,0 +1,129 @@
+"""A full, read-only or damaged disk at every operation: a clear error, nothing lost, resumable."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+
+import pytest
+
+from dpiw.errors import ReleaseError, StageFailedError
+from dpiw.ledger import EntryKind
+from tests.crash import full_disk
+from tests.crash.harness import (
+    ForkServer,
+    Place,
+    Servers,
+    check,
+    check_charge,
+    check_published,
+    units,
+)
+
+FAIL = "tests.crash.faults:fail"
+CODES = (errno.ENOSPC, errno.EIO, errno.EROFS)
+
+
+@pytest.fixture(scope="module")
+def operations(servers: Servers, new_place: Callable[..., Place]) -> list[str]:
+    """What a whole run does to the disk, in order: one text per operation."""
+    place = new_place()
+    assert servers.run(place, changes=[FAIL], fail_at=0, code=0) == 0
+    lines = (place.root / "operations.jsonl").read_text().splitlines()
+    return [" ".join(json.loads(line)) for line in lines]
+
+
+def fails_clearly(
+    server: ForkServer, place: Place, operations: list[str], at: int, code: int
+) -> bool:
+    """Fail at operation `at` (from 1), then run on a sound disk; whether a draw was lost."""
+    end = server.run(place, changes=[FAIL], fail_at=at, code=code)
+    told = place.error()
+    in_public = any("mkdir releases" in name for name in operations[:at])
+    if in_public:
+        assert end == ReleaseError.exit_code, told
+    else:
+        assert end in (ReleaseError.exit_code, StageFailedError.exit_code, 1), told
+    if end != StageFailedError.exit_code:  # whose reason stays in the stage's own log
+        assert os.strerror(code) in told
+    assert os.strerror(code) in (place.root / "child.log").read_text()
+    check(place)
+    before = place.ledger().spent("town")
+    assert server.run(place) == 0
+    check_published(place)
+    lost = check_charge(place)
+    if in_public:
+        assert lost == 0
+        assert units(place.ledger().spent("town")) == units(before)
+    assert all(e.kind is not EntryKind.VOID for e in place.ledger().entries())
+    return bool(lost)
+
+
+def go(
+    servers: Servers,
+    new_place: Callable[..., Place],
+    operations: list[str],
+    cases: list[tuple[int, int]],
+) -> int:
+    def one(server: ForkServer, case: tuple[int, int]) -> bool:
+        try:
+            return fails_clearly(server, new_place(), operations, *case)
+        except AssertionError as error:
+            error.add_note(f"{errno.errorcode[case[1]]} at {case[0]}: {operations[case[0] - 1]}")
+            raise
+
+    return sum(servers.each(cases, one))
+
+
+def test_a_few_failing_operations(
+    servers: Servers, new_place: Callable[..., Place], operations: list[str]
+) -> None:
+    def last(text: str) -> int:
+        return max(i for i, name in enumerate(operations, 1) if text in name)
+
+    cases = [
+        (last("write .fit_weights.npz"), errno.EIO),
+        (last("write .weights.npz"), errno.ENOSPC),
+        (last("chmod releases"), errno.EROFS),
+        (last("open synthetic.parquet"), errno.ENOSPC),
+        (last("_rename_without_replacing"), errno.EIO),
+        (len(operations), errno.EIO),
+    ]
+    assert go(servers, new_place, operations, cases) == 1  # the write of a draw that was armed
+
+
+def test_a_disk_that_is_full_before_a_draw_costs_nothing(
+    servers: Servers, new_place: Callable[..., Place], operations: list[str]
+) -> None:
+    """The room for it is tried before arming."""
+    first = [i for i, name in enumerate(operations, 1) if "open ..room" in name]
+    assert len(first) == 2
+    cases = [(number, errno.ENOSPC) for number in first]
+    assert go(servers, new_place, operations, cases) == 0
+
+
+@pytest.mark.crash
+def test_every_operation_fails_once(
+    servers: Servers,
+    new_place: Callable[..., Place],
+    operations: list[str],
+    figures: Callable[..., None],
+) -> None:
+    cases = [(at, code) for at in range(1, len(operations) + 1) for code in CODES]
+    lost = go(servers, new_place, operations, cases)
+    figures(
+        "a failing disk", operations=len(operations), histories=len(cases), draws_lost=lost,
+        partial_releases=0,
+    )  # fmt: skip
+
+
+@pytest.mark.crash
+@pytest.mark.skipif(not full_disk.available(), reason="no rights to mount a small disk")
+def test_a_disk_that_is_really_full(figures: Callable[..., None]) -> None:
+    """The kernel's own ENOSPC and EROFS, in SQLite and Arrow, too; on a disk of a few KiB."""
+    found = full_disk.try_all()
+    assert found["violations"] == []
+    assert found["failed"] > 10
+    figures("a really full disk", **found)

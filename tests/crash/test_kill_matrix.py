@@ -1,0 +1,147 @@
+"""SIGKILL at every point of the real steps, and at every ordered pair, then a clean rerun."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from dpiw.errors import GrantSpentError
+from dpiw.ledger import EntryKind
+from tests.crash.harness import ForkServer, Place, Servers, check, check_published, units
+from tests.crash.points import ALL, SETTLING, SINGLE, Account, loses
+
+KILLED = -signal.SIGKILL
+
+A_FEW = [
+    ("before_reserve",),
+    ("in_reserve_tx",),
+    ("in_arm_tx:fit_generator",),
+    ("mid_draw:fit_generator",),
+    ("mid_stage_write:fit_weights",),
+    ("after_stage_fsync:fit_generator",),
+    ("after_stage_rename:fit_weights",),
+    ("in_commit_tx:fit_generator",),
+    ("after_commit:fit_weights",),
+    ("in_publish_tx",),
+    ("before_rename",),
+    ("after_rename",),
+    ("after_draw:fit_generator", "in_lose_tx"),
+    ("after_draw:fit_generator", "after_draw:fit_generator"),
+    ("before_commit:fit_weights", "in_commit_tx:fit_weights"),
+    ("after_publish", "before_rename"),
+]
+
+
+def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool]:
+    """One history: die at each point in turn, then run to the end; which points were reached."""
+    account = Account(place=place)
+    reached = []
+    for point in points:
+        end = server.run(place, point=point)
+        assert end in (KILLED, 0), (points, end)
+        reached.append(end == KILLED)
+        account.died(point if end == KILLED else None)
+        check(place)
+        account.settle()
+    assert server.run(place) == 0, points
+    account.died(None)
+    check_published(place)
+    account.settle()
+    return reached
+
+
+def live_all(
+    servers: Servers, new_place: Callable[..., Place], histories: list[tuple[str, ...]]
+) -> dict[tuple[str, ...], list[bool]]:
+    def one(server: ForkServer, points: tuple[str, ...]) -> list[bool]:
+        try:
+            return live(server, new_place(), points)
+        except AssertionError as error:
+            error.add_note(f"history: {' -> '.join(points)}")
+            raise
+
+    return dict(zip(histories, servers.each(histories, one), strict=True))
+
+
+def test_a_few_histories(servers: Servers, new_place: Callable[..., Place]) -> None:
+    for points, reached in live_all(servers, new_place, A_FEW).items():
+        assert all(reached), f"{points}: a point was not reached"
+
+
+@pytest.mark.crash
+def test_every_single_point(
+    servers: Servers, new_place: Callable[..., Place], figures: Callable[..., None]
+) -> None:
+    found = live_all(servers, new_place, [(point,) for point in ALL])
+    not_reached = {points[0] for points, reached in found.items() if not reached[0]}
+    assert not_reached == set(SETTLING)  # there is nothing to settle in a first life
+    figures("kill matrix, single points", histories=len(found), violations=0)
+
+
+@pytest.mark.crash
+def test_every_ordered_pair(
+    servers: Servers, new_place: Callable[..., Place], figures: Callable[..., None]
+) -> None:
+    pairs = list(itertools.product(SINGLE, ALL))
+    found = live_all(servers, new_place, pairs)
+    kills = sum(sum(reached) for reached in found.values())
+    assert all(reached[0] for reached in found.values())
+    second = {pair[1] for pair, reached in found.items() if reached[1]}
+    assert second == set(ALL)  # each is also died at in a second life
+    figures("kill matrix, ordered pairs", histories=len(found), kills=kills, violations=0)
+
+
+@pytest.mark.crash
+def test_with_one_attempt_a_lost_draw_ends_the_run(
+    servers: Servers, new_place: Callable[..., Place], figures: Callable[..., None]
+) -> None:
+    """`max_attempts: 1`: refused ever after, charged once, never published."""
+
+    def one(server: ForkServer, point: str) -> bool:
+        place = new_place(max_attempts=1)
+        assert server.run(place, point=point) == KILLED
+        lost = loses(point) is not None
+        for _ in range(2):
+            assert server.run(place) == (GrantSpentError.exit_code if lost else 0)
+            check(place)
+            assert units(place.ledger().spent("town")) == units(place.whole_cost)
+        if lost:
+            assert "max_attempts=1" in place.error()
+            assert not list(place.releases.glob("[!.]*")) if place.releases.exists() else True
+            assert all(e.kind is not EntryKind.PUBLISH for e in place.ledger().entries())
+        else:
+            check_published(place)
+        return lost
+
+    refused = servers.each(list(SINGLE), one)
+    figures(
+        "one attempt", histories=len(refused), refused=sum(refused), violations=0
+    )
+
+
+# --- the checks can fail -------------------------------------------------------------------------
+
+
+def test_the_checks_see_a_draw_that_was_not_paid_for(
+    servers: Servers, new_place: Callable[..., Place]
+) -> None:
+    """The control: a pipeline that draws before it arms, or refunds, is caught by `check`."""
+    place = new_place()
+    changes = ["tests.crash.mutants:draw_before_arming"]
+    servers.run(place, point="in_arm_tx:fit_generator", changes=changes)
+    with pytest.raises(AssertionError, match="without an arm"):
+        check(place)
+
+
+def test_the_checks_see_a_redraw_under_an_old_arm(
+    servers: Servers, new_place: Callable[..., Place]
+) -> None:
+    place = new_place()
+    assert servers.run(place, point="after_draw:fit_generator") == KILLED
+    check(place)
+    servers.run(place, changes=["tests.crash.mutants:draw_again_for_free"])
+    with pytest.raises(AssertionError):
+        check(place)

@@ -1,0 +1,120 @@
+"""32 publishers at once, and every way a bit of a real release can flip."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dpiw.errors import ReleaseError
+from dpiw.release import load_release
+from dpiw.verification import verify
+from tests.crash.harness import LineServer, Place, Servers
+
+PUBLISHERS = 32
+
+
+@pytest.fixture(scope="module")
+def racer() -> Iterator[LineServer]:
+    server = LineServer("tests.crash.racer")
+    server.wait_until_warm()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def place(
+    servers: Servers, new_place: Callable[..., Place]
+) -> Place:
+    """A place with two releases of two periods, built and published."""
+    made = new_place()
+    for period in ("once", "again"):
+        assert servers.run(made, period=period) == 0
+    return made
+
+
+def builds(place: Place) -> list[Path]:
+    return sorted((place.root / "state" / "workspace" / "town").glob("*/built"))
+
+
+def race(racer: LineServer, place: Place, folder: Path, sources: list[Path]) -> None:
+    """All publish to one name: one wins, its likes find it done, the others are refused."""
+    folder.mkdir()
+    destination = folder / "release"
+    ends = racer.ask(
+        do="publish", count=PUBLISHERS, destination=str(destination), log=str(folder / "log"),
+        built=[str(source) for source in sources],
+        key=str(place.root / "state" / "keys" / "test.pub"),
+    )["ends"]  # fmt: skip
+    assert ends == [0] * PUBLISHERS
+    lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    did = Counter(word for line in lines for word in line["did"])
+    share = PUBLISHERS // len(sources)
+    assert did["published"] == 1
+    assert did["there already"] == share - 1
+    assert did["refused"] == PUBLISHERS - share
+    whole = {p.name: p.read_bytes() for p in destination.iterdir()}
+    assert whole in [{p.name: p.read_bytes() for p in s.iterdir()} for s in sources]
+    verify(destination)
+    assert sorted(p.name for p in folder.iterdir()) == ["log", "release"]  # no staging is left
+
+
+@pytest.mark.parametrize("releases", [1, 2])
+def test_racing_publishers(
+    racer: LineServer, place: Place, tmp_path: Path, releases: int
+) -> None:
+    for number in range(2):
+        race(racer, place, tmp_path / str(number), builds(place)[:releases])
+
+
+@pytest.mark.crash
+def test_fifty_rounds_of_racing_publishers(
+    racer: LineServer, place: Place, tmp_path: Path, figures: Callable[..., None]
+) -> None:
+    for number in range(50):
+        race(racer, place, tmp_path / str(number), builds(place)[: 1 + number % 2])
+    figures("racing publishers", publishers=PUBLISHERS, rounds=50, second_winners=0)
+
+
+def flip(place: Place, folder: Path, flips: int) -> int:
+    """Flip one random bit of the release at a time; how many of the flips were accepted."""
+    (release, *_) = sorted(place.releases.iterdir())
+    copy = folder / "copy"
+    shutil.copytree(release, copy)
+    public_key = place.root / "state" / "keys" / "test.pub"
+    load_release(copy, public_key=public_key)  # whole before the first flip
+    files = sorted(copy.iterdir())
+    rng = random.Random(20270101)
+    accepted = 0
+    for number in range(flips):
+        path = files[number % len(files)]
+        data = path.read_bytes()
+        damaged = bytearray(data)
+        bit = rng.randrange(8 * len(data))
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            (verify if number % 2 else load_release)(copy, public_key=public_key)
+            accepted += 1
+        except ReleaseError:
+            pass
+        path.write_bytes(data)
+    load_release(copy, public_key=public_key)
+    return accepted
+
+
+def test_flipped_bits_are_refused(place: Place, tmp_path: Path) -> None:
+    assert flip(place, tmp_path, 60) == 0
+
+
+@pytest.mark.crash
+def test_two_thousand_flipped_bits(
+    place: Place, tmp_path: Path, figures: Callable[..., None]
+) -> None:
+    assert flip(place, tmp_path, 2_000) == 0
+    figures("bit flips in a release", flips=2_000, accepted=0)

@@ -1,0 +1,86 @@
+"""SIGKILL at random times over real runs, resumed until they are published."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.crash.harness import (
+    ForkServer,
+    Place,
+    Servers,
+    check,
+    check_charge,
+    check_published,
+)
+
+MILESTONES = ("s", "i", "a", "p")
+"""The clock starts at: the first step, the end of ingest, the first arm, before `publish`."""
+
+
+def until_published(
+    server: ForkServer, place: Place, *, seed: int, kills: int, length: dict[str, float]
+) -> Counter[str]:
+    """Kill up to `kills` processes of one run at random moments, then let it end."""
+    rng = random.Random(seed)
+    found = Counter[str](histories=1)
+    for _ in range(kills):
+        milestone = rng.choice(MILESTONES)
+        end = server.run(place, milestone=milestone, after=rng.uniform(0, length[milestone]))
+        assert end in (0, -signal.SIGKILL)
+        found["kills"] += end != 0
+        found["too late"] += end == 0
+        check(place)
+    assert server.run(place) == 0
+    check_published(place)
+    found["lost draws"] = check_charge(place)
+    return found
+
+
+@pytest.fixture(scope="module")
+def length(servers: Servers, new_place: Callable[..., Place]) -> dict[str, float]:
+    """How long a whole run takes from each milestone on, about."""
+    place = new_place()
+    started = time.monotonic()
+    assert servers.run(place) == 0
+    whole = time.monotonic() - started
+    return {"s": 0.9 * whole, "i": 0.25 * whole, "a": 0.15 * whole, "p": 0.1 * whole}
+
+
+def go(
+    servers: Servers, new_place: Callable[..., Place], length: dict[str, float], *, until: int
+) -> Counter[str]:
+    """Whole histories, in parallel, until so many processes have been killed."""
+
+    def one(server: ForkServer, seed: int) -> Counter[str]:
+        place = new_place(max_attempts=10)
+        return until_published(server, place, seed=seed, kills=5, length=length)
+
+    found, seeds, together = Counter[str](), itertools.count(), max(2, until // 50)
+    while found["kills"] < until:
+        found += sum(servers.each(list(itertools.islice(seeds, together)), one), Counter[str]())
+    return found
+
+
+def test_a_few_random_kills(
+    servers: Servers, new_place: Callable[..., Place], length: dict[str, float]
+) -> None:
+    assert go(servers, new_place, length, until=3)["kills"] >= 3
+
+
+@pytest.mark.crash
+def test_five_hundred_random_kills(
+    servers: Servers,
+    new_place: Callable[..., Place],
+    length: dict[str, float],
+    figures: Callable[..., None],
+) -> None:
+    found = go(servers, new_place, length, until=500)
+    assert found["lost draws"] > 10  # some kills hit the expensive window
+    figures("random-time kills", **found, violations=0)

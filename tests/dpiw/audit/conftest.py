@@ -1,0 +1,120 @@
+"""Two releases of one population, once per session, and ways to forge them."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import steps
+from dpiw.audit import AuditReport, audit, release_folders
+from dpiw.ledger import Ledger
+from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+
+NOON = datetime.datetime(2027, 1, 1, 12, tzinfo=datetime.UTC)
+
+
+def publish(place, period: str) -> Path:
+    run = ReleaseRun.prepare(place.spec, period=period)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
+
+
+class Site:
+    """A ledger and its releases, of which a test may change anything."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ledger = root / "ledger.sqlite"
+        self.releases = root / "releases"
+        self.key = root / "keys" / "test.pub"
+
+    @property
+    def folders(self) -> list[Path]:
+        return release_folders(self.releases)
+
+    def audit(self, **changes: Any) -> AuditReport:
+        arguments = {
+            "ledger_url": str(self.ledger), "releases": self.folders, "public_key": self.key,
+            "clock": lambda: NOON,
+        } | changes  # fmt: skip
+        return audit(**arguments)
+
+    def codes(self, **changes: Any) -> set[str]:
+        return {finding.code for finding in self.audit(**changes).findings}
+
+    def sql(self, *statements: str) -> None:
+        """Raw access, guards taken off and put back, so that only the chain can tell."""
+        raw = sqlite3.connect(self.ledger, isolation_level=None)
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+        guards = list(raw.execute(query))
+        for name, _ in guards:
+            raw.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            raw.execute(statement)
+        for _, text in guards:
+            raw.execute(text)
+        raw.close()
+
+    def rewrite(self, seq: int, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change entry `seq` and hash it and everything after it anew: a perfect chain."""
+        entries = Ledger.open(self.ledger).export()
+        change(entries[seq - 1])
+        self.sql(*(update(fields) for fields in chain(entries)))
+
+
+def chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries, numbered and linked anew."""
+    previous = "0" * 64
+    for seq, fields in enumerate(entries, start=1):
+        fields.pop("hash", None)
+        fields.update(seq=seq, previous=previous)
+        previous = fields["hash"] = entry_hash(fields)
+    return entries
+
+
+def update(fields: dict[str, Any]) -> str:
+    columns = {**fields, "payload": canonical_json(fields["payload"])}
+    text = ", ".join(f"{name} = {quoted(value)}" for name, value in columns.items())
+    return f"UPDATE entries SET {text} WHERE seq = {fields['seq']}"
+
+
+def quoted(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+PUBLISHED = pytest.StashKey[Path]()
+
+
+@pytest.fixture
+def published(make_workplace, request) -> Path:
+    """The state folder of a workplace after two releases, 2026-11 and 2026-12; made once."""
+    stash = request.config.stash
+    if PUBLISHED not in stash:
+        place = make_workplace(weights="none")
+        for period in ("2026-11", "2026-12"):
+            publish(place, period)
+        stash[PUBLISHED] = place.root / "state"
+    return stash[PUBLISHED]
+
+
+@pytest.fixture
+def site(published: Path, tmp_path: Path) -> Site:
+    shutil.copytree(published, tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
+    return Site(tmp_path / "site")

@@ -1,0 +1,287 @@
+"""The audit of real releases: nothing when all is well, each kind of finding where it must be."""
+
+import dataclasses
+import json
+import re
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from dpiw.audit import KINDS, Severity, places, report_json, write_report
+from dpiw.audit.folders import _check_previous, _differences, release_folders
+from dpiw.audit.page import build_page
+from dpiw.audit.tally import tally
+from dpiw.canonical import canonical_json
+from dpiw.errors import LedgerError, ReleaseError, SpecError
+from dpiw.ledger import Ledger
+from dpiw.manifest import MANIFEST, SIGNATURE
+from dpiw.signing import create_key_pair, load_private_key
+from dpiw.verification import verify
+
+
+def finding(report, code):
+    (found,) = [one for one in report.findings if one.code == code]
+    return found
+
+
+def test_two_sound_releases_have_nothing_to_find(site):
+    report = site.audit()
+    assert report.findings == ()
+    assert report.ok
+    assert report.entries == 10
+    assert report.head == Ledger.open(site.ledger).head()
+    assert len(report.costs) == 2
+    assert all(cost.pld <= 2 < cost.rdp for cost in report.costs.values())
+    assert [folder.release is not None for folder in report.folders] == [True, True]
+
+
+def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
+    report = site.audit()
+    page_path, data_path = tmp_path / "out" / "audit.html", tmp_path / "out" / "audit.json"
+    assert write_report(report, tmp_path / "out") == (data_path, page_path)
+    facts = json.loads(data_path.read_bytes())
+    assert canonical_json(facts) == data_path.read_bytes() == report_json(report)
+    assert facts["ok"] is True
+    assert facts["made_at"] == "2027-01-01T12:00:00Z"
+    (population,) = facts["populations"]
+    assert population["spent"] == {"epsilon": "4", "delta": "2E-6"}
+    assert population["budget"] == {"epsilon": "5", "delta": "0.0001"}
+    assert [run["state"] for run in population["runs"]] == ["published", "published"]
+    page = page_path.read_text()
+    assert page == build_page(report)
+    for words in ("No errors and no warnings", "2026-11", "2026-12", facts["head"]["hash"],
+                  "released: 4", "left: 1 of 5", "Not checked"):  # fmt: skip
+        assert words in page
+    assert not re.search(r"<script|https?://|src=|@import", page)
+    assert str(site.releases) not in page + data_path.read_text()
+
+
+def test_it_never_looks_into_a_workspace(site):
+    """The site of these tests has none, and nothing is written into it."""
+    before = sorted(path for path in site.root.rglob("*") if "ledger.sqlite" not in path.name)
+    assert not (site.root / "workspace").exists()
+    site.audit()
+    assert before == sorted(p for p in site.root.rglob("*") if "ledger.sqlite" not in p.name)
+
+
+# --- the ledger -----------------------------------------------------------------------------------
+
+
+def test_an_edited_entry(site):
+    site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 4")
+    report = site.audit()
+    assert not report.ok
+    broken = {one.subject for one in report.findings if one.code == "chain_broken"}
+    assert "entry 4" in broken
+    assert report.findings[0].severity is Severity.ERROR
+    assert "are not in order" in build_page(report)
+
+
+def test_a_forged_cost_in_a_perfect_chain(site):
+    """The ledger's own replay is content; the events and the published heads are not."""
+    site.rewrite(3, lambda entry: entry["payload"].update(epsilon_units=10**12))
+    assert Ledger.open(site.ledger).verify().ok
+    report = site.audit()
+    assert "epsilon=1.99" in finding(report, "cost_above_charge").text
+    assert sum(one.code == "head_missing" for one in report.findings) == 2
+
+
+def test_a_ledger_whose_tail_was_cut(site):
+    site.sql("DELETE FROM entries WHERE seq > 6")
+    assert Ledger.open(site.ledger).verify().ok
+    assert site.codes() == {"folder_unknown", "head_missing"}
+
+
+def test_guards_that_were_removed(site):
+    raw = sqlite3.connect(site.ledger)
+    raw.execute("DROP TRIGGER entries_no_update")
+    raw.close()
+    report = site.audit()
+    assert [one.code for one in report.findings] == ["ledger_unreadable"]
+    assert report.counted is None
+    assert [folder.release is not None for folder in report.folders] == [True, True]
+    assert b'"head": null' in report_json(report)
+    assert "could not be read" in build_page(report)
+
+
+def test_an_entry_that_cannot_be_read(site):
+    site.sql("UPDATE entries SET payload = '{broken' WHERE seq = 4")
+    report = site.audit()
+    assert [one.code for one in report.findings] == ["chain_broken"]
+    assert report.counted is None
+
+
+def test_a_ledger_that_counts_otherwise_than_we_do(site, monkeypatch):
+    true = Ledger.spent
+    monkeypatch.setattr(
+        Ledger, "spent",
+        lambda self, name: dataclasses.replace(true(self, name), epsilon_units=1),
+    )  # fmt: skip
+    assert site.codes() == {"recount_differs"}
+
+
+def test_a_ledger_that_is_written_while_it_is_read(site, monkeypatch):
+    true, calls = Ledger.head, []
+
+    def moving(self):
+        calls.append(1)
+        return dataclasses.replace(true(self), seq=100 + len(calls))
+
+    monkeypatch.setattr(Ledger, "head", moving)
+    assert site.codes() == {"ledger_moving"}
+
+
+def test_what_cannot_be_audited_is_refused(site, tmp_path):
+    with pytest.raises(LedgerError, match="no such file"):
+        site.audit(ledger_url=str(tmp_path / "none"))
+    for url in ("postgresql+psycopg://me:secret@host/db", "postgresql://host/db?password=secret"):
+        with pytest.raises(SpecError, match="password") as caught:
+            site.audit(ledger_url=url)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(ReleaseError, match=r"none\.pub"):
+        site.audit(public_key=tmp_path / "none.pub")
+    with pytest.raises(ReleaseError, match="none"):
+        release_folders(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReleaseError, match="audit report"):
+        write_report(site.audit(), tmp_path / "file")
+
+
+def test_a_spec_names_its_own_ledger_and_releases(workplace):
+    expected = (f"sqlite:///{workplace.ledger}", workplace.releases)
+    assert places(str(workplace.spec), None) == expected
+    assert places(str(workplace.spec), "here") == (expected[0], Path("here"))
+    assert places("ledger.sqlite", "here") == ("ledger.sqlite", Path("here"))
+    with pytest.raises(SpecError, match="releases"):
+        places("ledger.sqlite", None)
+
+
+# --- the folders ----------------------------------------------------------------------------------
+
+
+def test_a_missing_folder(site):
+    shutil.rmtree(site.folders[0])
+    report = site.audit()
+    assert [one.code for one in report.findings] == ["folder_missing"]
+    assert report.ok  # a warning: the run may have ended between commit and rename
+
+
+def test_an_unknown_folder(site):
+    """Its publishing entry is gone; the head it was built on is there."""
+    site.sql("DELETE FROM entries WHERE seq = 10")
+    assert site.codes() == {"folder_unknown", "not_published"}
+
+
+def test_a_replaced_file(site):
+    (site.folders[0] / "report.html").write_text("other")
+    report = site.audit()
+    assert [one.code for one in report.findings] == ["folder_unsound"]
+    assert "ChecksumError: report.html" in report.findings[0].text
+    assert report.folders[0].run_key is not None  # still known by its manifest
+    assert "NOT SOUND" in build_page(report)
+
+
+def test_a_folder_without_a_manifest(site):
+    (site.folders[0] / MANIFEST).unlink()
+    assert site.codes() == {"folder_unsound", "folder_missing"}
+
+
+def test_a_folder_that_cannot_be_listed(site, monkeypatch):
+    def refuse(folder, *, public_key):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("dpiw.audit.folders.verify", refuse)
+    report = site.audit()
+    assert {one.code for one in report.findings} == {"folder_unsound"}
+    assert "cannot be read: Permission denied" in report.findings[0].text
+
+
+def test_another_key(site, tmp_path):
+    _, other = create_key_pair(tmp_path, "other")
+    report = site.audit(public_key=other)
+    assert {one.code for one in report.findings} == {"folder_unsound"}
+    assert "SignatureError" in report.findings[0].text
+
+
+def test_no_key_and_two_keys(site, tmp_path):
+    assert site.codes(public_key=None) == {"key_not_pinned"}
+    key = load_private_key(create_key_pair(tmp_path, "other")[0])
+    folder = site.folders[1]
+    manifest = dataclasses.replace(verify(folder).manifest, public_key=key.public.raw.hex())
+    (folder / MANIFEST).write_bytes(manifest.to_bytes())
+    (folder / SIGNATURE).write_bytes(key.sign(manifest.to_bytes()))
+    assert verify(folder)
+    expected = {"key_not_pinned", "several_keys", "folder_unknown", "folder_missing"}
+    assert site.codes(public_key=None) == expected
+
+
+def test_a_renamed_folder_and_a_copy(site):
+    folder = site.folders[0]
+    folder.rename(folder.with_name("other"))
+    assert site.codes() == {"folder_renamed"}
+    shutil.copytree(folder.with_name("other"), folder)
+    assert site.codes() == {"folder_renamed", "folder_twice"}
+
+
+def belonging(site, index):
+    release = verify(site.folders[index])
+    counted = tally(Ledger.open(site.ledger).export())
+    run = counted.runs[[*counted.runs][index]]
+    return release, run, counted
+
+
+CHANGES = {
+    "population": {"population": "village"},
+    "period": {"period": "2027-01"},
+    "plan_digest": {"plan_digest": "a" * 64},
+    "epsilon and delta": {"epsilon": "1.9"},
+    "spent_epsilon and spent_delta": {"spent_epsilon": "2"},
+    "budget_epsilon and budget_delta": {"budget_epsilon": "50"},
+    "attempts": {"attempts": ({"epsilon": "2"},)},
+    "stages and events": {"stages": ()},
+    "ledger_sequence": {"ledger_sequence": 99},
+}
+
+
+@pytest.mark.parametrize("name", list(CHANGES))
+def test_a_certificate_that_says_something_else(site, name):
+    release, run, counted = belonging(site, 1)
+    population = counted.populations["town"]
+    assert _differences(release.certificate, run, population) == []
+    forged = dataclasses.replace(release.certificate, **CHANGES[name])
+    assert _differences(forged, run, population) == [name]
+
+
+def test_a_certificate_of_another_unit_or_a_cost_between_two_units(site):
+    release, run, counted = belonging(site, 1)
+    unit = dataclasses.replace(release.certificate.unit, max_rows=2, id_column="person")
+    for change in ({"unit": unit}, {"delta": "1.0000000000000001E-6"}):
+        forged = dataclasses.replace(release.certificate, **change)
+        assert len(_differences(forged, run, counted.populations["town"])) == 1
+
+
+def test_a_disagreeing_certificate_is_a_finding(site, monkeypatch):
+    monkeypatch.setattr("dpiw.audit.folders._differences", lambda *_: ["period"])
+    report = site.audit()
+    assert {one.code for one in report.findings} == {"certificate_disagrees"}
+    assert not report.ok
+
+
+@pytest.mark.parametrize("previous", [None, "f" * 64])
+def test_a_release_that_does_not_continue_the_one_before(site, previous):
+    release, run, counted = belonging(site, 1)
+    assert _check_previous(release, run, counted) == []
+    facts = dataclasses.replace(release.manifest.facts, previous=previous)
+    forged = dataclasses.replace(
+        release, manifest=dataclasses.replace(release.manifest, facts=facts)
+    )
+    (found,) = _check_previous(forged, run, counted)
+    assert found.code == "previous_disagrees"
+
+
+def test_every_kind_of_finding_is_tested_here_or_beside():
+    words = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    assert [code for code in KINDS if f'"{code}"' not in words] == []
+    assert all(kind.action for kind in KINDS.values())

@@ -1,0 +1,278 @@
+"""Our own count of a ledger: against the ledger's, and where entries break the rules."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import accounting
+from dpiw.audit import audit
+from dpiw.audit.costs import recompute
+from dpiw.audit.tally import tally
+from dpiw.errors import DPIWError, LedgerConflictError
+from dpiw.ledger import Ledger, Population
+from dpiw.ledger.entries import entry_hash
+from dpiw.privacy import GaussianEvent, LaplaceEvent, NeighbouringRelation, PrivacyCost
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))
+LAPLACE = accounting.event_to_json(LaplaceEvent(noise_multiplier=4.0))
+BOTH = {"one": [GAUSSIAN], "two": [LAPLACE]}
+ENOUGH = "0.7"  # for one Gaussian event of multiplier 10 and one Laplace event of epsilon 0.25
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "ledger.sqlite")
+    for name in ("adult", "beta"):
+        made.register(
+            Population(
+                name=name, relation=ADD, max_rows=1, epsilon=Decimal(4), delta=Decimal("1e-4")
+            )
+        )
+    return made
+
+
+def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
+    terms = {
+        "population": "adult", "run_key": digest(run), "attempt": 1,
+        "cost": PrivacyCost.of(Decimal(changes.pop("epsilon", ENOUGH)),
+                               Decimal(changes.pop("delta", "1e-6")), ADD),
+        "stages": BOTH, "plan_digest": digest(99), "period": f"2027-{run}", "max_attempts": 2,
+    } | changes  # fmt: skip
+    ledger.reserve(**terms)
+
+
+def codes(ledger: Ledger) -> list[str]:
+    return [found.code for found in audit(str(ledger.path), [], None).findings]
+
+
+def rechained(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    previous = "0" * 64
+    for seq, fields in enumerate(entries, start=1):
+        fields.pop("hash", None)
+        fields.update(seq=seq, previous=previous)
+        previous = fields["hash"] = entry_hash(fields)
+    return entries
+
+
+# --- against the ledger's own book ------------------------------------------------------------
+
+
+def test_random_histories_count_the_same_on_both_roads(ledger: Ledger) -> None:
+    rng = random.Random(5)
+    legal = 0
+    for _ in range(300):
+        run, attempt = rng.randrange(1, 7), rng.choice((1, 1, 1, 2))
+        stage = rng.choice(("one", "two"))
+        act: Callable[[], Any] = rng.choice(
+            (
+                lambda r=run, a=attempt: reserve(
+                    ledger, r, attempt=a, population=("adult", "beta")[r % 2],
+                    stages=BOTH if a == 1 else {"one": [GAUSSIAN]},
+                ),
+                lambda r=run, a=attempt, s=stage: ledger.arm(digest(r), a, s),
+                lambda r=run, a=attempt, s=stage: ledger.arm(digest(r), a, s),
+                lambda r=run, a=attempt, s=stage: ledger.commit_found(
+                    digest(r), a, s, digest(rng.randrange(2))
+                ),
+                lambda r=run, a=attempt, s=stage: ledger.lose(digest(r), a, s),
+                lambda r=run, a=attempt: ledger.void(digest(r), a),
+                lambda r=run: ledger.publish(digest(r), digest(1000 + r)),
+            )
+        )  # fmt: skip
+        try:
+            act()
+            legal += 1
+        except DPIWError:
+            pass
+    counted = tally(ledger.export())
+    assert legal > 40
+    assert [found.code for found in counted.findings] == []
+    for name in ("adult", "beta"):
+        spent = ledger.spent(name)
+        own = counted.populations[name]
+        assert (own.spent.epsilon, own.spent.delta) == (spent.epsilon_units, spent.delta_units)
+        states = {run.run_key: run.state.value for run in ledger.runs(name)}
+        assert states == {run.key: run.state for run in counted.runs_of(name)}
+    assert len({run.state for run in counted.runs.values()}) >= 3  # it was a varied history
+
+
+# --- costs ------------------------------------------------------------------------------------
+
+
+def test_events_that_cost_more_than_was_charged(ledger: Ledger) -> None:
+    total = accounting.epsilon([GaussianEvent(noise_multiplier=10.0),
+                                LaplaceEvent(noise_multiplier=4.0)], delta=1e-6)  # fmt: skip
+    reserve(ledger, 1, epsilon=total)
+    assert codes(ledger) == []
+    reserve(ledger, 2, epsilon=total * (1 - 1e-6))
+    assert codes(ledger) == ["cost_above_charge"]
+
+
+def test_pure_events_are_summed_exactly_and_gaussian_ones_need_a_delta(ledger: Ledger) -> None:
+    reserve(ledger, 1, epsilon="0.25", delta="0", stages={"two": [LAPLACE]})
+    assert codes(ledger) == []
+    reserve(ledger, 2, epsilon="0.2499", delta="0", stages={"two": [LAPLACE]})
+    reserve(ledger, 3, epsilon="1", delta="0", stages={"one": [GAUSSIAN]})
+    assert codes(ledger) == ["cost_above_charge"] * 2
+
+
+def test_a_lost_stage_is_judged_by_its_own_events(ledger: Ledger) -> None:
+    reserve(ledger, 1)
+    ledger.arm(digest(1), 1, "two")
+    ledger.lose(digest(1), 1, "two")
+    reserve(ledger, 1, attempt=2, stages={"two": [LAPLACE]}, epsilon="0.2")
+    assert codes(ledger) == ["cost_above_charge", "draw_lost"]
+    counted = tally(ledger.export())
+    costs, _ = recompute(counted)
+    assert costs[digest(1), 1].pld > costs[digest(1), 2].pld == pytest.approx(0.25, rel=1e-3)
+
+
+def test_events_nobody_can_read(ledger: Ledger) -> None:
+    reserve(ledger, 1, stages={"one": [{"noise_multiplier": 2.5}]})
+    reserve(ledger, 2, stages={"one": [{"type": "gaussian", "noise_multiplier": "x", "count": 1}]})
+    assert codes(ledger) == ["events_unreadable"] * 2
+
+
+def test_accountants_that_contradict_each_other(ledger: Ledger, monkeypatch: Any) -> None:
+    reserve(ledger, 1)
+    monkeypatch.setattr(accounting, "epsilon_rdp", lambda events, *, delta: 0.1)
+    assert codes(ledger) == ["accountants_disagree"]
+
+
+# --- what is legal and worth a look -----------------------------------------------------------
+
+
+def test_draws_under_way_lost_doubled_voided_and_waiting(ledger: Ledger) -> None:
+    reserve(ledger, 1)
+    reserve(ledger, 2)
+    ledger.void(digest(2), 1)
+    ledger.arm(digest(1), 1, "one")
+    assert codes(ledger) == ["stage_armed", "attempt_voided"]
+    ledger.commit_found(digest(1), 1, "one", digest(7))
+    with pytest.raises(LedgerConflictError):
+        ledger.commit_found(digest(1), 1, "one", digest(8))
+    ledger.arm(digest(1), 1, "two")
+    ledger.commit_found(digest(1), 1, "two", digest(9))
+    assert codes(ledger) == ["draw_conflict", "not_published", "attempt_voided"]
+    own = tally(ledger.export()).populations["adult"].spent
+    assert own.epsilon == 14 * 10**11  # the doubled draw is paid twice
+
+
+def test_a_clock_that_went_back(tmp_path: Path) -> None:
+    days = iter((2, 1, 3))
+    ledger = Ledger.create(
+        tmp_path / "ledger",
+        clock=lambda: datetime.datetime(2027, 1, next(days), tzinfo=datetime.UTC),
+    )
+    ledger.register(
+        Population(name="adult", relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal(0))
+    )
+    (found,) = audit(str(ledger.path), [], None).findings
+    assert (found.code, found.subject) == ("clock_backwards", "entry 2")
+
+
+# --- entries that break the rules, in perfect chains ------------------------------------------
+
+
+def history(ledger: Ledger) -> list[dict[str, Any]]:
+    """1 genesis, 2-3 register, 4 reserve, 5-6 arm and commit, 7-8 arm and lose, 9 reserve again."""
+    reserve(ledger, 1)
+    ledger.commit(ledger.arm(digest(1), 1, "one"), digest(5))
+    ledger.arm(digest(1), 1, "two")
+    ledger.lose(digest(1), 1, "two")
+    reserve(ledger, 1, attempt=2, stages={"two": [LAPLACE]}, epsilon="0.3")
+    return ledger.export()
+
+
+Change = Callable[[list[dict[str, Any]]], Any]
+FORGED: dict[str, tuple[str, Change]] = {
+    "a smaller budget": ("overspent", lambda e: e[1]["payload"].update(epsilon_units=10**11)),
+    "a larger cost": ("overspent", lambda e: e[8]["payload"].update(delta_units=10**15)),
+    "one attempt too many": (
+        "too_many_attempts",
+        lambda e: [e[at]["payload"].update(max_attempts=1) for at in (3, 8)],
+    ),
+    "louder events in the second attempt": (
+        "events_changed",
+        lambda e: e[8]["payload"]["stages"]["two"][0].update(noise_multiplier="1.0"),
+    ),
+    "a kind nobody knows": ("unknown_entry", lambda e: e[7].update(kind="forgive")),
+    "a second registration": ("illegal_step", lambda e: e[2].update(population="adult")),
+    "a fractional cost": ("illegal_step", lambda e: e[3]["payload"].update(epsilon_units=0.5)),
+    "a negative cost": ("illegal_step", lambda e: e[3]["payload"].update(epsilon_units=-1)),
+    "another relation": ("illegal_step", lambda e: e[3]["payload"].update(relation="replace_one")),
+    "no such population": ("illegal_step", lambda e: e[3].update(population="ghost")),
+    "no stages": ("illegal_step", lambda e: e[3]["payload"].update(stages={})),
+    "other terms later": ("illegal_step", lambda e: e[8]["payload"].update(period="2028")),
+    "an attempt left out": ("illegal_step", lambda e: e[8].update(attempt=3)),
+    "a committed stage again": (
+        "illegal_step",
+        lambda e: e[8]["payload"].update(stages={"one": [dict(GAUSSIAN, noise_multiplier="10.0")]}),
+    ),
+    "armed twice": ("illegal_step", lambda e: e[5].update(kind="arm")),
+    "lost unarmed": ("illegal_step", lambda e: e[4].update(kind="lose")),
+    "another population's run": ("illegal_step", lambda e: e[4].update(population="beta")),
+    "an unknown run": ("illegal_step", lambda e: e[4].update(run_key=digest(77))),
+    "published unfinished": (
+        "illegal_step",
+        lambda e: e[8].update(kind="publish", payload={"manifest_digest": digest(3)}),
+    ),
+    "a refund of what was armed": (
+        "illegal_step",
+        lambda e: e[5].update(
+            kind="void", payload={"epsilon_units": 7 * 10**11, "delta_units": 10**12}
+        ),
+    ),
+    "half a refund": (
+        "illegal_step",
+        lambda e: e[4].update(kind="void", payload={"epsilon_units": 1, "delta_units": 0}),
+    ),
+    "a doubled draw at no charge": (
+        "illegal_step",
+        lambda e: e[6].update(
+            kind="conflict", stage="one", payload={"epsilon_units": 0, "delta_units": 0}
+        ),
+    ),
+    "vectors of no whole numbers": (
+        "illegal_step",
+        lambda e: e[3]["payload"].update(renyi={"rule": "renyi-1", "units": [0.5]}),
+    ),
+    "a payload without fields": ("illegal_step", lambda e: e[3].update(payload={})),
+}
+
+
+@pytest.mark.parametrize("name", list(FORGED))
+def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+    entries = history(ledger)
+    assert tally(entries).findings == []
+    code, change = FORGED[name]
+    change(entries)
+    assert code in {found.code for found in tally(rechained(entries)).findings}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e[3].update(at="2020-01-01T00:00:00Z"),
+        lambda e: e[3].update(hash=digest(1)),
+        lambda e: e.pop(3),
+        lambda e: e.insert(3, e.pop(4)),
+    ],
+    ids=["edited", "another hash", "removed", "swapped"],
+)
+def test_a_chain_that_does_not_hold(ledger: Ledger, change: Change) -> None:
+    entries = history(ledger)
+    change(entries)
+    assert "chain_broken" in {found.code for found in tally(entries).findings}

@@ -1,0 +1,210 @@
+"""PostgreSQL: why two writers cannot both spend the last of a budget, one layer at a time.
+
+The schedule is always the same, and exact: another process makes a whole reservation between one
+writer's reading and its writing. Where nothing stands in the way both are granted, so the
+schedule is one that overspends. Then each layer is put back alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dpiw.errors import BudgetExceededError, LedgerError
+from dpiw.ledger import Ledger, LedgerHead, Population, store_postgresql
+from dpiw.ledger.guards_postgresql import GUARDS
+from dpiw.ledger.store_postgresql import PostgreSQLStore
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+TERMS = Population(
+    name="adult", relation=ADD, max_rows=1, epsilon=Decimal("0.2"), delta=Decimal(0)
+)  # fmt: skip
+BUDGET_UNITS = 2 * 10**11
+
+
+def reserve(ledger: Ledger, number: int) -> LedgerHead:
+    """0.15 of 0.2: one fits, two do not."""
+    return ledger.reserve(
+        population="adult", run_key=f"{number:064x}", attempt=1, stages={"s": [{"count": 1}]},
+        cost=PrivacyCost.of(Decimal("0.15"), Decimal(0), ADD), plan_digest=f"{1:064x}",
+        period="p", max_attempts=1,
+    ).head  # fmt: skip
+
+
+@pytest.fixture
+def url(new_ledger_url: Callable[[str], str]) -> str:
+    made = new_ledger_url("postgresql")
+    Ledger.create(made).register(TERMS)
+    return made
+
+
+@pytest.fixture
+def pair(url: str) -> tuple[Ledger, Ledger]:
+    """The late writer, and the one that overtakes it; both opened before any guard is removed."""
+    return Ledger.open(url), Ledger.open(url, busy_timeout_seconds=0.3)
+
+
+@pytest.fixture
+def no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgreSQLStore, "_lock", lambda *_: None)
+
+
+@pytest.fixture
+def no_guards(pair: tuple[Ledger, Ledger], run_raw: Callable[..., None]) -> None:
+    run_raw(
+        pair[0].location,
+        *(f"DROP TRIGGER {name} ON entries" for name in GUARDS),
+        "ALTER TABLE entries DROP CONSTRAINT entries_pkey",
+    )
+
+
+def overtake(late: Ledger, act: Callable[[], Any]) -> list[Any]:
+    """Let `act` happen after `late` has read and before it writes; what it gave or raised."""
+    append, seen = late._store.append, []
+
+    def overtaken(*arguments: Any) -> None:
+        late._store.append = append
+        try:
+            seen.append(act())
+        except LedgerError as error:
+            seen.append(error)
+        append(*arguments)
+
+    late._store.append = overtaken
+    return seen
+
+
+def granted(url: str, query_raw: Callable[..., Any]) -> int:
+    """Units granted, by the stored rows alone."""
+    ((units,),) = query_raw(
+        url,
+        "SELECT coalesce(sum((payload::json ->> 'epsilon_units')::bigint), 0)"
+        " FROM entries WHERE kind = 'reserve'",
+    )
+    return int(units)
+
+
+@pytest.mark.usefixtures("no_lock", "no_guards")
+def test_with_no_layer_the_schedule_overspends(
+    url: str, pair: tuple[Ledger, Ledger], query_raw: Callable[..., Any]
+) -> None:
+    """The control: without it, the tests below would show nothing."""
+    late, early = pair
+    seen = overtake(late, lambda: reserve(early, 1))
+    reserve(late, 2)
+    assert isinstance(seen[0], LedgerHead)
+    assert granted(url, query_raw) == 3 * 10**11 > BUDGET_UNITS
+
+
+@pytest.mark.usefixtures("no_guards")
+def test_the_lock_alone_is_enough(
+    url: str, pair: tuple[Ledger, Ledger], query_raw: Callable[..., Any]
+) -> None:
+    late, early = pair
+    seen = overtake(late, lambda: reserve(early, 1))
+    reserve(late, 2)
+    assert isinstance(seen[0], LedgerError)
+    assert "locked by another process" in str(seen[0])
+    with pytest.raises(BudgetExceededError):
+        reserve(early, 1)
+    assert granted(url, query_raw) <= BUDGET_UNITS
+
+
+@pytest.mark.usefixtures("no_lock")
+def test_the_guards_alone_are_enough(
+    url: str, pair: tuple[Ledger, Ledger], query_raw: Callable[..., Any]
+) -> None:
+    late, early = pair
+    seen = overtake(late, lambda: reserve(early, 1))
+    with pytest.raises(LedgerError, match="refused the entry"):
+        reserve(late, 2)
+    assert isinstance(seen[0], LedgerHead)
+    with pytest.raises(BudgetExceededError):
+        reserve(late, 2)
+    assert granted(url, query_raw) <= BUDGET_UNITS
+
+
+@pytest.mark.usefixtures("no_lock")
+def test_the_primary_key_alone_is_enough(
+    url: str, pair: tuple[Ledger, Ledger], run_raw: Callable[..., Any],
+    query_raw: Callable[..., Any],
+) -> None:  # fmt: skip
+    late, early = pair
+    run_raw(url, *(f"DROP TRIGGER {name} ON entries" for name in GUARDS))
+    overtake(late, lambda: reserve(early, 1))
+    with pytest.raises(LedgerError, match="refused the entry"):
+        reserve(late, 2)
+    assert granted(url, query_raw) <= BUDGET_UNITS
+
+
+@pytest.mark.usefixtures("no_guards")
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_snapshot_older_than_the_lock_would_overspend(
+    url: str, pair: tuple[Ledger, Ledger], isolation: str, monkeypatch: pytest.MonkeyPatch,
+    query_raw: Callable[..., Any],
+) -> None:  # fmt: skip
+    """Why writers run at READ COMMITTED: the lock alone would not do at REPEATABLE READ."""
+    late, early = pair
+    monkeypatch.setitem(store_postgresql._ISOLATION, "write", isolation)
+    lock = PostgreSQLStore._lock
+
+    def queue(store: PostgreSQLStore, connection: Any) -> None:
+        if store is late._store:
+            reserve(early, 1)
+        lock(store, connection)
+
+    monkeypatch.setattr(PostgreSQLStore, "_lock", queue)
+    if isolation == "READ COMMITTED":
+        with pytest.raises(BudgetExceededError):
+            reserve(late, 2)
+    else:
+        reserve(late, 2)
+    overspent = granted(url, query_raw) > BUDGET_UNITS
+    assert overspent == (isolation == "REPEATABLE READ")
+
+
+def test_a_writer_that_waited_sees_what_it_waited_for(
+    url: str, pair: tuple[Ledger, Ledger], query_raw: Callable[..., Any]
+) -> None:
+    """The second writer queues on the server, and reads only after the first one's commit."""
+    first, second = pair[0], Ledger.open(url)
+    refused: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            reserve(second, 1)
+        except BudgetExceededError as error:
+            refused.append(error)
+
+    waiting = threading.Thread(target=ask)
+
+    def start_and_see_it_wait() -> None:
+        waiting.start()
+        for _ in range(2000):
+            if query_raw(url, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+                return
+            time.sleep(0.005)
+        raise AssertionError("the second writer did not wait")
+
+    overtake(first, start_and_see_it_wait)
+    reserve(first, 2)
+    waiting.join(timeout=30)
+    assert len(refused) == 1
+    assert first.verify().ok
+
+
+def test_a_reader_sees_one_snapshot_and_does_not_wait(pair: tuple[Ledger, Ledger]) -> None:
+    late, early = pair
+    with early._store.transaction(write=False) as connection:
+        before = early._store.head(connection)
+        reserve(late, 2)
+        assert early._store.head(connection) == before
+        with late._store.transaction(write=True):
+            assert len(early._store.rows(connection)) == before.seq
+    assert early.head().seq == before.seq + 1

@@ -1,0 +1,423 @@
+"""Populations registered with `renyi`: what the filter grants, refuses, and keeps for ever."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import random
+from collections.abc import Callable, Iterator
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpiw import steps
+from dpiw.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
+from dpiw.cli_ledger import add_ledger_commands
+from dpiw.errors import (
+    BudgetExceededError,
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerError,
+    SpecError,
+)
+from dpiw.ledger import CompositionRule, EntryKind, FaultKind, Ledger, Population
+from dpiw.ledger.accounts import Account
+from dpiw.ledger.audit import replay
+from dpiw.ledger.book import Book
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.privacy import GaussianEvent, NeighbouringRelation, PrivacyCost
+from dpiw.randomness import SecureNoise
+from dpiw.release import load_release
+from dpiw.renyi import BEYOND, ORDERS, RenyiVector
+from dpiw.runs import ReleaseRun
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+def terms(**changes: Any) -> Population:
+    given: dict[str, Any] = {
+        "name": "town", "relation": ADD, "max_rows": 1, "epsilon": Decimal(4),
+        "delta": Decimal("1e-5"), "composition": CompositionRule.RENYI,
+    }  # fmt: skip
+    return Population(**{**given, **changes})
+
+
+def vector(multiplier: float) -> RenyiVector:
+    return RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=multiplier)]))
+
+
+def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "population": "town", "run_key": digest(run), "attempt": 1,
+        "cost": PrivacyCost.of(Decimal("0.2"), Decimal("1e-7"), ADD),
+        "stages": {"s": [{"type": "gaussian", "noise_multiplier": multiplier, "count": 1}]},
+        "plan_digest": digest(run), "period": "2027-q1", "max_attempts": 3,
+        "renyi": vector(multiplier),
+    }  # fmt: skip
+    return {**request, **changes}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "ledger.sqlite")
+    made.register(terms())
+    return made
+
+
+def filled(account: Account, charge: Charge, most: int) -> tuple[Account, int]:
+    """The account after as many equal charges as it admits, `most` at most."""
+    granted = 0
+    while granted < most:
+        try:
+            account.admit(charge)
+        except BudgetExceededError:
+            break
+        account = account.changed(None, charge)
+        granted += 1
+    return account, granted
+
+
+def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..., None]) -> None:
+    """(4, 1e-5) for life; each release is a Gaussian that costs (0.2, 1e-7) alone."""
+    multiplier = gaussian_noise_multiplier(0.2, 1e-7)
+    cost = PrivacyCost.of(Decimal("0.2"), Decimal("1e-7"), ADD)
+    small = Charge(cost=cost, renyi=vector(multiplier))
+    renyi, hundred = filled(Account.opened(terms()), small, 100)
+    renyi, more = filled(renyi, small, 1000)
+    basic = Account.opened(terms(composition=CompositionRule.BASIC))
+    _, plain = filled(basic, Charge(cost=cost), 100)
+    assert (plain, hundred) == (20, 100)
+    assert 4 * Decimal("0.99") < Decimal(renyi.spent.epsilon) <= 4
+    figures("renyi_vs_basic", basic=plain, renyi=hundred + more, of_100=hundred)
+
+
+def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) -> None:
+    """Few big releases, so that the whole way through SQL is short."""
+    granted = 0
+    with pytest.raises(BudgetExceededError) as caught:
+        for run in range(1, 100):
+            ledger.reserve(**ask(run, 5.0))
+            granted += 1
+    assert granted == 13
+    assert caught.value.requested == "epsilon=0.2, delta=1E-7"
+    left = ledger.remaining("town")
+    assert caught.value.remaining == str(left)
+    assert "Renyi filter would stand at epsilon=4.0" in str(caught.value)
+    spent = ledger.spent("town")
+    assert spent.epsilon_units + left.epsilon_units == 4 * 10**12
+    assert (spent.delta_units, left.delta_units) == (10**13, 10**13)
+    assert ledger.renyi_spent("town") == RenyiVector(
+        units=tuple(granted * one for one in vector(5.0).units)
+    )
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve(**ask(200, 5.0))
+    ledger.reserve(**ask(201, 60.0))  # a smaller one still fits
+    assert ledger.verify().ok
+    assert Ledger.open(ledger.path).spent("town") == ledger.spent("town")
+
+
+def test_a_population_says_its_rule_and_keeps_it(ledger: Ledger) -> None:
+    stored = next(e for e in ledger.entries() if e.kind is EntryKind.REGISTER).payload["renyi"]
+    assert stored["rule"] == "renyi-1"
+    assert stored["orders"] == [str(order) for order in ORDERS]
+    assert ledger.population("town") == terms()
+    assert ledger.register(terms()) == terms()
+    for change in ({"composition": CompositionRule.BASIC}, {"epsilon": Decimal(5)}):
+        with pytest.raises(LedgerConflictError, match="set once"):
+            ledger.register(terms(**change))
+
+
+@pytest.mark.parametrize(
+    "change", [{"delta": Decimal(0)}, {"epsilon": Decimal("0.001")}, {"epsilon": Decimal(10000)}]
+)
+def test_budgets_the_filter_cannot_keep_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"population\.(delta|epsilon)"):
+        terms(**change)
+
+
+def test_nothing_spent_is_nothing(ledger: Ledger) -> None:
+    assert str(ledger.spent("town")) == "epsilon=0, delta=0"
+    assert str(ledger.remaining("town")) == "epsilon=4, delta=1E-5"
+
+
+def test_the_vector_must_be_the_populations_kind(ledger: Ledger) -> None:
+    ledger.register(terms(name="plain", composition=CompositionRule.BASIC))
+    head = ledger.head()
+    wrong = [
+        ({"renyi": None}, "expected a vector"),
+        ({"population": "plain"}, "expected no vector"),
+        ({"renyi": RenyiVector(units=(0,) * 16)}, "more than zero"),
+        ({"renyi": RenyiVector(units=(BEYOND + 1,) * 16)}, "at most"),
+    ]
+    for change, text in wrong:
+        with pytest.raises(SpecError, match=text):
+            ledger.reserve(**ask(1, **change))
+    assert ledger.head() == head
+    assert ledger.renyi_spent("plain") is None
+
+
+def test_a_reservation_comes_back_only_with_its_vector(ledger: Ledger) -> None:
+    first = ledger.reserve(**ask(1))
+    assert ledger.reserve(**ask(1)) == first
+    for other in (vector(9.0), None):
+        with pytest.raises(LedgerConflictError, match="another cost"):
+            ledger.reserve(**ask(1, renyi=other))
+
+
+def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
+    ledger: Ledger,
+) -> None:
+    one = vector(SMALL)
+    ledger.reserve(**ask(1))
+    ledger.void(digest(1), 1)
+    assert ledger.renyi_spent("town") == RenyiVector.nothing()
+    ledger.reserve(**ask(1, attempt=2))
+    ledger.arm(digest(1), 2, "s")
+    ledger.lose(digest(1), 2, "s")
+    ledger.reserve(**ask(1, attempt=3))
+    grant = ledger.arm(digest(1), 3, "s")
+    ledger.commit(grant, digest(8))
+    with pytest.raises(LedgerConflictError, match="charged again"):
+        ledger.commit(grant, digest(9))
+    assert ledger.renyi_spent("town") == RenyiVector(units=tuple(3 * u for u in one.units))
+    with pytest.raises(GrantSpentError):
+        ledger.void(digest(1), 2)
+    assert ledger.verify().ok
+
+
+def test_the_database_itself_refuses_overspending(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the rules in Python switched off, the sums in SQL still hold, to the unit."""
+    most = terms().to_payload()["renyi"]["budget_units"]
+    exact = [BEYOND] * 16
+    exact[7] = most[7]
+    over = [*exact]
+    over[7] += 1
+    ledger.register(terms(name="plain", composition=CompositionRule.BASIC))
+    monkeypatch.setattr("dpiw.ledger.book.Book.check", lambda *_: None)
+    head = ledger.head()
+    short = {"renyi": None}
+    for change in ({"renyi": RenyiVector(units=tuple(over))}, short, {"population": "ghost"}):
+        with pytest.raises(LedgerError, match="refused the entry"):
+            ledger.reserve(**ask(1, **change))
+    assert ledger.head() == head
+    ledger.reserve(**ask(1, renyi=RenyiVector(units=tuple(exact))))
+    with pytest.raises(LedgerError, match="refused the entry"):
+        ledger.reserve(**ask(2))
+    monkeypatch.undo()
+    ledger.void(digest(1), 1)
+    monkeypatch.setattr("dpiw.ledger.book.Book.check", lambda *_: None)
+    ledger.reserve(**ask(2))  # what was given back may be spent
+    ledger.reserve(**ask(3, population="plain", renyi=None))
+
+
+def forged(ledger: Ledger, seq: int, change: Callable[[dict[str, Any]], Any]) -> Iterator[Any]:
+    """The stored rows with entry `seq` changed, and a perfect chain."""
+    previous = "0" * 64
+    for fields in ledger.export():
+        del fields["hash"]
+        fields["previous"] = previous
+        if fields["seq"] == seq:
+            change(fields)
+        previous = entry_hash(fields)
+        yield {**fields, "hash": previous, "payload": canonical_json(fields["payload"])}
+
+
+FORGERIES: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
+    "other orders": (2, lambda e: e["payload"]["renyi"]["orders"].reverse()),
+    "larger order budget": (2, lambda e: e["payload"]["renyi"]["budget_units"].__setitem__(9, 10)),
+    "other rule": (2, lambda e: e["payload"]["renyi"].update(rule="renyi-0")),
+    "no rule": (2, lambda e: e["payload"].pop("renyi")),
+    "no vector": (3, lambda e: e["payload"].pop("renyi")),
+    "short vector": (3, lambda e: e["payload"]["renyi"]["units"].pop()),
+    "zero vector": (3, lambda e: e["payload"]["renyi"].update(units=[0] * 16)),
+    "float vector": (3, lambda e: e["payload"]["renyi"].update(units=[1.5] * 16)),
+    "smaller void": (4, lambda e: e["payload"]["renyi"]["units"].__setitem__(0, 1)),
+    "basic void": (4, lambda e: e["payload"].pop("renyi")),
+}
+
+
+@pytest.mark.parametrize("name", list(FORGERIES))
+def test_a_forged_vector_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+    ledger.reserve(**ask(1))
+    ledger.void(digest(1), 1)
+    assert replay(list(forged(ledger, 3, lambda e: None)), book=Book(), head=None)[1] is None
+    seq, change = FORGERIES[name]
+    _, fault = replay(list(forged(ledger, seq, change)), book=Book(), head=None)
+    assert fault is not None
+    assert (fault.kind, fault.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
+
+
+def test_overspending_vectors_in_a_perfect_chain(ledger: Ledger) -> None:
+    ledger.reserve(**ask(1))
+    rows = forged(ledger, 3, lambda e: e["payload"]["renyi"].update(units=[BEYOND] * 16))
+    _, fault = replay(list(rows), book=Book(), head=None)
+    assert fault is not None
+    assert (fault.kind, fault.seq) == (FaultKind.OVERSPENT, 3)
+
+
+# --- against exact fractions ---------------------------------------------------------------------
+
+
+class Oracle:
+    """The filter in exact fractions of what was asked, and budgets of 90 digits."""
+
+    def __init__(self, epsilon: Decimal, delta: Decimal) -> None:
+        with localcontext() as context:
+            context.prec = 90
+            share = delta / 16
+            self.budgets = [
+                Fraction(epsilon - ((a - 1) / a).ln() + ((share * a).ln()) / (a - 1))
+                for a in ORDERS
+            ]
+        self.spent = Fraction(0)  # sum of 1/m^2, margin included: every order's share follows
+
+    def slack(self, multiplier: float) -> Fraction:
+        """By how much the best order stays within its budget after one more (< 0: beyond)."""
+        after = self.spent + self.part(multiplier)
+        return max(b - Fraction(a) * after / 2 for a, b in zip(ORDERS, self.budgets, strict=True))
+
+    @staticmethod
+    def part(multiplier: float) -> Fraction:
+        return 1 / Fraction(multiplier / (1 + LATTICE_MARGIN)) ** 2
+
+
+def compared(spends: int, seed: int) -> dict[str, int]:
+    """Random spends against the oracle. Draws are near the end of the budget most of the time."""
+    rng = random.Random(seed)
+    tally = {"spends": 0, "granted": 0, "overspent": 0, "falsely_denied": 0, "populations": 0}
+    while tally["spends"] < spends:
+        epsilon = Decimal(rng.randrange(5, 200)) / 10
+        delta = Decimal(10) ** -rng.randrange(3, 10)
+        population = terms(epsilon=epsilon, delta=delta)
+        account, oracle = Account.opened(population), Oracle(epsilon, delta)
+        tally["populations"] += 1
+        rounding = Fraction(0)
+        for _ in range(rng.randrange(20, 200)):
+            multiplier = rng.uniform(1, 40) * rng.choice([1, 1, 5, 25])
+            slack = oracle.slack(multiplier)
+            # merging takes a root in floats: far less than a unit against 90 digits' slack
+            rounding += Fraction(4, 10**12) + oracle.part(multiplier) * 512 / 10**12
+            charge = Charge(
+                cost=PrivacyCost.of(Decimal("0.1"), Decimal("1e-9"), ADD),
+                renyi=vector(multiplier),
+            )
+            tally["spends"] += 1
+            try:
+                account.admit(charge)
+            except BudgetExceededError:
+                tally["falsely_denied"] += slack > rounding
+                continue
+            account = account.changed(None, charge)
+            oracle.spent += oracle.part(multiplier)
+            tally["granted"] += 1
+            tally["overspent"] += slack < -Fraction(1, 10**12)
+    return tally
+
+
+def test_random_spends_against_exact_fractions() -> None:
+    tally = compared(4_000, seed=1)
+    assert tally["overspent"] == tally["falsely_denied"] == 0
+    assert tally["granted"] > 1_000
+    assert tally["spends"] - tally["granted"] > 500
+
+
+@pytest.mark.nightly
+def test_a_hundred_thousand_random_spends(figures: Callable[..., None]) -> None:
+    tally = compared(100_000, seed=2)
+    figures("renyi_random_spends", **tally)
+    assert tally["overspent"] == tally["falsely_denied"] == 0
+
+
+def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: budgets at the whole delta instead of a sixteenth are found out."""
+    honest = terms().to_payload()["renyi"]["budget_units"]
+    monkeypatch.setattr("dpiw.ledger.accounts.budgets", lambda _: tuple(b + 10**11 for b in honest))
+    account, oracle = Account.opened(terms()), Oracle(Decimal(4), Decimal("1e-5"))
+    charge = Charge(cost=PrivacyCost.of(Decimal("0.1"), Decimal("1e-9"), ADD), renyi=vector(9.0))
+    account, granted = filled(account, charge, 1000)
+    oracle.spent = (granted - 1) * oracle.part(9.0)
+    assert oracle.slack(9.0) < 0
+
+
+@settings(max_examples=40, derandomize=True, database=None, deadline=None)
+@given(asked=st.lists(st.floats(1.0, 60.0), min_size=1, max_size=40))
+def test_grants_are_those_of_exact_fractions(asked: list[float]) -> None:
+    account, oracle = Account.opened(terms()), Oracle(Decimal(4), Decimal("1e-5"))
+    for multiplier in asked:
+        slack = oracle.slack(multiplier)
+        charge = Charge(
+            cost=PrivacyCost.of(Decimal("0.1"), Decimal("1e-9"), ADD), renyi=vector(multiplier)
+        )
+        try:
+            account.admit(charge)
+        except BudgetExceededError:
+            assert slack < Fraction(1, 10**9)
+            continue
+        assert slack > -Fraction(1, 10**12)
+        account = account.changed(None, charge)
+        oracle.spent += oracle.part(multiplier)
+
+
+# --- a run, and the command line -----------------------------------------------------------------
+
+
+def test_a_release_of_a_renyi_population(workplace: Any) -> None:
+    ledger = Ledger.open(workplace.ledger)
+    ledger.register(terms(name="village", epsilon=Decimal(5), delta=Decimal("1e-4")))
+    workplace.write_spec(population="village")
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    steps.reserve(run)
+    expected = run.plan.stage_renyi(frozenset({"fit_generator", "fit_weights"}))
+    assert ledger.renyi_spent("village") == expected
+    assert ledger.run(run.key).held == run.plan.cost  # the auditor's (epsilon, delta) of the run
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    certificate = load_release(steps.publish(run)).certificate
+    assert certificate.epsilon == "2"
+    assert certificate.spent_epsilon == str(ledger.spent("village")).split(",")[0][8:]
+    assert 0 < Decimal(certificate.spent_epsilon) < 3
+    assert certificate.spent_delta == certificate.budget_delta
+    assert ledger.verify().ok
+
+
+def cli(*words: str) -> tuple[int, str]:
+    parser = argparse.ArgumentParser()
+    add_ledger_commands(parser.add_subparsers())
+    arguments = parser.parse_args(["ledger", *words])
+    arguments.stream = io.StringIO()
+    return arguments.handler(arguments), arguments.stream.getvalue()
+
+
+def test_the_command_line_registers_and_shows(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger")
+    code, text = cli(
+        "register", "town", "--epsilon", "4", "--delta", "1e-5", "--relation",
+        "add_or_remove_one", "--composition", "renyi", "--create", "--ledger", path,
+    )  # fmt: skip
+    assert (code, text) == (
+        0, "population town: epsilon=4, delta=1E-5, add_or_remove_one, composition renyi\n",
+    )  # fmt: skip
+    ledger = Ledger.open(path)
+    ledger.reserve(**ask(1))
+    assert "composition renyi" in cli("show", "--ledger", path)[1]
+    shown = json.loads(cli("show", "--json", "--ledger", path)[1])["populations"][0]
+    assert shown["renyi"]["spent_units"] == list(vector(SMALL).units)
+    assert shown["spent"] == str(ledger.spent("town"))

@@ -1,0 +1,377 @@
+"""Renyi vectors are upper bounds, and the filter's numbers are those of exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from dp_accounting import rdp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+
+from dpiw.accounting import LATTICE_MARGIN, event_to_json, renyi_vector, stored_event, to_dp_event
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.gaussian import gaussian_epsilon
+from dpiw.ledger.entries import canonical
+from dpiw.privacy import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
+)
+from dpiw.renyi import (
+    BEYOND,
+    ORDERS,
+    RenyiVector,
+    converted_units,
+    loss_vector,
+    order_budgets,
+    within,
+)
+from dpiw.renyi_events import single
+
+EPSILON, DELTA = 10**12, 10**18
+few = settings(max_examples=20, derandomize=True, database=None, deadline=None)
+quick = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+
+sizes = st.floats(0.05, 200)
+counts = st.integers(1, 50)
+events = st.one_of(
+    st.builds(GaussianEvent, noise_multiplier=sizes, count=counts),
+    st.builds(LaplaceEvent, noise_multiplier=sizes, count=counts),
+    st.builds(ExponentialMechanismEvent, epsilon=st.floats(1e-3, 5), count=counts),
+    st.builds(
+        PoissonSampledGaussianEvent,
+        sampling_probability=st.floats(1e-4, 1),
+        noise_multiplier=st.floats(0.5, 50),
+        count=counts,
+    ),
+)
+
+
+def by_dp_accounting(event: PrivacyEvent, order: float) -> float:
+    """An independent road: the accountant's epsilon at one order, its conversion undone."""
+    accountant = rdp.RdpAccountant([order])
+    accountant.compose(to_dp_event(event))
+    return float(accountant._rdp[0])
+
+
+WHOLE = [i for i, order in enumerate(ORDERS) if order == int(order)]
+
+
+@quick
+@given(event=events)
+def test_a_vector_bounds_the_accountants_and_hardly_more(event):
+    """Whole orders: never below dp_accounting's value without margin, and near it with margin."""
+    vector = renyi_vector([event])
+    for i in WHOLE[:12]:
+        found = vector[i] * 1e-12
+        theirs = by_dp_accounting(event, float(ORDERS[i]))
+        if isinstance(event, ExponentialMechanismEvent):
+            theirs = min(theirs, event.epsilon * event.count)
+        if found >= BEYOND * 1e-12:
+            continue
+        assert found >= theirs * (1 - 1e-9) - 1e-9
+        slack = 1.01 if isinstance(event, PoissonSampledGaussianEvent) else 1 + 3 * LATTICE_MARGIN
+        if theirs > 1e-6:
+            assert found <= theirs * slack + 1e-9
+
+
+@pytest.mark.parametrize("multiplier", [0.3, 1.0, 4.0, 40.0])
+@pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 64.0])
+def test_laplace_is_the_integral(multiplier, order):
+    """The Renyi divergence of two Laplace laws at distance one, by numerical integration."""
+
+    def log_density(x, centre):
+        return -abs(x - centre) / multiplier - math.log(2 * multiplier)
+
+    def integrand(x):
+        return math.exp(order * log_density(x, 0) + (1 - order) * log_density(x, 1))
+
+    wide = 60 * multiplier
+    total = sum(
+        integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-11, limit=400)[0]
+        for a, b in ((-wide, 0), (0, 1), (1, 1 + wide))
+    )
+    expected = math.log(total) / (order - 1)
+    found = float(single(LaplaceEvent(noise_multiplier=multiplier), Decimal(order)))
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("order", [2, 5, 16])
+def test_a_sampled_gaussian_is_the_larger_of_both_integrals(order):
+    q, sigma = 0.1, 1.3
+
+    def log_mixture(x):
+        base = -(x**2) / (2 * sigma**2)
+        return base + math.log(1 - q + q * math.exp((2 * x - 1) / (2 * sigma**2)))
+
+    def divergence(one, two):
+        def integrand(x):
+            norm = sigma * math.sqrt(2 * math.pi)
+            return math.exp(order * one(x) + (1 - order) * two(x)) / norm
+
+        total, _ = integrate.quad(integrand, -60, 60, points=[0, order / 2, order], limit=800)
+        return math.log(total) / (order - 1)
+
+    def log_null(x):
+        return -(x**2) / (2 * sigma**2)
+
+    event = PoissonSampledGaussianEvent(sampling_probability=q, noise_multiplier=sigma)
+    found = float(single(event, Decimal(order)))
+    both = [divergence(log_mixture, log_null), divergence(log_null, log_mixture)]
+    assert found == pytest.approx(max(both), rel=1e-6)
+    # between whole orders: the next whole one, so never less
+    assert single(event, Decimal("1.5")) == single(event, Decimal(2))
+
+
+@quick
+@given(multiplier=sizes, count=counts)
+def test_gaussian_units_are_exact_fractions_rounded_up(multiplier, count):
+    event = GaussianEvent(noise_multiplier=multiplier, count=count)
+    found = renyi_vector([event])
+    scale = Fraction(multiplier) / Fraction(1 + LATTICE_MARGIN)
+    for units, order in zip(found, ORDERS, strict=True):
+        exact = Fraction(order) * count / (2 * scale**2) * EPSILON
+        if units == BEYOND:
+            assert exact > BEYOND * (1 - Fraction(1, 10**9))
+        else:  # merging works in floats, far inside the margin
+            assert exact * (1 - Fraction(1, 10**13)) <= units
+            assert units <= exact * (1 + Fraction(1, 10**13)) + 2
+        # the margin: always above what the event without it would cost
+        plain = Fraction(order) * count / (2 * Fraction(multiplier) ** 2) * EPSILON
+        assert units >= min(plain, BEYOND)
+
+
+@few
+@given(parts=st.lists(events, min_size=1, max_size=5))
+def test_parts_never_cost_less_than_the_whole(parts):
+    whole = renyi_vector(parts)
+    alone = [renyi_vector([one]) for one in parts]
+    for i in range(len(ORDERS)):
+        total = sum(one[i] for one in alone)
+        if whole[i] < BEYOND:
+            assert total >= whole[i] * (1 - 1e-12) - len(parts)
+    assert all(one > 0 for one in whole)
+    assert list(whole) == sorted(whole)  # divergences grow with the order
+
+
+def test_too_much_for_any_order_is_said_so():
+    vector = renyi_vector([GaussianEvent(noise_multiplier=1e-4)])
+    assert set(vector) == {BEYOND}
+    tiny = renyi_vector(
+        [PoissonSampledGaussianEvent(sampling_probability=0.01, noise_multiplier=0.01)]
+    )
+    assert tiny[-1] == BEYOND
+    assert tiny[0] < BEYOND
+
+
+def test_no_events_and_no_noise_are_refused():
+    with pytest.raises(PrivacyError, match="at least one"):
+        renyi_vector([])
+    with pytest.raises(UncalibratedError):
+        renyi_vector([GaussianEvent(noise_multiplier=0.0)])
+
+
+# --- budgets and conversion ----------------------------------------------------------------------
+
+
+def shift(order: Decimal, delta_units: int) -> Decimal:
+    """The conversion at 100 digits, in units, written down anew."""
+    with localcontext() as context:
+        context.prec = 100
+        share = Decimal(delta_units) / DELTA / 16
+        part = ((order - 1) / order).ln() - (share * order).ln() / (order - 1)
+        return part * EPSILON
+
+
+epsilons = st.integers(10**11, 10**14)
+deltas = st.integers(10**6, 10**16)
+
+
+@quick
+@given(epsilon=epsilons, delta=deltas)
+def test_budgets_are_exact_and_rounded_down(epsilon, delta):
+    try:
+        budgets = order_budgets(epsilon, delta)
+    except SpecError:
+        assert all(shift(order, delta) + 1 > epsilon for order in ORDERS)
+        return
+    for most, order in zip(budgets, ORDERS, strict=True):
+        assert most + shift(order, delta) <= epsilon or most == 0
+        assert most + 1 + shift(order, delta) > epsilon
+
+
+@quick
+@given(
+    epsilon=st.integers(5 * 10**11, 10**14),
+    delta=st.integers(10**11, 10**16),
+    raw=st.lists(st.integers(1, 10**14), min_size=16, max_size=16),
+    nudge=st.integers(-2, 2),
+    place=st.integers(0, 15),
+)
+def test_within_budget_is_exactly_converted_within_epsilon(epsilon, delta, raw, nudge, place):
+    budgets = order_budgets(epsilon, delta)
+    raw[place] = max(1, budgets[place] + nudge)
+    spent = RenyiVector(units=tuple(raw))
+    assert (converted_units(spent, delta) <= epsilon) == within(spent, budgets)
+
+
+def test_conversion_is_dp_accountings_at_a_sixteenth_of_delta():
+    for order, units in ((8, 3 * 10**11), (32, 10**12), (2, 10**13)):
+        raw = [BEYOND] * 16
+        raw[list(ORDERS).index(order)] = units
+        found = converted_units(RenyiVector(units=tuple(raw)), 10**13) / EPSILON
+        theirs, _ = rdp.compute_epsilon([order], [units / EPSILON], 1e-5 / 16)
+        assert found == pytest.approx(theirs, rel=1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(10**12, 0), (10**10, 10**12)])
+def test_budgets_no_order_can_meet_are_refused(epsilon, delta):
+    with pytest.raises(SpecError, match=r"population\.(epsilon|delta)"):
+        order_budgets(epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"units": (1,) * 15}, {"units": (1,) * 15 + (-1,)}, {"units": (1,) * 15 + (1.0,)},
+     {"units": (1,) * 16, "rule": "renyi-2"}, {"units": (True,) * 16}],
+)  # fmt: skip
+def test_malformed_vectors_are_refused(change):
+    with pytest.raises(SpecError, match="renyi"):
+        RenyiVector(**change)
+
+
+def test_the_orders_are_frozen():
+    """A change here changes what registered populations may spend: it needs a new rule's name."""
+    text = "1.5 2 3 4 5 6 8 10 12 16 24 32 64 128 256 512"
+    assert " ".join(map(str, ORDERS)) == text
+    assert order_budgets(4 * 10**12, 10**13)[-1] == 3_986_207_110_056
+
+
+# --- stated losses -------------------------------------------------------------------------------
+
+
+def test_a_stated_loss_leaves_the_budgets_of_the_smaller_delta():
+    lifetime, lost = 10**13, 4 * 10**12
+    before, after = (order_budgets(4 * 10**12, d) for d in (lifetime, lifetime - lost))
+    vector = loss_vector(0, lost, delta_left_units=lifetime).units
+    for one, two, charge in zip(before, after, vector, strict=True):
+        if two > 0:
+            assert 0 <= charge - (one - two) <= 2
+    # in two steps as in one
+    first = loss_vector(0, 10**12, delta_left_units=lifetime)
+    second = loss_vector(0, 3 * 10**12, delta_left_units=lifetime - 10**12)
+    gaps = [a - b for a, b in zip(first.plus(second).units, vector, strict=True)]
+    assert all(0 <= gap <= 2 for gap in gaps)
+
+
+def test_a_pure_loss_is_bounded_by_epsilon_and_by_zcdp():
+    half = loss_vector(5 * 10**11, 0, delta_left_units=10**13).units
+    for units, order in zip(half, ORDERS, strict=True):
+        assert units == pytest.approx(min(0.5, float(order) * 0.125) * 1e12, abs=2)
+    # the worst pure mechanism, randomised response, stays below
+    p = math.exp(0.5) / (1 + math.exp(0.5))
+    for units, order in zip(half, map(float, ORDERS), strict=True):
+        value = p**order * (1 - p) ** (1 - order) + (1 - p) ** order * p ** (1 - order)
+        assert math.log(value) / (order - 1) <= units * 1e-12
+    assert not any(loss_vector(0, 0, delta_left_units=10**13).units)
+    assert set(loss_vector(1, 10**13, delta_left_units=10**13).units) == {BEYOND}
+
+
+# --- stored events -------------------------------------------------------------------------------
+
+
+@few
+@given(event=events)
+def test_an_event_comes_back_from_the_ledger_as_it_was(event):
+    stored = canonical(event_to_json(event), field="event")
+    assert not any(isinstance(value, float) for value in stored.values())
+    assert stored_event(stored) == event
+    assert renyi_vector([stored_event(stored)]) == renyi_vector([event])
+
+
+def test_a_stored_event_that_is_none_is_refused():
+    with pytest.raises(PrivacyError, match="numbers"):
+        stored_event({"type": "gaussian", "noise_multiplier": "x", "count": 1})
+    with pytest.raises(PrivacyError, match="type"):
+        stored_event({"type": "gift", "count": 1})
+
+
+# --- the filter against adversaries --------------------------------------------------------------
+
+
+def played(rng, *, plays, step, strategy, budgets):
+    """Privacy losses of adaptive runs of Gaussian draws that the filter lets pass, under P.
+
+    Each draw's loss is N(mu^2/2, mu^2) with mu = 1/multiplier; the filter's sums are those of mu.
+    """
+    loss, squares = np.zeros(plays), np.zeros(plays)
+    alive = np.ones(plays, dtype=bool)
+    most = max(2 * b / float(a) for a, b in zip(ORDERS, budgets, strict=True))
+    while alive.any():
+        mu2 = strategy(loss, squares, most, step)
+        alive &= squares + mu2 <= most
+        draw = mu2 / 2 + np.sqrt(mu2) * rng.standard_normal(plays)
+        loss += np.where(alive, draw, 0)
+        squares += np.where(alive, mu2, 0)
+        alive &= mu2 > 0
+    return loss
+
+
+def equal(loss, squares, most, step):
+    return np.full_like(loss, step)
+
+
+def stop_at_first_success(epsilon):
+    return lambda loss, squares, most, step: np.where(loss > epsilon, 0, step)
+
+
+def gamble_on_success(epsilon):
+    """Small draws while it goes badly, all that is left once it goes well."""
+    return lambda loss, squares, most, step: np.where(
+        loss > epsilon / 3, np.maximum(most - squares, 0) * 0.999999, step
+    )
+
+
+def estimated_delta(loss, epsilon):
+    shares = np.maximum(0, 1 - np.exp(epsilon - loss))
+    return shares.mean() + 5 * shares.std() / math.sqrt(len(loss))
+
+
+@pytest.mark.parametrize("name", ["equal", "stop", "gamble"])
+def test_adaptive_sequences_stay_within_the_budget(name):
+    """(1.5, 0.01) for life: the loss of 40,000 plays, five standard errors added, stays within.
+
+    False alarm below 1e-6 by the normal law; and a filter with six times the budget is caught.
+    """
+    epsilon, delta = 1.5, 0.01
+    strategy = {
+        "equal": equal,
+        "stop": stop_at_first_success(epsilon),
+        "gamble": gamble_on_success(epsilon),
+    }[name]
+    budgets = [b / EPSILON for b in order_budgets(int(epsilon * EPSILON), int(delta * DELTA))]
+    rng = np.random.default_rng(11)
+    loss = played(rng, plays=40_000, step=0.004, strategy=strategy, budgets=budgets)
+    assert estimated_delta(loss, epsilon) <= delta
+    loose = [6 * b for b in budgets]
+    loss = played(rng, plays=40_000, step=0.02, strategy=strategy, budgets=loose)
+    assert estimated_delta(loss, epsilon) > delta
+
+
+def test_what_the_filter_grants_is_within_the_budget_by_the_exact_curve():
+    """Equal Gaussians to the filter's end, against the analytic Gaussian: near, never beyond."""
+    budgets = order_budgets(4 * 10**12, 10**13)
+    one = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=20.0)]))
+    spent, granted = RenyiVector.nothing(), 0
+    while within(spent.plus(one), budgets):
+        spent, granted = spent.plus(one), granted + 1
+    exact = gaussian_epsilon(20.0 / math.sqrt(granted), 1e-5)
+    assert 0.75 * 4 < exact < 4
+    assert converted_units(spent, 10**13) <= 4 * 10**12

@@ -1,0 +1,386 @@
+"""The confidential workspace: closed to others, and emptied without losing what was paid for."""
+
+import argparse
+import datetime
+import io
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpiw import steps
+from dpiw.cli_workspace import add_workspace_commands
+from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError, StageFailedError
+from dpiw.ledger import Ledger, RunState
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from dpiw.stages import launch_stage
+from dpiw.steps.locks import drawing, working
+from dpiw.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
+
+NOW = datetime.datetime(2027, 1, 31, tzinfo=datetime.UTC)
+
+
+def prepared(place, period=None):
+    return ReleaseRun.prepare(place.spec, period=period)
+
+
+def draw(run):
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+
+
+def finish(run):
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
+
+
+def look(place, index=0):
+    return survey(place.root / "state")[index]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def command(*arguments) -> tuple[int, str]:
+    parser = argparse.ArgumentParser()
+    add_workspace_commands(parser.add_subparsers())
+    parsed = parser.parse_args(["workspace", *map(str, arguments)])
+    parsed.stream = io.StringIO()
+    return parsed.handler(parsed), parsed.stream.getvalue()
+
+
+# --- purging ----------------------------------------------------------------------------------
+
+
+def test_a_published_run_loses_its_confidential_files_and_nothing_else(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    draw(run)
+    folder = finish(run)
+    (run.directory / "log" / "ingest.log").write_text("confidential")
+    (run.directory / ".fit_generator.npz.abcd").write_bytes(b"half")
+    outside = place.root / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("kept")
+    (run.private / "link").symlink_to(outside)
+    before, release = contents(run.directory), contents(folder)
+    found = look(place)
+    assert (found.state, found.finished, found.key) == ("published", True, run.key)
+    assert found.confidential_bytes > 0
+
+    assert purge(found) == found.confidential_bytes
+    after = contents(run.directory)
+    gone = set(before) - set(after)
+    assert {"private/scaled.parquet", "private/validation.json", "log/ingest.log",
+            ".fit_generator.npz.abcd"} <= gone  # fmt: skip
+    assert all(name.startswith(("private", "log", ".")) for name in gone)
+    after.pop("fit_weights.lock")  # empty; this plan has no such stage
+    assert after == {name: data for name, data in before.items() if name not in gone}
+    assert list(run.private.iterdir()) == []
+    assert contents(outside) == {"file": b"kept"}
+    assert look(place).confidential_bytes == 0
+    assert purge(look(place)) == 0
+
+    # a rerun needs neither snapshot nor source, and ends in the same release at no cost
+    place.source.unlink()
+    again = prepared(place)
+    draw(again)
+    assert finish(again) == folder
+    assert contents(folder) == release
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+
+
+def test_a_run_that_needs_its_snapshot_is_refused_or_abandoned(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    with pytest.raises(SpecError, match="does not know this run"):
+        purge(look(place))
+    steps.reserve(run)
+    steps.ingest(run)
+    with pytest.raises(SpecError, match=r"not finished \(reserved\).*reads the source again"):
+        purge(look(place))
+    assert run.snapshot.exists()
+    assert purge(look(place), abandon=True) > 0
+    assert not run.snapshot.exists()
+    with pytest.raises(StageFailedError, match="ingest"):  # no draw without a snapshot, unarmed
+        steps.fit_generator(run, noise=SecureNoise())
+    draw(run)  # nothing was drawn on the old snapshot: the source may be read again
+    finish(run)
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+
+
+def test_a_drawn_run_is_published_without_its_snapshot(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    draw(run)
+    assert purge(look(place), abandon=True) > 0
+    place.source.unlink()
+    draw(prepared(place))
+    finish(run)
+    assert Ledger.open(place.ledger).run(run.key).state is RunState.PUBLISHED
+
+
+def half_drawn(place):
+    run = prepared(place)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    return run
+
+
+def test_a_purged_run_never_mixes_two_states_of_the_table(workplace):
+    run = half_drawn(workplace)
+    assert look(workplace).state == "armed"
+    purge(look(workplace), abandon=True)
+    steps.reserve(run)
+    with pytest.raises(LedgerConflictError, match="mix two states"):
+        steps.ingest(run)
+    assert list(run.private.iterdir()) == []
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2  # what was armed stays paid
+
+
+def test_what_was_reserved_to_repeat_a_lost_draw_is_given_back(make_workplace):
+    place = make_workplace(max_attempts=2)
+    run = half_drawn(place)
+    ledger = Ledger.open(place.ledger)
+    ledger.arm(run.key, 1, "fit_weights")  # and the process dies
+    purge(look(place), abandon=True)
+    steps.reserve(run)
+    assert ledger.spent("town").epsilon > 2
+    with pytest.raises(LedgerConflictError, match="mix two states"):
+        steps.ingest(run)
+    assert ledger.spent("town").epsilon == 2
+    assert ledger.run(run.key).state is RunState.LOST
+
+
+def test_a_voided_run_may_be_purged(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    steps.reserve(run)
+    Ledger.open(place.ledger).void(run.key, 1)
+    (run.private / "leftover").write_text("x")
+    assert look(place).state == "voided"
+    assert purge(look(place)) == 1
+
+
+def test_a_run_at_work_is_left_alone(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    for lock in (drawing(run, "fit_generator"), working(run)):
+        with lock, pytest.raises(GrantSpentError, match="working on it"):
+            purge(look(place), abandon=True)
+
+
+def test_what_has_no_readable_record_is_shown_and_left_alone(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    for text in ("{", "[]", '{"key": 1}', json.dumps({"key": "f" * 64, "spec": {}})):
+        (run.directory / "run.json").write_text(text)
+        found = look(place)
+        assert (found.state, found.key, found.finished) == ("run.json unreadable", "", False)
+        with pytest.raises(SpecError, match="cannot be read"):
+            purge(found, abandon=True)
+
+
+def test_a_workspace_that_is_not_there(tmp_path):
+    with pytest.raises(SpecError, match="no workspace"):
+        survey(tmp_path)
+
+
+# --- choosing ---------------------------------------------------------------------------------
+
+
+def entry(number, state="published", last_at="2027-01-01T00:00:00Z"):
+    return WorkspaceRun(
+        directory=Path(f"{number}"), key=f"{number:08d}" + "0" * 56, population="town",
+        period="once", ledger="", state=state, last_at=last_at, confidential_bytes=1, kept_bytes=1,
+    )  # fmt: skip
+
+
+RUNS = [entry(1), entry(2, last_at="2027-01-30T00:00:00Z"), entry(3, state="voided"),
+        entry(4, state="armed"), entry(5, state="unknown to its ledger", last_at="")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({"all_published": True}, [1, 2, 3]),
+        ({"older_than": 7}, [1, 3]),
+        ({"all_published": True, "older_than": 0}, [1, 2, 3]),
+        ({"key": "00000004"}, [4]),
+        ({"key": "00000002", "older_than": 7}, []),
+    ],
+)
+def test_runs_are_chosen_by_key_and_age(options, chosen):
+    terms = {"key": None, "all_published": False, "older_than": None} | options
+    found = select(RUNS, now=NOW, **terms)
+    assert found == [RUNS[number - 1] for number in chosen]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "name runs"),
+        ({"key": "0000"}, "8 digits"),
+        ({"key": "00000009"}, "8 digits"),
+        ({"all_published": True, "older_than": -1}, "days >= 0"),
+    ],
+)
+def test_a_careless_choice_is_refused(options, words):
+    terms = {"key": None, "all_published": False, "older_than": None} | options
+    with pytest.raises(SpecError, match=words):
+        select(RUNS, now=NOW, **terms)
+
+
+def test_every_unfinished_state_says_what_purging_it_means():
+    unfinished = {state.value for state in RunState} - {"published", "voided"}
+    assert set(CONSEQUENCES) == unfinished | {"unknown to its ledger"}
+
+
+# --- the command line -------------------------------------------------------------------------
+
+
+def test_the_commands_show_ask_and_remove(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    draw(run)
+    finish(run)
+    state = place.root / "state"
+    code, text = command("show", "--state", state)
+    assert code == 0
+    assert [run.key[:12] in line and "published" in line for line in text.splitlines()][1]
+    facts = json.loads(command("show", "--state", state, "--json")[1])
+    assert facts[0]["run_key"] == run.key
+    code, text = command("purge", "--state", state, "--all-published")
+    assert (code, run.snapshot.exists()) == (0, True)
+    assert "would remove" in text
+    assert "add --yes" in text
+    assert command("purge", "--state", state, "--older-than", 3, "--yes")[1] == "no run to purge\n"
+    code, text = command("purge", "--state", state, "--run", run.key[:8], "--yes")
+    assert (code, run.snapshot.exists()) == (0, False)
+    assert text.startswith("removed ")
+    with pytest.raises(SpecError, match="one by one"):
+        command("purge", "--state", state, "--all-published", "--abandon", "--yes")
+
+
+# --- closed to others -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def open_umask():
+    """Whatever is closed under this umask is closed by its own mode."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
+    state = workplace.root / "state"
+    state.chmod(0o755)
+    run = prepared(workplace)
+    draw(run)
+    with Ledger.open(workplace.ledger)._store.transaction(write=False):
+        found = [*state.glob("workspace/**/*"), state / "workspace", *state.glob("ledger.sqlite*")]
+        open_ones = [path.name for path in found if path.stat().st_mode & 0o077]
+    assert open_ones == []
+    names = {path.name for path in found}
+    assert {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"} <= names
+    assert {"ingest.lock", "fit_weights.lock", "postprocessing.lock", "run.json"} <= names
+    finish(run)
+    # the signed copy is public and readable, in a folder that is not
+    assert stat.S_IMODE((run.directory / "built").stat().st_mode) == 0o755
+    assert stat.S_IMODE(run.directory.stat().st_mode) == 0o700
+
+
+def test_what_a_stage_process_leaves_is_closed_and_its_temporary_files_are_private(
+    open_umask, make_workplace, monkeypatch, tmp_path
+):
+    place = make_workplace(weights="none")
+    (place.root / "state").chmod(0o755)
+    run = prepared(place)
+    steps.reserve(run)
+    probe = tmp_path / "sitecustomize.py"
+    probe.write_text(
+        "import sys, tempfile\n"
+        "if 'dpiw.stages' in ' '.join(sys.orig_argv):\n"
+        "    import dpiw.steps as s\n"
+        "    true = s.ingest\n"
+        "    def ingest(run):\n"
+        "        tempfile.mkstemp(prefix='probe-')\n"
+        "        open(tempfile.gettempdir() + '/plain', 'w').close()\n"
+        "        print('said by a stage')\n"
+        "        true(run)\n"
+        "    s.ingest = ingest\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    launch_stage("ingest", run.directory)
+    assert [path.name[:6] for path in run.private.glob("probe-*")] == ["probe-"]
+    assert (run.private / "plain").exists()
+    assert "said by a stage" in (run.directory / "log" / "ingest.log").read_text()
+    open_ones = [p.name for p in run.directory.rglob("*") if p.stat().st_mode & 0o077]
+    assert open_ones == []
+
+
+@pytest.mark.parametrize("depth", range(5))
+@pytest.mark.parametrize("mode", [0o750, 0o701])
+def test_an_open_folder_of_the_zone_is_refused(make_workplace, depth, mode):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    folder = [run.directory.parents[1], run.directory.parent, run.directory, run.private,
+              run.directory / "log"][depth]  # fmt: skip
+    folder.chmod(mode)
+    with pytest.raises(SpecError, match=f"mode 0{mode:o}.*expected 0700") as caught:
+        prepared(place)
+    assert str(folder) in str(caught.value)
+    folder.chmod(0o700)
+    assert prepared(place).key == run.key
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+def test_a_state_folder_others_may_write_to_is_refused(make_workplace, mode):
+    place = make_workplace(weights="none")
+    state = place.root / "state"
+    state.chmod(mode)
+    with pytest.raises(SpecError, match=f"mode 0{mode:o}"):
+        prepared(place)
+    assert not (state / "workspace").exists()
+    state.chmod(0o755)  # its names are no secret: releases may lie in it
+    assert prepared(place)
+
+
+def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    shutil.rmtree(run.private)
+    run.private.write_text("")
+    with pytest.raises(SpecError, match="private cannot be used"):
+        prepared(place)
+    place.spec.write_text(place.spec.read_text().replace("state: state", "state: data.csv"))
+    with pytest.raises(SpecError, match=r"data\.csv cannot be used"):
+        prepared(place)
+
+
+def test_a_flow_process_writes_for_its_owner_alone(tmp_path):
+    code = (
+        "import os, flows; mask = os.umask(0); print(oct(mask), os.environ['PREFECT_HOME'], "
+        "oct(os.stat(os.environ['PREFECT_HOME']).st_mode & 0o777))"
+    )
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
+    root = str(Path(__file__).resolve().parents[2])
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env=clean | {"PYTHONPATH": root}, umask=0,
+    ).stdout.split()  # fmt: skip
+    assert shown == ["0o77", str(tmp_path / ".dpiw" / "prefect"), "0o700"]

@@ -1,0 +1,65 @@
+"""The audit flow under a real Prefect server: a report, an exit code, and nothing but counts."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from dpiw import steps
+from dpiw.audit import AuditFailedError
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from tests.flows.conftest import ROOT
+
+pytestmark = pytest.mark.flow
+
+
+def publish(place):
+    run = ReleaseRun.prepare(place.spec, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
+
+
+def run_audit(server, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "flows.audit", *map(str, arguments)],
+        capture_output=True, text=True, cwd=ROOT, env=server.environment(), check=False,
+    )  # fmt: skip
+
+
+def newest(server):
+    request = urllib.request.Request(
+        f"{server.url}/flow_runs/filter", data=b'{"sort": "START_TIME_DESC"}',
+        headers={"Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.loads(response.read())[0]
+
+
+def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_workplace):
+    place = make_workplace(weights="none")
+    folder = publish(place)
+    key, out = place.root / "state" / "keys" / "test.pub", place.root / "audit"
+    where = ("--ledger", f"sqlite:///{place.ledger}", "--releases", place.releases)
+    clean = run_audit(prefect_server, *where, "--key", key, "--out", out)
+    assert clean.returncode == 0, clean.stdout + clean.stderr
+    assert "no errors" in clean.stdout
+    assert json.loads((out / "audit.json").read_bytes())["ok"] is True
+    for path in (out, out / "audit.json", out / "audit.html"):
+        assert path.stat().st_mode & 0o077 == 0
+    assert newest(prefect_server)["state_type"] == "COMPLETED"
+
+    (folder / "report.html").write_text("other")
+    failed = run_audit(prefect_server, "--ledger", place.spec, "--key", key, "--out", out)
+    assert failed.returncode == AuditFailedError.exit_code == 33
+    assert "1 error(s) found" in failed.stdout
+    facts = json.loads((out / "audit.json").read_bytes())
+    assert [one["code"] for one in facts["findings"]] == ["folder_unsound"]
+    assert newest(prefect_server)["state_type"] == "FAILED"

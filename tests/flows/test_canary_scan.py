@@ -1,0 +1,274 @@
+"""RELIABILITY section 5, L1: 20 canaries in every column, and nowhere outside the workspace.
+
+Each mode is a run of its own, with tokens of its own: a success whose stages talk too much, and
+failures at every confidential stage. Searched, in seven encodings: what Prefect keeps (database,
+write-ahead log, storage, server log), the terminal, temporary and home folders, the ledger, the
+releases and every other file of the workplace outside the confidential workspace.
+"""
+
+import concurrent.futures
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
+
+pytestmark = pytest.mark.flow
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = ("age", "income", "region", "ill")
+QUOTE = "raise ValueError('rows are ' + cells)"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mode:
+    """One way for a run to end."""
+
+    stage: str = ""  # where `deed` happens
+    deed: str = ""  # Python, after the stage's module is imported; `cells` holds the table
+    before: bool = False  # at the stage's beginning, not in its mechanism
+    extra: str = ""  # appended to the table
+    code: int = 70  # the flow's exit code
+    inner: str = "ended with code 70"  # what Prefect is told
+    talks: bool = False  # our own error quotes a cell: a bug of ours that Prefect must survive
+
+
+CHATTER = (
+    "import logging, warnings, tempfile, os; print(cells); warnings.warn(cells);"
+    "logging.getLogger('prefect').error(cells); logging.getLogger('dpiw.progress').info(cells);"
+    "sys.stderr.write(cells); os.environ['ROWS'] = cells[:9000];"
+    "open(tempfile.mkstemp()[1], 'w').write(cells)"
+)
+MODES = {
+    "a success whose stages talk": Mode(stage="all", deed=CHATTER, before=True, code=0, inner=""),
+    "a library quotes a cell in ingest": Mode(
+        stage="ingest", deed="import pandas; pandas.to_numeric(pandas.Series(cells.split()))",
+        before=True),
+    "memory ends in the stage": Mode(
+        stage="fit_generator", before=True,
+        deed="import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29));"
+             " held = [cells * 10**6]"),
+    "a ragged row": Mode(extra="ragged", code=70, inner="ended with code 12"),
+    "no header": Mode(extra="headless", inner="ended with code 12"),
+    "ingest fails": Mode(stage="ingest", deed=QUOTE, before=True),
+    "the generator fails": Mode(stage="fit_generator", deed=QUOTE),
+    "the weights fail": Mode(stage="fit_weights", deed=QUOTE),
+    "the weights fail in a chain": Mode(
+        stage="fit_weights", deed="\n        try: int(cells)\n        except ValueError as e:"
+        " raise RuntimeError(cells) from e"),
+    "the stage exits with a text": Mode(
+        stage="fit_generator", deed="sys.exit(cells)", inner="ended with code 1"),
+    "the stage aborts": Mode(
+        stage="fit_weights", deed="sys.stderr.write(cells); os.abort()", inner="code -6"),
+    "the stage is killed": Mode(
+        stage="ingest", deed="print(cells, flush=True); os.kill(os.getpid(), 9)", before=True,
+        inner="code -9"),
+    "an error class is named after a cell": Mode(
+        stage="fit_generator", deed="raise type(cells.split()[0], (Exception,), {})(cells)"),
+    "our own error quotes a cell": Mode(
+        stage="ingest", before=True, inner="ended with code 12", talks=True,
+        deed="from dpiw.errors import SourceError; raise SourceError(cells)"),
+}  # fmt: skip
+FAST = ("a success whose stages talk", "a library quotes a cell in ingest")
+
+PATCH = """
+import os, sys
+if 'dpiw.stages' in ' '.join(sys.orig_argv) and {stage!r} in ('all', sys.orig_argv[-2]):
+    cells = open({source!r}).read().replace('""', '"')
+    import dpiw.steps as steps
+    def deed():
+        {deed}
+    if {before!r}:
+        def early(real):
+            def run(*args, **kwargs):
+                deed()
+                return real(*args, **kwargs)
+            return run
+        for name in ('ingest', 'fit_generator', 'fit_weights'):
+            setattr(steps, name, early(getattr(steps, name)))
+    else:
+        import dpiw.generators.histogram as g, dpiw.weights.beta as b
+        def measure(self, *args, **kwargs):
+            deed()
+        g.Histogram.measure = b.BetaRegression.measure = measure
+"""
+
+
+def plant(place, label, mode):
+    """Every token in every column: four rows for each, the other cells as they were."""
+    lines = place.source.read_text().splitlines()
+    for number, token in enumerate(tokens(label)):
+        for column in range(len(COLUMNS)):
+            at = 1 + number * len(COLUMNS) + column
+            cells = lines[at].split(",")
+            cells[column] = '"' + token.replace('"', '""') + '"'
+            lines[at] = ",".join(cells)
+    if mode.extra == "ragged":
+        lines.append(",".join(lines[1].split(",")[:1] + lines[2:9]))
+    if mode.extra == "headless":
+        lines = lines[1:]
+    place.source.write_text("\n".join(lines) + "\n")
+
+
+def run_mode(server, place, label):
+    """Run a mode to its end; what the terminal saw, and the folders to search."""
+    mode = MODES[label]
+    plant(place, label, mode)
+    folders = {name: place.root / name for name in ("tmp", "home", "patch")}
+    for folder in folders.values():
+        folder.mkdir()
+    if mode.stage:
+        (folders["patch"] / "sitecustomize.py").write_text(
+            PATCH.format(
+                stage=mode.stage, source=str(place.source), deed=mode.deed, before=mode.before
+            )
+        )
+    environment = server.environment() | {
+        "PYTHONPATH": str(folders["patch"]), "TMPDIR": str(folders["tmp"]),
+        "HOME": str(folders["home"]),
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "flows.release", str(place.spec)],
+        capture_output=True, env=environment, check=False, cwd=ROOT,
+    )  # fmt: skip
+
+
+def outside(place):
+    """Everything of the workplace that is not the table and not the confidential workspace."""
+    state = place.root / "state"
+    inside = {place.source, state, place.root / "patch"}
+    found = [path for path in place.root.iterdir() if path not in inside]
+    return found + [path for path in state.iterdir() if path.name != "workspace"]
+
+
+def happened(place, mode, wanted):
+    """The confidential log shows that the mode's deed was done, in the words it used."""
+    if not mode.deed or mode.talks:
+        return True
+    log = everything((place.root / "state" / "workspace").rglob("log"))
+    return b"MemoryError" in log if "RLIMIT" in mode.deed else bool(hits(log, wanted))
+
+
+def system_temporary_files():
+    """Names in the shared temporary folders, without pytest's own."""
+    return {
+        path
+        for folder in ("/tmp", "/var/tmp", "/dev/shm")
+        for path in (Path(folder).iterdir() if Path(folder).is_dir() else ())
+        if not path.name.startswith("pytest-of")
+    }
+
+
+def scan(server, make_workplace, labels, figures):
+    """Run the modes, two at a time; then search once for every token of every mode."""
+    places = {label: make_workplace() for label in labels}
+    started, before = time.time(), system_temporary_files()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        ends = dict(
+            zip(labels, pool.map(lambda m: run_mode(server, places[m], m), labels), strict=True)
+        )
+    time.sleep(3)  # task states are recorded asynchronously
+    stored = server.everything_stored()
+    shared = everything(_mine(system_temporary_files() - before))
+    found, searched = [], len(stored) + len(shared)
+    for label in labels:
+        mode, done, wanted = MODES[label], ends[label], tokens(label)
+        told = done.stdout + done.stderr
+        assert done.returncode == mode.code, (label, told.decode()[-2000:])
+        if mode.inner:
+            assert mode.inner.encode() in stored, label
+        assert happened(places[label], mode, wanted), label
+        around = everything(outside(places[label]))
+        assert b"ledger.sqlite" in around
+        searched += len(around) + len(told)
+        found += [(label, "Prefect", *hit) for hit in hits(stored, wanted)]
+        found += [(label, "shared temporary files", *hit) for hit in hits(shared, wanted)]
+        found += [(label, "outside the workspace", *hit) for hit in hits(around, wanted)]
+        if not mode.talks:
+            found += [(label, "terminal", *hit) for hit in hits(told, wanted)]
+        # in the confidential zone they are all there: the table was planted
+        assert len({token for token, _ in hits(places[label].source.read_bytes().replace(
+            b'""', b'"'), wanted)}) == TOKENS  # fmt: skip
+    figures(
+        "canary scan", modes=len(labels), tokens=TOKENS * len(labels),
+        encodings=len(encodings(tokens("x")[0])), bytes_searched=searched, hits=len(found),
+        seconds=round(time.time() - started),
+    )  # fmt: skip
+    assert found == []
+
+
+def _mine(paths):
+    """Files of this user that can be read; other programs of the machine come and go."""
+    found = []
+    for path in paths:
+        try:
+            if path.lstat().st_uid == os.getuid() and not path.is_socket():
+                found.append(path)
+        except OSError:
+            continue
+    return found
+
+
+def test_no_canary_leaves_the_confidential_zone(prefect_server, make_workplace, figures):
+    scan(prefect_server, make_workplace, FAST, figures)
+
+
+@pytest.mark.crash
+def test_no_canary_leaves_in_any_of_the_modes(prefect_server, make_workplace, figures):
+    scan(prefect_server, make_workplace, tuple(MODES), figures)
+
+
+def test_the_scan_would_find_every_canary(prefect_server, tmp_path):
+    """The unsafe control: the rows as a parameter, a log line and an exception of a flow."""
+    wanted = tokens("unsafe")
+    script = tmp_path / "unsafe.py"
+    script.write_text(
+        "from prefect import flow\n"
+        "@flow(log_prints=True)\ndef unsafe(rows: list[str]):\n"
+        "    print(rows)\n    raise ValueError(str(rows))\n"
+        f"unsafe({list(wanted)!r}, return_state=True)\n"
+    )
+    environment = prefect_server.environment() | {"PREFECT_LOGGING_TO_API_ENABLED": "true"}
+    subprocess.run([sys.executable, script], env=environment, check=False, capture_output=True)
+    time.sleep(3)
+    assert {token for token, _ in hits(prefect_server.everything_stored(), wanted)} == set(wanted)
+
+
+@pytest.mark.parametrize("encoding", list(encodings(tokens("x")[-2])))
+def test_every_encoding_is_seen_at_any_offset(encoding):
+    rng = np.random.default_rng(4)
+    seen = 0
+    for token in tokens("search"):
+        for form in encodings(token).get(encoding, ()):
+            for lead in range(4):
+                assert (token, encoding) in hits(rng.bytes(lead) + form + rng.bytes(9), [token])
+                seen += 1
+        assert hits(rng.bytes(100_000), [token]) == []
+    assert seen >= 8
+
+
+def test_base64_is_seen_wherever_the_token_begins():
+    import base64
+
+    for token in tokens("search"):
+        for lead in range(6):
+            text = base64.b64encode(b"x" * lead + token.encode() + b"yz")
+            assert (token, "base64") in hits(text, [token])
+
+
+def test_a_canary_in_a_compressed_column_is_seen(tmp_path):
+    import pandas as pd
+
+    path = tmp_path / "rows.parquet"
+    wanted = tokens("search")
+    numbers = [float(token) for token in wanted[14:17]]
+    frame = pd.DataFrame({"c": list(wanted[:3]) * 500, "x": numbers * 500})
+    frame.to_parquet(path, compression="zstd")
+    found = {token for token, _ in hits(b"".join(readable(path)), wanted)}
+    assert found == {*wanted[:3], *wanted[14:17]}
