@@ -29,6 +29,7 @@ class Population:
     estimands: Mapping[str, Callable[[Any], Any]]
 
     def table(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        """`rows` people as the schema clamps them."""
         return self.schema.unscale(self.schema.scale(self.draw(rows, rng)))
 
 

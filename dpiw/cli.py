@@ -1,4 +1,4 @@
-"""The command line: `dpiw plan | ledger | verify | describe | key`.
+"""The command line: `dpiw plan | ledger | workspace | verify | describe | key`.
 
 The flow itself is `python -m flows.release SPEC`. Nothing here reads confidential data.
 """
@@ -116,9 +116,11 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """The ledger needs SQLAlchemy; an analyst's light installation does without."""
     try:
         from dpiw.cli_ledger import add_ledger_commands
+        from dpiw.cli_workspace import add_workspace_commands
     except ModuleNotFoundError:
         return
     add_ledger_commands(commands)
+    add_workspace_commands(commands)
 
 
 def main(arguments: list[str] | None = None) -> int:

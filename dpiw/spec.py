@@ -66,6 +66,8 @@ def _float(value: int | float | Decimal) -> float:
 
 def _plain_settings(value: object) -> object:
     """Decimals of a YAML file as floats, all the way down: a method's settings are no promise."""
+    if isinstance(value, int) and abs(value) >= 2**64:
+        raise ValueError("expected numbers below 2^64")
     if isinstance(value, Decimal):
         return _float(value)
     if isinstance(value, dict):

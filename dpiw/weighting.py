@@ -168,7 +168,7 @@ def _filled(ratio: DensityRatio, steps: PostProcessing) -> PostProcessing:
         raise UncalibratedError(f"beta_calibrate: a private calibration {told}")
     if not isinstance(ratio, CalibratedRatio):
         return steps
-    return steps.with_calibration(*to_map(ratio.coefficients, ratio.limit))
+    return steps.with_calibration(*to_map(ratio.coefficients, ratio.limit), limit=ratio.limit)
 
 
 def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio, tuple[str, ...]]:

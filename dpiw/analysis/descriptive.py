@@ -178,9 +178,12 @@ def crosstab(source: Source, rows: str, columns: str, *, normalise: bool = True)
     for name in (rows, columns):
         if name not in sample.table.columns:
             raise ReleaseError(f"column {name!r}: not in this table")
-    keys = [sample.table[name].astype(object).where(sample.table[name].notna(), "missing")
-            for name in (rows, columns)]  # fmt: skip
-    found = pd.crosstab(*keys, values=sample.weights, aggfunc="sum").fillna(0.0)
+    first, second = (
+        sample.table[name].astype(object).where(sample.table[name].notna(), "missing")
+        for name in (rows, columns)
+    )
+    mass = pd.Series(sample.weights, index=sample.table.index)
+    found: pd.DataFrame = mass.groupby([first, second]).sum().unstack(fill_value=0)
     found = found.rename_axis(index=rows, columns=columns)
     return found / sample.weights.sum() if normalise else found
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.optional import optional
 from dpiw.analysis.regression import INTERCEPT, Design, design
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
@@ -79,12 +80,7 @@ def to_statsmodels(
     """
     if family not in _FAMILIES:
         raise ReleaseError(f"family: expected one of {', '.join(_FAMILIES)}")
-    try:
-        import statsmodels.api as sm
-    except ImportError:
-        raise ReleaseError(
-            "statsmodels: not installed; pip install 'dpiw[statsmodels]'"
-        ) from None
+    sm = optional("statsmodels.api", extra="statsmodels")
     sample = weighted_sample(source)
     parts = design(sample.table, target, features)
     x, y, weights = _rows(sample, parts)

@@ -11,29 +11,24 @@ Everything here is post-processing of released values; it costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import ReleaseError
 from dpiw.privacy import NoiseKind, NoiseLaw
 from dpiw.weights.debiasing import log_debias, normalised, weighted_centre
 
-if TYPE_CHECKING:
-    from dpiw.release import Release
-
 Array = NDArray[np.float64]
-
-_RECOVERY = 1e-6
-"""Largest misfit, in log weights, of coefficients recovered from a release."""
 
 _SMALLEST = 1e-9
 """Directions of less than this share of the largest curvature are empty (METHOD section 14)."""
 
 
 _STEPS, _SETTLED, _LONGEST = 8, 0.01, 1.0
-"""Gauss-Newton: most steps, when to stop, and the longest step in log weight (standard deviation)."""
+"""Gauss-Newton: most steps, when to stop, and the longest step (sd of log weights)."""
+
+_UNSEEN = 1e-3
+"""Directions that shrinkage leaves less than this share of keep their prior."""
 
 _SPREADS = (0.03, 1000.0)
 """Range of the prior's spread, in standard deviations of the noise."""
@@ -81,22 +76,17 @@ class WeightLaw:
         direction = rng.normal(size=size)
         return np.asarray(rng.gamma(size, scale) * direction / np.linalg.norm(direction))
 
-    def reweighted(self, shift: Array, *, debias: Array | None = None) -> Array:
-        """Weights of mean one at coefficients b + shift.
+    def reweighted(self, shift: Array) -> Array:
+        """Weights of mean one at coefficients b + shift, debiased as the release was.
 
         Args:
             shift: shape (d',).
-            debias: shape (d',) or None: variances of the error that the weights are debiased
-                for; None: as the release was debiased.
         """
         log_ratio = self.features @ (self.coefficients + shift)
-        if debias is None:
-            if not self.debias:
-                return np.exp(normalised(log_ratio))
+        if self.debias:
             centred = self.features - weighted_centre(log_ratio, self.features)
-            return np.exp(normalised(log_ratio + log_debias(self.noise, centred)))
-        centred = self.features - weighted_centre(log_ratio, self.features)
-        return np.asarray(np.exp(normalised(log_ratio - (centred**2) @ debias / 2)))
+            log_ratio = log_ratio + log_debias(self.noise, centred)
+        return np.asarray(np.exp(normalised(log_ratio)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,7 +144,8 @@ class Tilt:
     1988), not for each.
 
     Attributes:
-        shift: posterior mode of beta minus the released b, shape (d',).
+        shift: posterior mode of beta minus the released b, shape (d',); where the release says
+            nothing the mode is zero.
         factor: shape (d', m); factor factor' is the posterior covariance of beta.
         weights: of the released rows at the mode, of mean one, shape (n,).
         prior_variance: spread^2.
@@ -187,12 +178,14 @@ def tilt(law: WeightLaw, weights: Array) -> Tilt:
     """
     base = spectrum(law, weights)
     prior = spread(base)
-    v, size, released = base.directions, law.nominal_rows, base.coefficients
+    seen = base.shrinkage > _UNSEEN
+    rest = base.directions[:, ~seen] * np.sqrt(prior)  # the release says nothing: the prior stays
+    v, size, released = base.directions[:, seen], law.nominal_rows, base.coefficients[seen]
     x = law.features @ v
-    error = base.noise + base.fitting
+    error = base.noise + base.fitting[seen]
     p = 1 / (1 + np.exp(-np.clip(law.features @ law.coefficients, -500, 500)))
     target = size * (x * p[:, None]).mean(axis=0) + law.penalty * released
-    beta, current = released.copy(), weights
+    beta, current = released.copy(), np.exp(normalised(x @ released))
     for _ in range(_STEPS):
         pulled = x * (current * (1 - p))[:, None]
         residual = size * pulled.mean(axis=0) - target
@@ -212,81 +205,32 @@ def tilt(law: WeightLaw, weights: Array) -> Tilt:
             break
     values, vectors = np.linalg.eigh(precision)
     return Tilt(
-        shift=v @ (beta - released),
-        factor=v @ (vectors / np.sqrt(values)),
+        shift=v @ beta - law.coefficients,
+        factor=np.hstack([v @ (vectors / np.sqrt(values)), rest]),
         weights=current,
         prior_variance=prior,
     )
 
 
-def law_of_release(release: Release) -> WeightLaw | None:
-    """The law of a release's weights, from its certificate, schema and rows.
+def support(law: WeightLaw, weights: Array, influence: Array) -> Array:
+    """Share of an estimate's variance that lies where the weights could correct it, shape (p,).
 
-    None where weights are not published, or were changed after debiasing by steps this version
-    does not model (the certificate's `post_processing` names them).
+    1 - min_a mean(w (g - a.(phi - mu))^2) / mean(w g^2) over ridge coefficients a with the
+    penalty of the fit, 2 Lam/n0 per row (its curvature is about half the feature covariance). A
+    misfit of the generator in the remaining share is not seen by the weights, and is in no
+    interval. It can be asked before an analysis and costs nothing.
 
-    Raises:
-        ReleaseError: the weights are not what certificate and rows say.
+    Args:
+        law: of the weights.
+        weights: shape (n,), mean one.
+        influence: shape (n, p).
     """
-    certificate = release.certificate
-    if not certificate.weights.get("published", False):
-        return None
-    stage = next((s for s in certificate.stages if s.stage == certificate.weights["stage"]), None)
-    if stage is None or "scale" not in stage.parameters:
-        return None
-    from dpiw.schema import PublicSchema
-    from dpiw.weights.features import feature_map
-
-    facts: dict[str, Any] = dict(stage.parameters)
-    schema = PublicSchema.from_mapping(release.schema)
-    features = feature_map(
-        facts["features"],
-        schema,
-        frequencies=facts.get("frequencies", 0),
-        frequency_scale=facts.get("frequency_scale"),
-        omega_seed=facts.get("omega_seed"),
-    ).matrix(schema.scale(release.table))
-    noise = NoiseLaw(
-        kind=NoiseKind(facts["noise"]), scale=float(facts["scale"]), dimension=features.shape[1]
-    )
-    steps = set(certificate.post_processing)
-    if not steps <= {"debias b(x - mu)", "debias b(x)", "self-normalise"}:
-        return None
-    logs = np.asarray(release.log_weights, dtype=np.float64)
-    coefficients = recover(logs, features, noise, steps=steps)
-    return WeightLaw(
-        features=features,
-        coefficients=coefficients,
-        noise=noise,
-        penalty=float(facts["penalty"]),
-        nominal_rows=certificate.nominal_rows,
-        fitting_rows=len(features),
-        debias=bool(facts["debias"]),
-    )
-
-
-def recover(log_weights: Array, features: Array, noise: NoiseLaw, *, steps: set[str]) -> Array:
-    """The released coefficients from the released weights, shape (d',).
-
-    log w = b.phi + log b(phi - mu) + constant has the known debiasing factor, so b follows by
-    least squares; mu, the centre under the weights without the factor, by iteration.
-
-    Raises:
-        ReleaseError: no coefficients explain the weights: rows, features or steps do not match.
-    """
-    free = np.column_stack([features, np.ones(len(features))])
-    target = log_weights
-    if "debias b(x)" in steps:
-        target = log_weights - log_debias(noise, features)
-    if "debias b(x - mu)" in steps:
-        for _ in range(100):
-            centre = weighted_centre(target, features)
-            moved = log_weights - log_debias(noise, features - centre)
-            change = float(np.ptp(moved - target))
-            target = moved
-            if change < 1e-12:
-                break
-    found = np.linalg.lstsq(free, target, rcond=1e-10)[0]
-    if np.ptp(target - free @ found) > _RECOVERY:
-        raise ReleaseError("weights: they do not follow from the certificate's feature map")
-    return np.asarray(found[:-1])
+    rows = len(weights)
+    x = law.features - weights @ law.features / rows
+    g = influence - weights @ influence / rows
+    scatter = (x * weights[:, None]).T @ x / rows
+    ridge = 2 * law.penalty / law.nominal_rows
+    found = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), (x * weights[:, None]).T @ g)
+    left = weights @ (g - x @ found / rows) ** 2
+    whole = weights @ g**2
+    return np.asarray(1 - np.divide(left, whole, out=np.ones_like(left), where=whole > 0))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, WeightError
@@ -33,7 +34,7 @@ class Design:
     names: tuple[str, ...]
     matrix: Array
     outcome: Array
-    present: Array
+    present: NDArray[np.bool_]
 
 
 def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Array]]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.analysis.intervals import Interval
-    from dpiw.analysis.noise import WeightLaw
+    from dpiw.analysis.noise import Tilt, WeightLaw
     from dpiw.release import Release
 
 Array = NDArray[np.float64]
@@ -35,6 +35,7 @@ class WeightedSample:
         scale: what `weights` were divided by to have mean one; kept for totals.
         law: law of the weights' privacy noise, with the features it acts on; None when the
             weights carry none or nothing is known about it.
+        tilt: what `unshrunk` believes of the coefficients; its weights are then in use.
         release: where the rows come from, if they come from a release.
     """
 
@@ -42,6 +43,7 @@ class WeightedSample:
     weights: Array
     scale: float = 1.0
     law: WeightLaw | None = None
+    tilt: Tilt | None = None
     release: Release | None = field(default=None, repr=False)
 
     @property
@@ -53,10 +55,6 @@ class WeightedSample:
     def effective_rows(self) -> float:
         """Kish's effective sample size (sum w)^2 / sum w^2."""
         return float(self.weights.sum() ** 2 / (self.weights**2).sum())
-
-    def reweighted(self, weights: ArrayLike) -> WeightedSample:
-        """The same rows under other weights, without a noise law."""
-        return weighted_sample((self.table, weights))
 
 
 Source = Any
@@ -80,7 +78,7 @@ def weighted_sample(source: Source) -> WeightedSample:
         found = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
         return _sample(table, found)
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
-        from dpiw.analysis.noise import law_of_release
+        from dpiw.analysis.recovery import law_of_release
 
         logs = np.asarray(source.log_weights, dtype=np.float64)
         top = float(logs.max())

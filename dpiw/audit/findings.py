@@ -66,7 +66,8 @@ KINDS: Mapping[str, Kind] = {
         "Do not use this folder. Replace it by an untouched copy, or withdraw the release."
     ),
     "folder_unknown": _error(
-        "Nothing shows that this release was paid for. Withdraw it, or find the ledger it is in."
+        "Nothing shows that this release was paid for. If its run is committed in this ledger, "
+        "start it again: that records it. Else withdraw it, or find the ledger it is in."
     ),
     "head_missing": _error(
         "The ledger is an old copy, rewritten, or another one. Stop every run and recover it."

@@ -81,14 +81,10 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
         f"row(s) per person, composition {population.composition}. Everything not voided is "
         "held for ever."
     )
-    head = ("Period", "Run", "Spec", "State", "Attempt", "Entry · time", "Stages",
-            "Charged ε", "Charged δ", "PLD ε", "RDP ε")  # fmt: skip
+    head = ("Period", "State", "Attempt", "Charged ε", "Charged δ", "PLD ε", "RDP ε",
+            "Entry · time", "Run", "Spec", "Stages")  # fmt: skip
     rows = [_row(run, attempt, report) for run in runs for attempt in run.attempts]
-    known = (
-        table(head, rows, numbers=(0, 1, 2, 5, 7, 8, 9, 10), code=(1, 2))
-        if rows
-        else paragraph("No runs.")
-    )
+    known = table(head, rows, numbers=range(10), code=(8, 9)) if rows else paragraph("No runs.")
     return section(
         f"Population {population.name}",
         paragraph(terms),
@@ -115,7 +111,7 @@ def _bar(population: PopulationTally, released: Units, name: str) -> str:
     left = max(budget - spent, Decimal(0))
     texts = (
         f"released: {number(float(out))}",
-        f"lost, drawn or reserved: {number(float(spent - out))}",
+        f"lost, drawn, reserved or recovered: {number(float(spent - out))}",
         f"left: {number(float(left))} of {number(float(budget))}",
     )
     bar = plots.budget_bar(
@@ -133,17 +129,23 @@ def _row(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str
     )
     return (
         run.period,
-        run.key[:12],
-        run.plan_digest[:12],
         run.state,
         f"{attempt.number} of {run.max_attempts}",
-        f"{attempt.seq} · {attempt.at[:16].replace('T', ' ')}",
-        stages,
-        decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + " (voided)" * attempt.voided,
+        decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
         decimal_text(attempt.cost.delta, DELTA_UNIT),
         "–" if cost is None else f"{cost.pld:.6g}",
         "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
+        f"{attempt.seq} · {attempt.at[:16].replace('T', ' ')}",
+        run.key[:12],
+        run.plan_digest[:12],
+        stages,
     )
+
+
+def _times(attempt: AttemptTally) -> str:
+    """How often its cost is held, unless once."""
+    conflicts = sum(stage.conflicts for stage in attempt.stages.values())
+    return " (voided)" if attempt.voided else f" × {1 + conflicts}" * bool(conflicts)
 
 
 def _releases(report: AuditReport) -> str:

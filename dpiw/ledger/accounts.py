@@ -71,8 +71,9 @@ class Account:
         """
         population = self.population
         check_kind(population, charge)
-        if charge.renyi is not None and not all(charge.renyi.units):
-            raise SpecError("renyi: expected more than zero at every order; no draw is free")
+        units = charge.renyi.units if charge.renyi is not None else (1,)
+        if not all(0 < one <= BEYOND for one in units):
+            raise SpecError(f"renyi: expected 1 to {BEYOND} units at every order; no draw is free")
         if charge.cost.epsilon_units == 0 and charge.cost.delta_units == 0:
             raise SpecError("cost: expected more than zero; no draw is free")
         if not self._fits(charge):
@@ -128,8 +129,6 @@ def check_kind(population: Population, charge: Charge) -> None:
             f" expected {'a' if population.composition is CompositionRule.RENYI else 'no'}"
             f" vector of {len(ORDERS)} orders"
         )
-    if charge.renyi is not None and max(charge.renyi.units) > BEYOND:
-        raise SpecError(f"renyi: expected at most {BEYOND} units at each order")
 
 
 def budgets(population: Population) -> tuple[int, ...]:

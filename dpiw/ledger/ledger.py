@@ -11,6 +11,7 @@ from dpiw.errors import (
     LedgerConflictError,
     LedgerTamperedError,
 )
+from dpiw.ledger.accounts import check_kind
 from dpiw.ledger.book import (
     known_attempt,
     known_run,
@@ -247,6 +248,8 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             account = page.book.account(population)
             stated = stated_loss(account, loss)
+            for charge in (stated, *(one.charge for one in releases)):
+                check_kind(account.population, charge)
             check_releases(page.book, releases, stated)
             charged = charge_for(page.book, account, releases, stated)
             self._append(

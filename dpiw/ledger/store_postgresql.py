@@ -92,8 +92,8 @@ class PostgreSQLStore(Store):
         busy_timeout_seconds: how long a writer queues for the lock.
 
     Raises:
-        LedgerError: the URL holds a password or options that are not admissible, or names no host
-            or no database (neither may come from the environment, which differs between the
+        LedgerError: the URL holds a password or options that are not admissible, or names no user,
+            host or database (none may come from the environment, which differs between the
             processes of a run); or psycopg is not installed.
     """
 
@@ -221,8 +221,9 @@ def _check_url(url: URL) -> None:
             f"ledger: these options of the URL are not admissible: {', '.join(unknown)}"
         )
     hosts = [host for host in (url.host, url.query.get("host")) if host]
-    if not url.database or len(hosts) != 1 or "," in hosts[0] or not isinstance(hosts[0], str):
-        raise LedgerError(f"ledger: {EXPECTED_URL}, with one host and a database")
+    one = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
+    if not (one and url.username and url.database):
+        raise LedgerError(f"ledger: {EXPECTED_URL}, with a user, one host and a database")
 
 
 def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
@@ -232,8 +233,12 @@ def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
         "connect_timeout": max(2, math.ceil(busy_timeout_seconds)),
         "tcp_user_timeout": 30_000,  # a host that vanished is an error, not a wait
         "prepare_threshold": None,
+        # Stated, so that PGHOSTADDR, PGPORT and PGOPTIONS do not choose another server or session.
+        "hostaddr": "",
+        "port": url.port or 5432,
+        "options": "",
     }
-    arguments.pop("connect_timeout" if "connect_timeout" in url.query else "", None)
+    arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
         # No pool: a connection never crosses a fork, and every one is checked.
         return sa.create_engine(

@@ -147,9 +147,13 @@ class BetaRegression:
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
-            fixed_noise=self.features == "fourier",
+            eigenvalues=self._eigenvalues(schema),
         )
         return replace(self, calibrated=found)
+
+    def _eigenvalues(self, schema: PublicSchema) -> NDArray[np.float64] | None:
+        fourier = self.features == "fourier"
+        return self.feature_map(schema).reference_eigenvalues() if fourier else None
 
     def _ready(self) -> Calibration:
         if self.calibrated is None:

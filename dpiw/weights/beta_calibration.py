@@ -144,13 +144,15 @@ class BetaCalibration:
     Attributes:
         noise: `gaussian` (default), `spherical` or `laplace`.
         tau: cap on the predicted noise it adds to a log weight, in (0, 1].
-        limit: public clip bound of the log ratio, in (0, 50].
+        limit: public clip bound of the log ratio, in (0, 50]. The features spread over twice the
+            limit, so a wide one shrinks the fit towards no change; 2 keeps weights between 1/7
+            and 7 before the map.
         calibrated: what `calibrate` found.
     """
 
     noise: NoiseKind = NoiseKind.GAUSSIAN
     tau: float = 0.2
-    limit: float = 5.0
+    limit: float = 2.0
     calibrated: Calibration | None = None
 
     method: ClassVar[str] = "beta_calibration"

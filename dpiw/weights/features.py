@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -274,6 +274,9 @@ class FourierMap:
 
     def reference_eigenvalues(self) -> NDArray[np.float64]:
         """From the closed form of E cos and E sin of sums and differences of frequencies."""
+        return _fourier_eigenvalues(self)
+
+    def _eigenvalues(self) -> NDArray[np.float64]:
         parts, omega = blocks(self.schema), self.omega
         plus = characteristic(parts, omega[:, :, None] + omega[:, None, :])
         minus = characteristic(parts, omega[:, :, None] - omega[:, None, :])
@@ -291,6 +294,14 @@ class FourierMap:
         angle = self.schema.centred(scaled) @ self.omega
         trigonometric = np.hstack([np.cos(angle), np.sin(angle)])
         return np.asarray(trigonometric / math.sqrt(self.frequencies))
+
+
+@lru_cache(maxsize=8)
+def _fourier_eigenvalues(features: FourierMap) -> NDArray[np.float64]:
+    """Kept per map: a plan asks at every step of its search, and one answer takes a second."""
+    found = features._eigenvalues()
+    found.setflags(write=False)
+    return found
 
 
 def feature_map(

@@ -143,6 +143,7 @@ class OutputNoised(BetaRegression):
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
+            eigenvalues=self._eigenvalues(schema),
             level_factor=self._level_factor(rows),
         )
         return replace(ready, calibrated=found)

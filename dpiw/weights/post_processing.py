@@ -247,11 +247,13 @@ class PostProcessing:
         found = self.calibrate
         return found is not None and found.source == "private"
 
-    def with_calibration(self, a: float, b: float, c: float) -> PostProcessing:
+    def with_calibration(self, a: float, b: float, c: float, *, limit: float) -> PostProcessing:
         """The same steps with the numbers that the private stage released."""
         return PostProcessing(
             steps=tuple(
-                replace(step, a=a, b=b, c=c) if isinstance(step, BetaCalibrate) else step
+                replace(step, a=a, b=b, c=c, limit=limit)
+                if isinstance(step, BetaCalibrate)
+                else step
                 for step in self.steps
             )
         )

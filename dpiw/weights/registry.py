@@ -50,9 +50,9 @@ def make_weights(
     given = dict(settings)
     if pure and issubclass(chosen, BetaRegression):
         given.setdefault("noise", NoiseKind.SPHERICAL)
-    if issubclass(chosen, OutputNoised) and rows is not None:
-        if given.setdefault("rows", rows) != rows:
-            raise SpecError(f"weights.settings.rows: expected {rows}, the release's synthetic_rows")
+    sized = rows is not None and issubclass(chosen, OutputNoised)
+    if sized and given.setdefault("rows", rows) != rows:
+        raise SpecError(f"weights.settings.rows: expected {rows}, the release's synthetic_rows")
     estimator = chosen(**given)
     if isinstance(estimator, NoWeights):
         return None

@@ -225,7 +225,7 @@ def take_all_steps(run: ReleaseRun, watch: Watch | None = None) -> None:
 def life(task: dict[str, Any], signal_to: int | None) -> int:
     """Do the task in this process; the exit code is 0, an error's own, or 1."""
     root = Path(task["root"])
-    with (root / "child.log").open("ab") as said:
+    with Path(task.get("said") or root / "child.log").open("ab") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
     watch = Watch(point=task.get("point"), log=root / "noise.log", signal_to=signal_to)

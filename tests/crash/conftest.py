@@ -10,6 +10,7 @@ import pytest
 pytest.register_assert_rewrite("tests.crash.harness", "tests.crash.points")
 
 from tests.crash.harness import Place, Servers, make_place  # noqa: E402
+from tests.flows.conftest import prefect_server  # noqa: E402, F401
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,9 @@ def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
-def _history(server: Any, disk: Path, name: str, room: int | None) -> tuple[bool, int]:
+def _history(
+    server: Any, disk: Path, name: str, room: int | None, said: Path
+) -> tuple[bool, int]:
     """Fill the disk, run; empty it, run again. Whether the first run failed, and lost draws."""
     from tests.crash.harness import check, check_charge, check_published, make_place
 
@@ -61,23 +63,23 @@ def _history(server: Any, disk: Path, name: str, room: int | None) -> tuple[bool
         place.releases.mkdir(mode=0o755)
         _mount("--bind", str(place.releases), str(place.releases))
         _mount("-o", "remount,ro,bind", str(place.releases))
-        end = server.run(place)
+        end = server.run(place, said=str(said))
         subprocess.run(["umount", str(place.releases)], check=True)
     else:
         filler = disk / "filler"
         status = os.statvfs(disk)
         with filler.open("wb") as file:
             file.write(bytes(max(0, status.f_bavail * status.f_frsize - 1024 * room)))
-        end = server.run(place)
+        end = server.run(place, said=str(said))
         filler.unlink()
     check(place)
     if end not in (0, 1, 12, 30, 50, 70):
         raise AssertionError(f"the run ended with {end}")
-    said = (root / "child.log").read_text()
-    if end and not any(text in said for text in ("No space left", "Read-only", "ledger")):
-        raise AssertionError(f"not a word of the disk: {said[-500:]}")
-    if server.run(place) != 0:
-        raise AssertionError(f"not resumed: {(root / 'child.log').read_text()[-500:]}")
+    words = said.read_text()
+    if end and not any(text in words for text in ("No space left", "Read-only", "ledger")):
+        raise AssertionError(f"not a word of the disk: {words[-500:]}")
+    if server.run(place, said=str(said)) != 0:
+        raise AssertionError(f"not resumed: {said.read_text()[-500:]}")
     check_published(place)
     return end != 0, check_charge(place)
 
@@ -93,7 +95,9 @@ def main(folder: str) -> None:
     found: dict[str, Any] = {"runs": 0, "failed": 0, "draws_lost": 0, "violations": []}
     for number, room in enumerate((*ROOM, None)):
         try:
-            failed, lost = _history(server, disk, f"place{number}", room)
+            said = Path(f"{folder}-said-{number}")  # not on the disk that is full
+            failed, lost = _history(server, disk, f"place{number}", room, said)
+            said.unlink()
             found["failed"] += failed
             found["draws_lost"] += lost
         except AssertionError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 from collections.abc import Callable
 
@@ -57,11 +58,14 @@ def live_all(
     servers: Servers, new_place: Callable[..., Place], histories: list[tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[bool]]:
     def one(server: ForkServer, points: tuple[str, ...]) -> list[bool]:
+        place = new_place()
         try:
-            return live(server, new_place(), points)
+            reached = live(server, place, points)
         except AssertionError as error:
-            error.add_note(f"history: {' -> '.join(points)}")
+            error.add_note(f"history: {' -> '.join(points)}, in {place.root}")
             raise
+        shutil.rmtree(place.root)  # hundreds of them
+        return reached
 
     return dict(zip(histories, servers.each(histories, one), strict=True))
 

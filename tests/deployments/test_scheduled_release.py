@@ -51,12 +51,15 @@ def wait_until(condition, *, seconds, process, log):
     raise AssertionError(log.read_text())
 
 
-def test_the_deployment_is_one_scheduled_module_path_entry():
-    (deployment,) = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
-    assert deployment["entrypoint"] == "flows.release.release"
-    assert deployment["concurrency_limit"] == 1
-    assert deployment["schedules"][0]["active"] is True
-    assert (ROOT / deployment["parameters"]["spec"]).exists()
+def test_the_deployments_are_scheduled_module_path_entries():
+    release, audit = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
+    assert release["entrypoint"] == "flows.release.release"
+    assert audit["entrypoint"] == "flows.audit.audit"
+    for deployment in (release, audit):
+        assert deployment["concurrency_limit"] == 1
+        assert deployment["schedules"][0]["active"] is True
+    assert (ROOT / release["parameters"]["spec"]).exists()
+    assert (ROOT / audit["parameters"]["ledger"]).exists()
 
 
 def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace, tmp_path):
@@ -65,6 +68,7 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     # The shipped deployment, but soon and on the test's own spec.
     settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
     settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
+    del settings["deployments"][1:]  # the audit has its own test
     file = tmp_path / "prefect.yaml"
     file.write_text(yaml.safe_dump(settings))
     port, log = free_port(), tmp_path / "serve.log"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -19,6 +20,7 @@ from dpiw.diagnostics import (
     tail_length,
 )
 from dpiw.errors import UnreliableWeightsError, WeightError
+from dpiw.weights.signal import Signal
 
 
 def test_kish_by_hand():
@@ -185,6 +187,44 @@ def test_do_not_use_raises_when_required():
 
 
 @pytest.mark.parametrize(
+    ("spread", "p_value", "verdict", "reason"),
+    [
+        (0.30, 0.001, Verdict.USE, None),
+        (0.30, 0.010, Verdict.USE, None),
+        (0.30, 0.011, Verdict.CARE, "signal test p 0.011"),
+        (0.19, 0.001, Verdict.CARE, "signal-to-noise 0.90"),
+        (0.30, 0.031, Verdict.DO_NOT_USE, "no more than noise alone"),
+        (0.05, 0.900, Verdict.DO_NOT_USE, "no more than noise alone"),
+    ],
+)
+def test_signal_enters_the_verdict(spread, p_value, verdict, reason):
+    signal = Signal(spread=spread, noise=0.06, sampling=0.04, p_value=p_value)
+    found = diagnose(mild(), signal=signal)
+    assert found.verdict is verdict
+    assert found.reasons == () if reason is None else reason in found.reasons[0]
+
+
+def test_k_hat_is_that_of_the_raw_weights():
+    raw = np.log1p(stats.genpareto.rvs(1.0, size=5000, random_state=np.random.default_rng(56)))
+    clipped = np.minimum(raw, np.log(3.0))
+    assert diagnose(clipped, raw=raw).k_hat == k_hat(raw)
+    assert diagnose(clipped).k_hat is None
+    assert diagnose(clipped, raw=raw).effective_sample_size == effective_sample_size(clipped)
+
+
+def test_json_names_every_number():
+    signal = Signal(spread=0.3, noise=0.06, sampling=0.04, p_value=0.001)
+    found = json.loads(json.dumps(diagnose(mild(), signal=signal).to_json(), allow_nan=False))
+    assert found["signal_to_noise"] == pytest.approx(2.0)
+    assert (found["log_ratio_variance"], found["noise_variance"]) == (0.3, 0.06)
+    assert (found["sampling_variance"], found["signal_p_value"]) == (0.04, 0.001)
+    assert (found["verdict"], found["reasons"], found["rule"]) == ("use", [], RULE)
+    bare = diagnose(mild()).to_json()
+    assert bare["signal_p_value"] is None
+    assert bare["signal_to_noise"] is None
+
+
+@pytest.mark.parametrize(
     "bad", [np.zeros(0), np.array([np.nan]), np.array([0.0, -np.inf]), np.zeros((2, 2))]
 )
 def test_log_weights_that_are_none(bad):
@@ -202,6 +242,9 @@ def test_rule_states_the_constants():
         diagnostics.NOISE_CARE,
         diagnostics.RESOLUTION_CARE,
         diagnostics.MIN_ROWS,
+        f"p <= {diagnostics.P_VALUE_USE}",
+        f"p <= {diagnostics.P_VALUE_CARE}",
+        f"signal-to-noise >= {diagnostics.SIGNAL_USE:g}",
         f">= {diagnostics.ESS_CARE:.0f}",
         f"k-hat < {diagnostics.K_HAT_CARE:.0f}",
     ):

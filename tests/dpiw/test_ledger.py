@@ -283,6 +283,7 @@ def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
         ("postgresql+psycopg://u@host/db?options=-csecret", "not admissible: options"),
         ("postgresql+psycopg://u:secret@host:port/db", "expected a path"),
         ("postgresql+psycopg://u@host", "one host and a database"),
+        ("postgresql+psycopg://host/db", "with a user, one host"),
         ("postgresql+psycopg://u@/db", "one host and a database"),
         ("postgresql+psycopg://u@one/db?host=two", "one host and a database"),
         ("postgresql+psycopg://u@/db?host=one,two", "one host and a database"),

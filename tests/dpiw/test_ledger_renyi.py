@@ -34,9 +34,9 @@ from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.privacy import GaussianEvent, NeighbouringRelation, PrivacyCost
 from dpiw.randomness import SecureNoise
-from dpiw.release import load_release
 from dpiw.renyi import BEYOND, ORDERS, RenyiVector
 from dpiw.runs import ReleaseRun
+from dpiw.verification import verify
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)
@@ -105,12 +105,11 @@ def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..
 
 def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) -> None:
     """Few big releases, so that the whole way through SQL is short."""
-    granted = 0
+    granted = 14
+    for run in range(1, granted + 1):
+        ledger.reserve(**ask(run, 5.0))
     with pytest.raises(BudgetExceededError) as caught:
-        for run in range(1, 100):
-            ledger.reserve(**ask(run, 5.0))
-            granted += 1
-    assert granted == 13
+        ledger.reserve(**ask(granted + 1, 5.0))
     assert caught.value.requested == "epsilon=0.2, delta=1E-7"
     left = ledger.remaining("town")
     assert caught.value.remaining == str(left)
@@ -158,8 +157,8 @@ def test_the_vector_must_be_the_populations_kind(ledger: Ledger) -> None:
     wrong = [
         ({"renyi": None}, "expected a vector"),
         ({"population": "plain"}, "expected no vector"),
-        ({"renyi": RenyiVector(units=(0,) * 16)}, "more than zero"),
-        ({"renyi": RenyiVector(units=(BEYOND + 1,) * 16)}, "at most"),
+        ({"renyi": RenyiVector(units=(0,) * 16)}, "1 to"),
+        ({"renyi": RenyiVector(units=(BEYOND + 1,) * 16)}, "1 to"),
     ]
     for change, text in wrong:
         with pytest.raises(SpecError, match=text):
@@ -307,7 +306,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
         tally["populations"] += 1
         rounding = Fraction(0)
         for _ in range(rng.randrange(20, 200)):
-            multiplier = rng.uniform(1, 40) * rng.choice([1, 1, 5, 25])
+            multiplier = rng.uniform(1, 20) * rng.choice([1, 1, 5, 25])
             slack = oracle.slack(multiplier)
             # merging takes a root in floats: far less than a unit against 90 digits' slack
             rounding += Fraction(4, 10**12) + oracle.part(multiplier) * 512 / 10**12
@@ -329,10 +328,10 @@ def compared(spends: int, seed: int) -> dict[str, int]:
 
 
 def test_random_spends_against_exact_fractions() -> None:
-    tally = compared(4_000, seed=1)
+    tally = compared(1_500, seed=1)
     assert tally["overspent"] == tally["falsely_denied"] == 0
-    assert tally["granted"] > 1_000
-    assert tally["spends"] - tally["granted"] > 500
+    assert tally["granted"] > 500
+    assert tally["spends"] - tally["granted"] > 300
 
 
 @pytest.mark.nightly
@@ -390,7 +389,7 @@ def test_a_release_of_a_renyi_population(workplace: Any) -> None:
     steps.fit_weights(run, noise=SecureNoise())
     steps.debias(run)
     steps.diagnose(run)
-    certificate = load_release(steps.publish(run)).certificate
+    certificate = verify(steps.publish(run)).certificate
     assert certificate.epsilon == "2"
     assert certificate.spent_epsilon == str(ledger.spent("village")).split(",")[0][8:]
     assert 0 < Decimal(certificate.spent_epsilon) < 3

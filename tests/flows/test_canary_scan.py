@@ -48,8 +48,8 @@ CHATTER = (
 MODES = {
     "a success whose stages talk": Mode(stage="all", deed=CHATTER, before=True, code=0, inner=""),
     "a library quotes a cell in ingest": Mode(
-        stage="ingest", deed="import pandas; pandas.to_numeric(pandas.Series(cells.split()))",
-        before=True),
+        stage="ingest", before=True,
+        deed="import pandas as pd; pd.to_numeric(pd.Series(cells.split(chr(10))[1:]))"),
     "memory ends in the stage": Mode(
         stage="fit_generator", before=True,
         deed="import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29));"

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sqlite3
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from dpiw.canonical import canonical_json
 from dpiw.errors import LedgerError, ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.manifest import MANIFEST, SIGNATURE
+from dpiw.recovery import missing_releases, verified_releases
+from dpiw.recovery import recover as take_up
 from dpiw.signing import create_key_pair, load_private_key
 from dpiw.verification import verify
+from tests.dpiw.audit.conftest import chain
 
 
 def finding(report, code):
@@ -156,6 +160,66 @@ def test_a_spec_names_its_own_ledger_and_releases(workplace):
     assert places("ledger.sqlite", "here") == ("ledger.sqlite", Path("here"))
     with pytest.raises(SpecError, match="releases"):
         places("ledger.sqlite", None)
+
+
+# --- recovery -------------------------------------------------------------------------------------
+
+
+def recover(site, *, epsilon="0.5"):
+    """The ledger lost everything after its registration; both releases are taken up again."""
+    site.sql("DELETE FROM entries WHERE seq > 2")
+    ledger = Ledger.open(site.ledger)
+    missing = missing_releases(ledger, verified_releases([site.releases], [site.key]))
+    take_up(
+        ledger, "town", missing["town"], loss_epsilon=Decimal(epsilon), loss_delta=Decimal("1e-7")
+    )
+
+
+def test_a_recovered_ledger(site):
+    recover(site)
+    report = site.audit()
+    assert [one.code for one in report.findings] == ["recovered"] * 2
+    spent = report.counted.populations["town"].spent
+    assert (spent.epsilon, spent.delta) == (45 * 10**11, 21 * 10**11)
+    shutil.rmtree(site.folders[0])
+    assert site.codes() == {"recovered", "folder_missing"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda payload: payload.update(epsilon_units=44 * 10**11),
+        lambda payload: payload["releases"][0].update(epsilon_units=5 * 10**12),
+        lambda payload: payload["releases"][0]["spent"].update(epsilon_units=5 * 10**12),
+        lambda payload: payload["releases"][0].update(seq=1, hash=payload["first"]),
+        lambda payload: payload["releases"].append(payload["releases"][0]),
+    ],
+    ids=["less charged", "a larger release", "more was spent", "not missing", "twice"],
+)
+def test_a_recovery_that_charges_too_little(site, change):
+    recover(site)
+    entries = Ledger.open(site.ledger).export()
+    assert tally(entries).findings == []
+    first = entries[0]["hash"]
+    payload = entries[2]["payload"] | {"first": first}
+    change(payload)
+    del payload["first"]
+    entries[2]["payload"] = payload
+    assert "illegal_step" in {one.code for one in tally(chain(entries)).findings}
+
+
+def test_a_recovery_that_states_another_cost_than_the_certificate(site):
+    recover(site)
+    site.rewrite(3, lambda entry: entry["payload"]["releases"][0].update(epsilon_units=10**12))
+    assert "certificate_disagrees" in site.codes()
+
+
+def test_a_run_whose_release_was_recovered_is_not_reserved_again(site):
+    lost = Ledger.open(site.ledger).export()
+    recover(site)
+    entries = chain([*Ledger.open(site.ledger).export(), lost[2]])
+    found = [one for one in tally(entries).findings if one.code != "clock_backwards"]
+    assert [(one.code, "was recovered" in one.text) for one in found] == [("illegal_step", True)]
 
 
 # --- the folders ----------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ import pytest
 from dpiw import accounting
 from dpiw.audit import audit
 from dpiw.audit.costs import recompute
+from dpiw.audit.records import worth
 from dpiw.audit.tally import tally
-from dpiw.errors import DPIWError, LedgerConflictError
-from dpiw.ledger import Ledger, Population
+from dpiw.errors import BudgetExceededError, DPIWError, LedgerConflictError
+from dpiw.ledger import CompositionRule, Ledger, Population
 from dpiw.ledger.entries import entry_hash
 from dpiw.privacy import GaussianEvent, LaplaceEvent, NeighbouringRelation, PrivacyCost
+from dpiw.renyi import RenyiVector
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))
@@ -33,7 +35,11 @@ def digest(number: int) -> str:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger.create(tmp_path / "ledger.sqlite")
+    return two_populations(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+
+
+def two_populations(url: str) -> Ledger:
+    made = Ledger.create(url)
     for name in ("adult", "beta"):
         made.register(
             Population(
@@ -54,7 +60,7 @@ def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
 
 
 def codes(ledger: Ledger) -> list[str]:
-    return [found.code for found in audit(str(ledger.path), [], None).findings]
+    return [found.code for found in audit(ledger.location, [], None).findings]
 
 
 def rechained(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -69,7 +75,8 @@ def rechained(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # --- against the ledger's own book ------------------------------------------------------------
 
 
-def test_random_histories_count_the_same_on_both_roads(ledger: Ledger) -> None:
+def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
+    ledger = two_populations(store_url)
     rng = random.Random(5)
     legal = 0
     for _ in range(300):
@@ -98,7 +105,8 @@ def test_random_histories_count_the_same_on_both_roads(ledger: Ledger) -> None:
             pass
     counted = tally(ledger.export())
     assert legal > 40
-    assert [found.code for found in counted.findings] == []
+    assert counted.findings == []
+    assert not {"recount_differs", "chain_broken"} & set(codes(ledger))
     for name in ("adult", "beta"):
         spent = ledger.spent(name)
         own = counted.populations[name]
@@ -106,6 +114,64 @@ def test_random_histories_count_the_same_on_both_roads(ledger: Ledger) -> None:
         states = {run.run_key: run.state.value for run in ledger.runs(name)}
         assert states == {run.key: run.state for run in counted.runs_of(name)}
     assert len({run.state for run in counted.runs.values()}) >= 3  # it was a varied history
+
+
+# --- populations filtered by Renyi divergences ------------------------------------------------
+
+
+def renyi_ledger(tmp_path: Path, epsilon: str = "2") -> Ledger:
+    made = Ledger.create(tmp_path / "renyi.sqlite")
+    made.register(
+        Population(
+            name="adult", relation=ADD, max_rows=1, epsilon=Decimal(epsilon),
+            delta=Decimal("1e-6"), composition=CompositionRule.RENYI,
+        )
+    )  # fmt: skip
+    return made
+
+
+def renyi_vector(factor: float = 1.0) -> RenyiVector:
+    events = [GaussianEvent(noise_multiplier=10.0), LaplaceEvent(noise_multiplier=4.0)]
+    return RenyiVector(units=tuple(int(one * factor) for one in accounting.renyi_vector(events)))
+
+
+def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path: Path) -> None:
+    ledger = renyi_ledger(tmp_path, epsilon="4")
+    granted = 0
+    for run in range(1, 40):
+        try:
+            reserve(ledger, run, renyi=renyi_vector())
+        except BudgetExceededError:
+            break
+        granted += 1
+        if run == 2:
+            ledger.void(digest(run), 1)
+            granted -= 1
+    assert granted > 8  # basic composition would admit 6 runs of 0.63
+    counted = tally(ledger.export())
+    assert counted.findings == []
+    own, spent = counted.populations["adult"], ledger.spent("adult")
+    found = worth(own, own.spent)
+    assert (found.epsilon, found.delta) == (spent.epsilon_units, spent.delta_units)
+    assert found.epsilon <= own.budget.epsilon < worth(own, own.spent.times(2)).epsilon
+    assert codes(ledger) == ["attempt_voided"]
+
+
+def test_a_vector_below_what_its_events_diverge(tmp_path: Path) -> None:
+    ledger = renyi_ledger(tmp_path)
+    reserve(ledger, 1, renyi=renyi_vector(0.999))
+    assert codes(ledger) == ["cost_above_charge"]
+
+
+def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path: Path) -> None:
+    ledger = renyi_ledger(tmp_path)
+    for run in (1, 2):
+        reserve(ledger, run, renyi=renyi_vector())
+    entries = ledger.export()
+    entries[2]["payload"]["renyi"]["units"] = [10**13] * len(renyi_vector().units)
+    assert [f.code for f in tally(rechained(entries)).findings] == ["overspent"] * 2
+    del entries[2]["payload"]["renyi"]
+    assert [f.code for f in tally(rechained(entries)).findings] == ["illegal_step"]
 
 
 # --- costs ------------------------------------------------------------------------------------
@@ -209,6 +275,11 @@ FORGED: dict[str, tuple[str, Change]] = {
         lambda e: e[8]["payload"]["stages"]["two"][0].update(noise_multiplier="1.0"),
     ),
     "a kind nobody knows": ("unknown_entry", lambda e: e[7].update(kind="forgive")),
+    "a rule that cannot hold": (
+        "illegal_step",
+        lambda e: e[2]["payload"].update(composition="renyi", delta_units=0),
+    ),
+    "a rule nobody knows": ("illegal_step", lambda e: e[2]["payload"].update(composition="pld")),
     "a second registration": ("illegal_step", lambda e: e[2].update(population="adult")),
     "a fractional cost": ("illegal_step", lambda e: e[3]["payload"].update(epsilon_units=0.5)),
     "a negative cost": ("illegal_step", lambda e: e[3]["payload"].update(epsilon_units=-1)),
@@ -260,6 +331,33 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     code, change = FORGED[name]
     change(entries)
     assert code in {found.code for found in tally(rechained(entries)).findings}
+
+
+def test_a_run_that_was_voided_too_often(ledger: Ledger) -> None:
+    for attempt in range(1, 11):
+        reserve(ledger, 1, attempt=attempt)
+        ledger.void(digest(1), attempt)
+    entries = ledger.export()
+    assert tally(entries).findings == []
+    again = {**entries[3], "attempt": 11, "at": entries[-1]["at"]}
+    (found,) = tally(rechained([*entries, again])).findings
+    assert (found.code, "voided 10 times" in found.text) == ("illegal_step", True)
+
+
+def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:
+    """The ledger must record it; the audit says that the promise is gone."""
+    ledger = Ledger.create(tmp_path / "small.sqlite")
+    ledger.register(
+        Population(
+            name="adult", relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal("1e-5")
+        )
+    )
+    reserve(ledger, 1)
+    ledger.arm(digest(1), 1, "one")
+    ledger.commit_found(digest(1), 1, "one", digest(7))
+    with pytest.raises(LedgerConflictError):
+        ledger.commit_found(digest(1), 1, "one", digest(8))
+    assert codes(ledger) == ["overspent", "draw_conflict"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import pytest
 
 from dpiw.mechanisms import lattice_slack
 from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.weights.beta import BetaDebiased
 from dpiw.weights.calibration import (
+    balanced_penalty,
     calibration,
     l1_reach,
     l2_reach,
@@ -45,6 +47,50 @@ def test_penalty_rule_switches_where_both_branches_meet():
     meeting = level / (0.05 * tau**2)
     assert penalty_rule(level, nominal_rows=int(meeting / 2), tau=tau) == level / tau
     assert penalty_rule(level, nominal_rows=int(meeting * 2), tau=tau) > level / tau
+
+
+@pytest.mark.parametrize("nominal_rows", [3000, 10_000, 1_000_000])
+def test_balanced_penalty_is_the_linear_rule_on_equal_eigenvalues(nominal_rows):
+    """Where little is shrunk; the closed form drops Lam beside (n0/2) l. Grid: half a per cent."""
+    found = balanced_penalty(0.1, np.full(4, 1 / 12), nominal_rows=nominal_rows, tau=1.0)
+    linear = penalty_rule(0.1, nominal_rows=nominal_rows, tau=1.0)
+    share = 24 * linear / nominal_rows
+    assert share < 0.04
+    assert found == pytest.approx(linear, rel=0.005 + 2 * share)
+
+
+@pytest.mark.parametrize("nominal_rows", [1, 100, 10_000, 10**7])
+@pytest.mark.parametrize("level", [0.5, 4.0, 40.0])
+def test_balanced_penalty_minimises_its_printed_error(level, nominal_rows):
+    eigenvalues = np.array([0.2, 0.05, 0.01, 1e-4, 0.0])
+
+    def error(penalty):
+        kept = nominal_rows / 2 * eigenvalues / (nominal_rows / 2 * eigenvalues + penalty)
+        signal = (eigenvalues * (1 - kept) ** 2).sum() / eigenvalues.sum()
+        return 25 / 36 * signal + (level / penalty) ** 2
+
+    found = balanced_penalty(level, eigenvalues, nominal_rows=nominal_rows, tau=0.2)
+    floor, top = level / 0.2, math.sqrt(0.6 * level * nominal_rows * 0.2)
+    if top <= floor:
+        assert found == floor
+    else:
+        assert floor <= found <= top * (1 + 1e-12)
+        least = min(error(p) for p in np.geomspace(floor, top, 5000))
+        assert error(found) <= least * 1.001
+    assert balanced_penalty(level, np.zeros(3), nominal_rows=nominal_rows, tau=0.2) == floor
+
+
+def test_fourier_noise_falls_with_the_size_and_never_passes_the_cap(numeric, unit):
+    schema, penalties = numeric(3), []
+    for nominal_rows in (100, 1000, 10_000, 100_000):
+        estimator = BetaDebiased(features="fourier", omega_seed=1, frequencies=40).calibrate(
+            rho=0.05, schema=schema, unit=unit, nominal_rows=nominal_rows
+        )
+        penalties.append(estimator.calibrated.penalty)
+        assert estimator.predicted_log_weight_noise(schema=schema) <= 0.2 * (1 + 1e-12)
+        assert estimator.warnings(schema=schema, nominal_rows=nominal_rows) == ()
+    assert penalties[0] == estimator.calibrated.noise_level / 0.2
+    assert penalties[3] > penalties[2] > 1.2 * penalties[0]
 
 
 @pytest.mark.parametrize("d", [1, 4, 13, 30])

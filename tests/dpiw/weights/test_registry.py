@@ -8,12 +8,13 @@ from dpiw.errors import SpecError
 from dpiw.privacy import NoiseKind
 from dpiw.weights.beta import BetaDebiased, BetaNoised
 from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.output import OutputNoised
 from dpiw.weights.registry import WEIGHTS, make_weights
 
 
 def test_names_are_those_of_the_methods():
     assert {name: chosen.method for name, chosen in WEIGHTS.items()} == {n: n for n in WEIGHTS}
-    assert set(WEIGHTS) >= {"beta_noised", "beta_debiased", "none", "logreg"}
+    assert set(WEIGHTS) >= {"beta_noised", "beta_debiased", "none", "logreg", "output_noised"}
 
 
 def test_make_weights():
@@ -21,6 +22,18 @@ def test_make_weights():
     assert make_weights("beta_debiased", {"tau": Decimal("0.1")}) == BetaDebiased(tau=0.1)
     assert make_weights("beta_noised", {}) == BetaNoised()
     assert make_weights("logreg", {"penalty": 2}) == LogisticRegressionRatio(penalty=2.0)
+
+
+def test_output_noised_knows_the_published_rows():
+    assert make_weights("output_noised", {}, rows=4) == OutputNoised(rows=4)
+    assert make_weights("output_noised", {"rows": 4}, rows=4) == OutputNoised(rows=4)
+    assert make_weights("beta_debiased", {}, rows=4) == BetaDebiased()
+    pure = make_weights("output_noised", {}, rows=4, pure=True)
+    assert pure == OutputNoised(rows=4, noise=NoiseKind.SPHERICAL)
+    with pytest.raises(SpecError, match="settings.rows: expected 5, the release's synthetic_rows"):
+        make_weights("output_noised", {"rows": 4}, rows=5)
+    with pytest.raises(SpecError, match="settings.published: unknown"):
+        make_weights("output_noised", {"published": 1}, rows=5)
 
 
 def test_pure_releases_get_pure_noise():

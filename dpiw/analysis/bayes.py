@@ -1,0 +1,265 @@
+"""Importance-weighted Bayesian updating, in closed form or by Laplace's approximation.
+
+Each row's log likelihood is multiplied by its weight, and the weights are scaled so that they sum
+to the number of independent observations the release is worth: Kish's effective sample size, and
+never more than n0, the people it describes (METHOD section 5: at nominal size the posterior is too
+narrow). `weighted=False` gives the plain posterior of the unweighted rows, for comparison.
+
+These posteriors hold neither the privacy noise nor the shrinkage of the weights; compare their
+width with `dpiw.analysis.confidence_interval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from dpiw.analysis.optional import optional
+from dpiw.analysis.regression import design
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.errors import ReleaseError, WeightError
+
+_STEPS = 100
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NormalPosterior:
+    """A normal posterior (logistic), or the t posterior of a linear regression.
+
+    Attributes:
+        names: of the coefficients, length p.
+        mean: shape (p,).
+        covariance: shape (p, p); of the t law where `degrees` is finite.
+        size: what the weights sum to.
+        degrees: of the t law; infinite for a normal one.
+        noise_shape, noise_rate: inverse gamma law of the residual variance (linear only).
+    """
+
+    names: tuple[str, ...]
+    mean: Array
+    covariance: Array = field(repr=False)
+    size: float
+    degrees: float = np.inf
+    noise_shape: float = np.nan
+    noise_rate: float = np.nan
+
+    @property
+    def standard_deviation(self) -> Array:
+        """Shape (p,)."""
+        return np.asarray(np.sqrt(np.diag(self.covariance)))
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Draws, shape (count, p)."""
+        shape = self.covariance
+        normal = rng.standard_normal((count, len(self.mean)))
+        if np.isfinite(self.degrees):
+            shape = shape * (self.degrees - 2) / self.degrees
+            normal /= np.sqrt(rng.chisquare(self.degrees, (count, 1)) / self.degrees)
+        return np.asarray(self.mean + normal @ np.linalg.cholesky(shape).T)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DirichletPosterior:
+    """Law of level shares.
+
+    Attributes:
+        levels: length L.
+        concentration: shape (L,): prior plus weighted counts.
+        size: what the weights sum to.
+    """
+
+    levels: tuple[str, ...]
+    concentration: Array
+    size: float
+
+    @property
+    def mean(self) -> Array:
+        """Shape (L,)."""
+        return np.asarray(self.concentration / self.concentration.sum())
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Draws, shape (count, L)."""
+        return rng.dirichlet(self.concentration, count)
+
+
+def scaled_weights(source: Source, *, weighted: bool = True) -> tuple[WeightedSample, Array]:
+    """A sample and its weights scaled to the size of the evidence.
+
+    Args:
+        source: a release, or (table, weights).
+        weighted: False: every row counts once, as if it were an observation.
+    """
+    sample = weighted_sample(source)
+    if not weighted:
+        return sample, np.ones(sample.rows)
+    size = sample.effective_rows
+    if sample.law is not None:
+        size = min(size, float(sample.law.nominal_rows))
+    elif sample.release is not None:
+        size = min(size, float(sample.release.certificate.nominal_rows))
+    return sample, sample.weights * size / sample.rows
+
+
+def linear_posterior(
+    source: Source,
+    target: str,
+    features: Sequence[str],
+    *,
+    prior_scale: float = 100.0,
+    noise_shape: float = 0.01,
+    noise_rate: float = 0.01,
+    weighted: bool = True,
+) -> NormalPosterior:
+    """Conjugate posterior of a linear regression with normal errors.
+
+    Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(noise_shape, noise_rate).
+    Rows with a missing value are left out; the rest keep their weights.
+
+    Raises:
+        ReleaseError: a prior that is not positive; or as `design`.
+    """
+    _check_positive(prior_scale, noise_shape, noise_rate)
+    sample, weights = scaled_weights(source, weighted=weighted)
+    parts = design(sample.table, target, features)
+    x, y, w = parts.matrix, parts.outcome, weights * parts.present
+    precision = (x * w[:, None]).T @ x + np.eye(x.shape[1]) / prior_scale**2
+    mean = np.asarray(np.linalg.solve(precision, x.T @ (w * y)), dtype=np.float64)
+    shape = noise_shape + w.sum() / 2
+    rate = noise_rate + float(w @ y**2 - mean @ precision @ mean) / 2
+    degrees = 2 * shape
+    if degrees <= 2:
+        raise WeightError("posterior: expected more evidence than two observations")
+    return NormalPosterior(
+        names=parts.names,
+        mean=mean,
+        covariance=np.linalg.inv(precision) * rate / shape * degrees / (degrees - 2),
+        size=float(w.sum()),
+        degrees=degrees,
+        noise_shape=shape,
+        noise_rate=rate,
+    )
+
+
+def logistic_posterior(
+    source: Source,
+    target: str,
+    features: Sequence[str],
+    *,
+    prior_scale: float = 10.0,
+    weighted: bool = True,
+) -> NormalPosterior:
+    """Laplace approximation of a logistic regression's posterior under a N(0, prior_scale^2) prior.
+
+    Raises:
+        ReleaseError: a prior that is not positive; or as `design`.
+        WeightError: the target is not true or false.
+    """
+    _check_positive(prior_scale)
+    sample, weights = scaled_weights(source, weighted=weighted)
+    parts = design(sample.table, target, features)
+    x, y, w = parts.matrix, parts.outcome, weights * parts.present
+    if not np.all((y == 0) | (y == 1)):
+        raise WeightError("logistic posterior: expected a target of truth values, or 0 and 1")
+    b: Array = np.zeros(x.shape[1])
+    for _ in range(_STEPS):
+        p = 1 / (1 + np.exp(-np.clip(x @ b, -500, 500)))
+        gradient = x.T @ (w * (y - p)) - b / prior_scale**2
+        precision = (x * (w * p * (1 - p))[:, None]).T @ x + np.eye(b.size) / prior_scale**2
+        step = np.linalg.solve(precision, gradient)
+        b = b + step * min(1.0, 5.0 / max(float(np.abs(x @ step).max()), 1e-300))
+        if np.sqrt(step @ precision @ step) < 1e-10:
+            break
+    else:
+        raise WeightError("logistic posterior: the mode was not reached")
+    return NormalPosterior(
+        names=parts.names,
+        mean=b,
+        covariance=np.asarray(np.linalg.inv(precision)),
+        size=float(w.sum()),
+    )
+
+
+def multinomial_posterior(
+    source: Source, column: str, *, prior: float = 1.0, weighted: bool = True
+) -> DirichletPosterior:
+    """Dirichlet posterior of a column's level shares, `prior` added to every level.
+
+    Levels are those the rows hold and, for a release, all its schema declares. Missing values are
+    left out.
+
+    Raises:
+        ReleaseError: no such column, or a prior that is not positive.
+    """
+    _check_positive(prior)
+    sample, weights = scaled_weights(source, weighted=weighted)
+    if column not in sample.table.columns:
+        raise ReleaseError(f"column {column!r}: not in this table")
+    values = sample.table[column]
+    present = values.notna().to_numpy()
+    text = values[present].astype(str)
+    if pd.api.types.is_bool_dtype(values.dtype):
+        text = text.str.lower()
+    names = list(text)
+    levels = _declared(sample, column) or tuple(sorted(set(names)))
+    place = {level: index for index, level in enumerate(levels)}
+    codes = np.array([place[name] for name in names], dtype=np.int64)
+    counts = np.bincount(codes, weights=weights[present], minlength=len(levels))
+    return DirichletPosterior(
+        levels=levels,
+        concentration=np.asarray(prior + counts, dtype=np.float64),
+        size=float(counts.sum()),
+    )
+
+
+def _declared(sample: WeightedSample, column: str) -> tuple[str, ...]:
+    if sample.release is None:
+        return ()
+    found = next(c for c in sample.release.schema["columns"] if c["name"] == column)
+    return tuple(found.get("levels", ()))
+
+
+def _check_positive(*values: float) -> None:
+    if not all(np.isfinite(value) and value > 0 for value in values):
+        raise ReleaseError("prior: expected finite numbers > 0")
+
+
+def logistic_nuts(
+    source: Source,
+    target: str,
+    features: Sequence[str],
+    *,
+    seed: int,
+    prior_scale: float = 10.0,
+    draws: int = 1000,
+    warmup: int = 500,
+    weighted: bool = True,
+) -> Array:
+    """Draws of the same posterior as `logistic_posterior` by NUTS, shape (draws, p).
+
+    Raises:
+        ReleaseError: numpyro is not installed; or as `logistic_posterior`.
+    """
+    _check_positive(prior_scale)
+    sample, weights = scaled_weights(source, weighted=weighted)
+    parts = design(sample.table, target, features)
+    numpyro = optional("numpyro", extra="bayes")
+    jax = optional("jax", extra="bayes")
+    infer = optional("numpyro.infer", extra="bayes")
+    jnp = jax.numpy
+    x, y = jnp.asarray(parts.matrix), jnp.asarray(parts.outcome)
+    w = jnp.asarray(weights * parts.present)
+
+    def model() -> None:
+        size = parts.matrix.shape[1]
+        b = numpyro.sample(
+            "b", numpyro.distributions.Normal(jnp.zeros(size), prior_scale).to_event(1)
+        )
+        t = x @ b
+        numpyro.factor("rows", (w * (y * t - jnp.logaddexp(0.0, t))).sum())
+
+    chain = infer.MCMC(infer.NUTS(model), num_warmup=warmup, num_samples=draws, progress_bar=False)
+    chain.run(jax.random.PRNGKey(seed))
+    return np.asarray(chain.get_samples()["b"], dtype=np.float64)

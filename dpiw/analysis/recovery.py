@@ -1,0 +1,92 @@
+"""The law of a release's weights, recovered from its certificate, schema and rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpiw.analysis.noise import Array, WeightLaw
+from dpiw.errors import ReleaseError
+from dpiw.privacy import NoiseKind, NoiseLaw
+from dpiw.schema import PublicSchema
+from dpiw.weights.debiasing import log_debias, weighted_centre
+from dpiw.weights.features import feature_map
+
+if TYPE_CHECKING:
+    from dpiw.release import Release
+
+_RECOVERY = 1e-6
+"""Largest misfit, in log weights, of coefficients recovered from a release."""
+
+_UNDERSTOOD = {"debias b(x - mu)", "debias b(x)", "self-normalise"}
+
+
+def law_of_release(release: Release) -> WeightLaw | None:
+    """The law of a release's weights, from its certificate, schema and rows.
+
+    None where weights are not published, or were changed after debiasing by steps this version
+    does not model (the certificate's `post_processing` names them).
+
+    Raises:
+        ReleaseError: the weights are not what certificate and rows say.
+    """
+    certificate = release.certificate
+    steps = set(certificate.post_processing)
+    if not certificate.weights.get("published", False) or not steps <= _UNDERSTOOD:
+        return None
+    stage = next(
+        (s for s in certificate.stages if s.stage == certificate.weights.get("stage")), None
+    )
+    if stage is None or stage.method not in ("beta_debiased", "beta_noised"):
+        return None
+    facts: dict[str, Any] = dict(stage.parameters)
+    schema = PublicSchema.from_mapping(release.schema)
+    features = feature_map(
+        facts["features"],
+        schema,
+        frequencies=facts.get("frequencies", 0),
+        frequency_scale=facts.get("frequency_scale"),
+        omega_seed=facts.get("omega_seed"),
+    ).matrix(schema.scale(release.table))
+    noise = NoiseLaw(
+        kind=NoiseKind(facts["noise"]), scale=float(facts["scale"]), dimension=features.shape[1]
+    )
+    logs = np.asarray(release.log_weights, dtype=np.float64)
+    coefficients = recover(logs, features, noise, steps=steps)
+    return WeightLaw(
+        features=features,
+        coefficients=coefficients,
+        noise=noise,
+        penalty=float(facts["penalty"]),
+        nominal_rows=certificate.nominal_rows,
+        fitting_rows=len(features),
+        debias=bool(facts["debias"]),
+    )
+
+
+def recover(log_weights: Array, features: Array, noise: NoiseLaw, *, steps: set[str]) -> Array:
+    """The released coefficients from the released weights, shape (d',).
+
+    log w = b.phi + log b(phi - mu) + constant has the known debiasing factor, so b follows by
+    least squares; mu, the centre under the weights without the factor, by iteration.
+
+    Raises:
+        ReleaseError: no coefficients explain the weights: rows, features or steps do not match.
+    """
+    free = np.column_stack([features, np.ones(len(features))])
+    target = log_weights
+    if "debias b(x)" in steps:
+        target = log_weights - log_debias(noise, features)
+    if "debias b(x - mu)" in steps:
+        for _ in range(100):
+            centre = weighted_centre(target, features)
+            moved = log_weights - log_debias(noise, features - centre)
+            change = float(np.ptp(moved - target))
+            target = moved
+            if change < 1e-12:
+                break
+    found = np.linalg.lstsq(free, target, rcond=1e-10)[0]
+    if np.ptp(target - free @ found) > _RECOVERY:
+        raise ReleaseError("weights: they do not follow from the certificate's feature map")
+    return np.asarray(found[:-1])

@@ -1,0 +1,290 @@
+"""Real processes as in production: the flow's process and the stage's own, either one killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import steps
+from dpiw.errors import GrantSpentError, StageFailedError
+from dpiw.ledger import EntryKind, StageState
+from dpiw.stages import launch_stage
+from tests.crash.harness import ROOT, Place, check_charge, check_published, units
+from tests.flows.conftest import PrefectServer
+
+# Runs in the stage's own process, before it: the measurement waits until a file is there.
+SLOW_DRAW = """
+import sys
+if "dpiw.stages" in " ".join(sys.orig_argv) and "fit_generator" in sys.orig_argv:
+    import json, os, pathlib, time
+    import dpiw.generators.histogram as h
+    measure = h.Histogram.measure
+    def slow(self, table, *, noise):
+        drawn = measure(self, table, noise=noise)
+        here = pathlib.Path(__file__).parent
+        (here / "drawing").write_text(str(os.getpid()))
+        while not (here / "go").exists():
+            time.sleep(0.02)
+        return drawn
+    h.Histogram.measure = slow
+"""
+
+FLOW = """
+import sys
+from pathlib import Path
+from dpiw import steps
+from dpiw.runs import ReleaseRun
+from dpiw.stages import launch_stage
+run = ReleaseRun.load(Path(sys.argv[1]))
+steps.reserve(run)
+launch_stage("ingest", run.directory)
+launch_stage("fit_generator", run.directory)
+"""
+
+
+class Slow:
+    """A draw that waits inside its stage process until it is told to go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "sitecustomize.py").write_text(SLOW_DRAW)
+
+    def wait_for_stage(self) -> int:
+        """The id of the stage's process, once its noise is drawn."""
+        path = self.folder / "drawing"
+        for _ in range(6_000):
+            if path.exists() and path.read_text():
+                return int(path.read_text())
+            time.sleep(0.01)
+        raise AssertionError("the stage never drew")
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    made = Slow(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield made
+    made.go()
+
+
+def start_flow(place: Place) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", FLOW, str(place.run.directory)],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{ROOT}"},
+    )  # fmt: skip
+
+
+def ends(pid: int) -> None:
+    for _ in range(3_000):
+        try:
+            os.kill(pid, 0)
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (ProcessLookupError, FileNotFoundError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    raise AssertionError("still alive")
+
+
+def finish(place: Place) -> None:
+    for stage in ("ingest", "fit_generator"):
+        launch_stage(stage, place.run.directory)
+    steps.draw_synthetic(place.run)
+    launch_stage("fit_weights", place.run.directory)
+    steps.debias(place.run)
+    steps.diagnose(place.run)
+    steps.publish(place.run)
+
+
+def state(place: Place) -> StageState:
+    return place.ledger().run(place.run.key).stages["fit_generator"].state
+
+
+@pytest.mark.crash
+def test_the_stage_dies_and_the_flow_lives(
+    new_place: Callable[..., Place], slow: Slow
+) -> None:
+    """The flow learns a code and no more; the next run pays for the draw that was lost."""
+    place = new_place()
+    flow = start_flow(place)
+    os.kill(slow.wait_for_stage(), signal.SIGKILL)
+    assert flow.wait(timeout=60) == 1  # StageFailedError, code -9
+    assert state(place) is StageState.ARMED
+    with pytest.raises(StageFailedError):  # a bare retry of the stage is refused
+        launch_stage("fit_generator", place.run.directory)
+    assert units(place.ledger().spent("town")) == units(place.whole_cost)
+    slow.go()
+    steps.reserve(place.run)
+    finish(place)
+    check_published(place)
+    assert check_charge(place) == 1
+
+
+@pytest.mark.crash
+def test_the_flow_dies_and_the_stage_lives_on(
+    new_place: Callable[..., Place], slow: Slow
+) -> None:
+    """An orphan keeps its draw: nobody may settle or repeat it, and its output is used."""
+    place = new_place()
+    flow = start_flow(place)
+    orphan = slow.wait_for_stage()
+    flow.kill()
+    flow.wait()
+    with pytest.raises(GrantSpentError, match="another process is drawing it now"):
+        steps.reserve(place.run)  # the rerun meets the orphan and keeps its hands off
+    assert state(place) is StageState.ARMED
+    slow.go()
+    ends(orphan)
+    assert state(place) is StageState.COMMITTED
+    steps.reserve(place.run)
+    finish(place)
+    check_published(place)
+    assert check_charge(place) == 0
+
+
+@pytest.mark.crash
+def test_both_die(new_place: Callable[..., Place], slow: Slow) -> None:
+    place = new_place(max_attempts=1)
+    flow = start_flow(place)
+    stage = slow.wait_for_stage()
+    flow.kill()
+    os.kill(stage, signal.SIGKILL)
+    flow.wait()
+    ends(stage)
+    for _ in range(2):
+        with pytest.raises(GrantSpentError, match="max_attempts=1"):
+            steps.reserve(place.run)
+    assert state(place) is StageState.LOST
+    assert units(place.ledger().spent("town")) == units(place.whole_cost)
+    assert not place.releases.exists()
+
+
+# --- under Prefect -------------------------------------------------------------------------------
+
+FAILS_ONCE = """
+import sys
+if "dpiw.stages" in " ".join(sys.orig_argv) and "fit_generator" in sys.orig_argv:
+    import pathlib
+    import dpiw.generators.histogram as h
+    measure = h.Histogram.measure
+    once = pathlib.Path(__file__).parent / "failed"
+    def failing(self, table, *, noise):
+        drawn = measure(self, table, noise=noise)
+        if not once.exists():
+            once.touch()
+            raise RuntimeError("after the noise was drawn")
+        return drawn
+    h.Histogram.measure = failing
+"""
+
+RETRIED = """
+import sys
+from flows.release import release
+print(release.with_options(retries=2)(sys.argv[1]))
+"""
+
+
+def armed(place: Place) -> int:
+    return sum(entry.kind is EntryKind.ARM for entry in place.ledger().entries())
+
+
+def prefect_process(server: PrefectServer, *arguments: str) -> subprocess.Popen[bytes]:
+    found = os.environ.get("PYTHONPATH", "")
+    return subprocess.Popen(
+        [sys.executable, *arguments], cwd=ROOT, env=server.environment() | {"PYTHONPATH": found},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def api(server: PrefectServer, path: str, body: dict[str, object]) -> Any:
+    request = urllib.request.Request(
+        f"{server.url}/{path}", data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.loads(response.read())
+
+
+@pytest.mark.crash
+@pytest.mark.flow
+def test_prefect_retries_the_whole_flow(
+    prefect_server: PrefectServer, new_place: Callable[..., Place], slow: Slow
+) -> None:
+    """A retry after the draw is a second draw: it is paid for, and only as `max_attempts` allow."""
+    (slow.folder / "sitecustomize.py").write_text(FAILS_ONCE)
+    place = new_place()
+    release = str(place.root / "release.yaml")
+    flow = prefect_process(prefect_server, "-c", RETRIED, release)
+    assert flow.wait(timeout=120) == 0
+    check_published(place)
+    assert armed(place) == 3
+    assert check_charge(place) == 1
+
+    (slow.folder / "failed").unlink()
+    refused = new_place(max_attempts=1)
+    flow = prefect_process(
+        prefect_server, "-c", RETRIED, str(refused.root / "release.yaml")
+    )
+    assert flow.wait(timeout=120) != 0  # both retries refused
+    assert armed(refused) == 1
+    assert units(refused.ledger().spent("town")) == units(refused.whole_cost)
+
+
+@pytest.mark.crash
+@pytest.mark.flow
+def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(
+    prefect_server: PrefectServer, new_place: Callable[..., Place], slow: Slow
+) -> None:
+    """kill -9 on flow and stage; Prefect is told that it crashed; a person starts it again."""
+    place = new_place()
+    spec = place.root / "release.yaml"
+    flow = prefect_process(prefect_server, "-m", "flows.release", str(spec))
+    stage = slow.wait_for_stage()
+    flow.kill()
+    os.kill(stage, signal.SIGKILL)
+    flow.wait()
+    ends(stage)
+    (run, *_) = api(prefect_server, "flow_runs/filter", {"sort": "START_TIME_DESC"})
+    assert run["state_type"] == "RUNNING"  # nobody told Prefect: it is the alarm clock only
+    crashed = {"state": {"type": "CRASHED"}, "force": True}
+    api(prefect_server, f"flow_runs/{run['id']}/set_state", crashed)
+    slow.go()
+    again = prefect_server.run_flow(spec)
+    assert again.returncode == 0, again.stdout + again.stderr
+    check_published(place)
+    assert armed(place) == 3
+    assert check_charge(place) == 1
+
+
+@pytest.mark.crash
+@pytest.mark.flow
+def test_two_flows_at_once_on_the_same_run(
+    prefect_server: PrefectServer, new_place: Callable[..., Place]
+) -> None:
+    """A duplicate worker: whoever is second is refused or finds it done; it never draws."""
+    place = new_place()
+    spec = str(place.root / "release.yaml")
+    both = [prefect_process(prefect_server, "-m", "flows.release", spec) for _ in range(2)]
+    codes = [flow.wait(timeout=180) for flow in both]
+    assert set(codes) <= {0, GrantSpentError.exit_code, StageFailedError.exit_code}
+    again = prefect_server.run_flow(place.root / "release.yaml")
+    assert again.returncode == 0, again.stdout + again.stderr
+    check_published(place)
+    assert armed(place) == 2
+    assert check_charge(place) == 0

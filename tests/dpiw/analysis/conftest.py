@@ -1,0 +1,56 @@
+"""One small release, published once, for the tests that need a folder's certificate."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from dpiw import steps
+from dpiw.randomness import SecureNoise
+from dpiw.release import UnreliableWeightsWarning, load_release
+from dpiw.runs import ReleaseRun
+
+
+def publish(place):
+    """A published run of a workplace, and its release."""
+    run = ReleaseRun.prepare(place.spec, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    folder = steps.publish(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableWeightsWarning)
+        return run, load_release(folder)
+
+
+@pytest.fixture(scope="session")
+def kept():
+    return {}
+
+
+@pytest.fixture
+def publishing(make_workplace, kept):
+    """Publish a release with some settings, once for all tests."""
+
+    def make(**settings):
+        key = tuple(sorted(settings.items()))
+        if key not in kept:
+            kept[key] = publish(make_workplace(**settings))
+        return kept[key]
+
+    return make
+
+
+@pytest.fixture
+def published(publishing):
+    return publishing()
+
+
+@pytest.fixture
+def released(published):
+    return published[1]

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.bayes import scaled_weights
+from dpiw.errors import ReleaseError, WeightError
+
+
+def frame(rows=60, seed=21):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=rows)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "y": 1 + 0.5 * x + rng.normal(size=rows),
+            "flag": rng.random(rows) < 1 / (1 + np.exp(-x)),
+            "g": rng.choice(list("ab"), rows),
+        }
+    )
+
+
+def test_weights_sum_to_the_effective_sample_size():
+    table, w = frame(), np.random.default_rng(1).gamma(1.0, 1.0, 60)
+    sample, scaled = scaled_weights((table, w))
+    assert scaled.sum() == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert sample.effective_rows < 60
+    np.testing.assert_allclose(scaled / scaled[0], w / w[0])
+    np.testing.assert_array_equal(scaled_weights((table, w), weighted=False)[1], 1.0)
+
+
+def test_a_release_is_worth_no_more_than_the_people_it_describes(released):
+    sample, scaled = scaled_weights(released)
+    assert sample.effective_rows > 0
+    assert scaled.sum() <= sample.law.nominal_rows * (1 + 1e-12)
+    few = type(sample.law)(**{**vars(sample.law), "nominal_rows": 7})
+    again = type(sample)(**{**vars(sample), "law": few})
+    assert scaled_weights(again)[1].sum() == pytest.approx(7)
+
+
+def test_linear_posterior_is_the_conjugate_one():
+    # The slow twin: known formulas updated one row at a time, with powered likelihoods.
+    table, w = frame(), np.random.default_rng(2).gamma(2.0, 1.0, 60)
+    found = analysis.linear_posterior((table, w), "y", ["x"], prior_scale=3.0, noise_shape=2.0,
+                                      noise_rate=1.5)  # fmt: skip
+    _, scaled = scaled_weights((table, w))
+    precision, mean, shape, rate = np.eye(2) / 9, np.zeros(2), 2.0, 1.5
+    for weight, x, y in zip(scaled, table["x"], table["y"], strict=True):
+        row = np.array([1.0, x])
+        updated = precision + weight * np.outer(row, row)
+        moved = np.linalg.solve(updated, precision @ mean + weight * row * y)
+        rate += (weight * y**2 + mean @ precision @ mean - moved @ updated @ moved) / 2
+        precision, mean, shape = updated, moved, shape + weight / 2
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
+    assert (found.noise_shape, found.noise_rate) == (pytest.approx(shape), pytest.approx(rate))
+    expected = np.linalg.inv(precision) * rate / (shape - 1)  # of a t law with 2 shape degrees
+    np.testing.assert_allclose(found.covariance, expected, rtol=1e-9)
+
+
+def test_linear_draws_have_the_posteriors_moments():
+    found = analysis.linear_posterior((frame(), None), "y", ["x"])
+    drawn = found.draw(40_000, np.random.default_rng(3))
+    np.testing.assert_allclose(drawn.mean(axis=0), found.mean, atol=5 * found.standard_deviation.max() / 200)
+    np.testing.assert_allclose(drawn.std(axis=0), found.standard_deviation, rtol=0.03)
+
+
+def test_logistic_posterior_against_a_grid():
+    # One coefficient beside the intercept: the exact posterior on a fine grid. At 60 rows the
+    # Laplace approximation's error is a few percent of a standard deviation.
+    table = frame(rows=200)
+    w = np.random.default_rng(4).gamma(3.0, 1.0, 200)
+    found = analysis.logistic_posterior((table, w), "flag", ["x"], prior_scale=2.0)
+    _, scaled = scaled_weights((table, w))
+    a, b = np.meshgrid(np.linspace(-1.5, 1.5, 151), np.linspace(-0.5, 3.0, 151), indexing="ij")
+    t = a[..., None] + b[..., None] * table["x"].to_numpy()
+    y = table["flag"].to_numpy(dtype=float)
+    log = (scaled * (y * t - np.logaddexp(0, t))).sum(axis=-1) - (a**2 + b**2) / 8
+    mass = np.exp(log - log.max())
+    mass /= mass.sum()
+    mode = np.unravel_index(np.argmax(log), log.shape)
+    np.testing.assert_allclose(found.mean, [a[mode], b[mode]], atol=0.025)
+    mean = np.array([(mass * a).sum(), (mass * b).sum()])
+    sd = np.sqrt([(mass * (a - mean[0]) ** 2).sum(), (mass * (b - mean[1]) ** 2).sum()])
+    np.testing.assert_allclose(found.mean, mean, atol=0.12 * sd.max())
+    np.testing.assert_allclose(found.standard_deviation, sd, rtol=0.06)
+    assert found.draw(10, np.random.default_rng(1)).shape == (10, 2)
+
+
+def test_logistic_posterior_exists_where_the_classes_separate():
+    table = pd.DataFrame({"x": [-2.0, -1.0, 1.0, 2.0], "flag": [False, False, True, True]})
+    found = analysis.logistic_posterior((table, None), "flag", ["x"], prior_scale=5.0)
+    assert found.mean[1] > 0.5
+    assert np.all(np.isfinite(found.covariance))
+
+
+def test_multinomial_posterior_by_hand():
+    table = pd.DataFrame({"g": ["a", "b", "a", None]})
+    found = analysis.multinomial_posterior((table, [2.0, 2.0, 2.0, 2.0]), "g", prior=0.5)
+    assert found.levels == ("a", "b")
+    np.testing.assert_allclose(found.concentration, [2.5, 1.5])
+    np.testing.assert_allclose(found.mean, [0.625, 0.375])
+    assert found.draw(5, np.random.default_rng(1)).shape == (5, 2)
+    uneven = analysis.multinomial_posterior((table, [3.0, 1.0, 1.0, 0.0]), "g", prior=0.5)
+    assert uneven.concentration.sum() - 1 == pytest.approx(25 / 11)  # Kish, not four
+
+
+def test_plain_posterior_is_narrower_and_ignores_weights():
+    table, w = frame(), np.random.default_rng(5).gamma(0.7, 1.0, 60)
+    weighted = analysis.linear_posterior((table, w), "y", ["x"])
+    plain = analysis.linear_posterior((table, w), "y", ["x"], weighted=False)
+    ones = analysis.linear_posterior((table, None), "y", ["x"])
+    np.testing.assert_allclose(plain.mean, ones.mean)
+    assert plain.size == 60 > weighted.size
+
+
+def test_levels_come_from_the_releases_schema(released):
+    found = analysis.multinomial_posterior(released, "region")
+    assert found.levels == ("north", "south", "other")
+    flags = analysis.multinomial_posterior(released, "ill")
+    assert flags.levels == ("false", "true")
+
+
+def test_what_is_refused():
+    with pytest.raises(ReleaseError, match="prior: expected"):
+        analysis.logistic_posterior((frame(), None), "flag", ["x"], prior_scale=0.0)
+    with pytest.raises(WeightError, match="truth values"):
+        analysis.logistic_posterior((frame(), None), "y", ["x"])
+    with pytest.raises(WeightError, match="more evidence"):
+        analysis.linear_posterior((frame()[:1], None), "y", [])
+    with pytest.raises(ReleaseError, match="column 'h'"):
+        analysis.multinomial_posterior((frame(), None), "h")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numpyro") is not None, reason="numpyro is here")
+def test_nuts_names_its_extra():
+    with pytest.raises(ReleaseError, match=r"dpiw\[bayes\]"):
+        analysis.logistic_nuts((frame(), None), "flag", ["x"], seed=1)
+
+
+def test_nuts_agrees_with_laplace():
+    pytest.importorskip("numpyro")
+    table = frame(rows=200)
+    found = analysis.logistic_posterior((table, None), "flag", ["x"])
+    drawn = analysis.logistic_nuts((table, None), "flag", ["x"], seed=1)
+    np.testing.assert_allclose(drawn.mean(axis=0), found.mean, atol=0.1)

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.sample import numbers, weighted_sample
+from dpiw.errors import ReleaseError, WeightError
+
+
+def table(rows=300, seed=5):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=rows)
+    y = 0.6 * x + rng.normal(size=rows)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "y": np.where(rng.random(rows) < 0.1, np.nan, y),
+            "n": pd.array(
+                np.where(rng.random(rows) < 0.1, None, rng.integers(0, 5, rows)), dtype="Int64"
+            ),
+            "flag": rng.random(rows) < 0.3,
+            "g": rng.choice(list("pqr"), rows),
+        }
+    )
+
+
+def weights(rows=300, seed=6):
+    return np.random.default_rng(seed).gamma(2.0, 1.0, rows)
+
+
+SOURCE = (table(), weights())
+ESTIMATORS = {
+    "mean": lambda s: analysis.mean(s, "y"),
+    "share": lambda s: analysis.mean(s, "flag"),
+    "group": lambda s: analysis.mean(s, "y", where=lambda t: t["g"] == "p"),
+    "total": lambda s: analysis.total(s, "y", population=1000.0),
+    "correlation": lambda s: analysis.correlation(s, "x", "y"),
+    "linear": lambda s: analysis.linear_regression(s, "y", ["x", "g", "n"]),
+    "product": lambda s: analysis.linear_regression(s, "y", ["x", "g", "x:g"]),
+    "logistic": lambda s: analysis.logistic_regression(s, "flag", ["x", "y"]),
+}
+
+
+def test_mean_by_hand_missing_left_out():
+    found = analysis.mean((pd.DataFrame({"a": [1.0, np.nan, 4.0]}), [1.0, 5.0, 3.0]), "a")
+    assert found.value == pytest.approx((1 + 12) / 4)
+    assert found["mean(a)"] == found.value
+
+
+def test_a_source_without_weights_counts_every_row_once():
+    frame = table()
+    assert analysis.mean((frame, None), "x").value == pytest.approx(frame["x"].mean())
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_refit_at_the_own_weights_gives_the_values(name):
+    found = ESTIMATORS[name](SOURCE)
+    np.testing.assert_allclose(found.refit(found.sample.weights), found.values, rtol=1e-9)
+    np.testing.assert_allclose(found.refit(7 * found.sample.weights), found.values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_influence_is_the_derivative_by_the_weights(name):
+    # The slow twin: move one weight, estimate again. Central differences.
+    found = ESTIMATORS[name](SOURCE)
+    rows, step = len(found.influence), 1e-5
+    for row in (0, 17, 101, 299):
+        moved = []
+        for sign in (1, -1):
+            changed = found.sample.weights.copy()
+            changed[row] += sign * step
+            moved.append(found.refit(changed))
+        slope = (moved[0] - moved[1]) / (2 * step)
+        # A change of the weights' sum does not matter to a self-normalised estimate.
+        expected = found.influence[row] / rows
+        np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.93])
+def test_quantile_against_a_slow_twin(probability):
+    frame, w = SOURCE
+    found = analysis.quantile(SOURCE, "y", probability).value
+    present = frame["y"].notna().to_numpy()
+    values, mass = frame["y"].to_numpy()[present], w[present]
+    candidates = [
+        v for v in np.sort(values) if mass[values <= v].sum() >= probability * mass.sum()
+    ]
+    assert found == candidates[0]
+
+
+def test_quantile_of_equal_weights_is_numpys_inverted_cdf():
+    x = np.random.default_rng(8).normal(size=501)
+    for p in (0.05, 0.5, 0.75):
+        found = analysis.quantile((pd.DataFrame({"x": x}), None), "x", p).value
+        assert found == np.quantile(x, p, method="inverted_cdf")
+
+
+def test_quantile_standard_error_by_simulation():
+    # Weighted median, N(0.5, 1) from N(0, 1) by weights exp(x/2): 800 samples of 1,000 rows.
+    # The standard error of a standard deviation over 800 is 2.5%; tolerance 12%.
+    rng = np.random.default_rng(9)
+    values, errors = [], []
+    for _ in range(800):
+        x = rng.normal(size=1000)
+        found = analysis.quantile((pd.DataFrame({"x": x}), np.exp(x / 2)), "x")
+        values.append(found.value)
+        errors.append(found.covariance()[0, 0] ** 0.5)
+    assert np.mean(values) == pytest.approx(0.5, abs=0.02)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.12)
+
+
+def test_correlation_against_numpy():
+    frame, w = SOURCE
+    keep = frame["y"].notna().to_numpy()
+    cov = np.cov(frame["x"][keep], frame["y"][keep], aweights=w[keep])
+    expected = cov[0, 1] / np.sqrt(cov[0, 0] * cov[1, 1])
+    assert analysis.correlation(SOURCE, "x", "y").value == pytest.approx(expected)
+
+
+def test_crosstab_by_hand():
+    frame = pd.DataFrame({"a": ["u", "u", "v", None], "b": [True, False, True, True]})
+    w = [1.0, 2.0, 3.0, 4.0]
+    found = analysis.crosstab((frame, w), "a", "b")
+    assert found.loc["u", False] == pytest.approx(0.2)
+    assert found.loc["v", False] == 0
+    assert found.loc["missing", True] == pytest.approx(0.4)
+    counts = analysis.crosstab((frame, w), "a", "b", normalise=False)
+    assert counts.to_numpy().sum() == pytest.approx(4)  # weights have mean one
+    with pytest.raises(ReleaseError, match="column 'c'"):
+        analysis.crosstab((frame, w), "a", "c")
+
+
+def test_total_needs_a_scale():
+    found = analysis.total(SOURCE, "x", population=1000.0)
+    assert found.value == pytest.approx(1000 * analysis.mean(SOURCE, "x").value)
+    with pytest.raises(ReleaseError, match="hold no scale"):
+        analysis.total(SOURCE, "x")
+
+
+def test_what_is_refused():
+    frame, w = SOURCE
+    for bad in (w[:-1], -w, np.zeros(300), np.where(w > 1, np.nan, w)):
+        with pytest.raises(WeightError, match="one finite number >= 0 per row"):
+            analysis.mean((frame, bad), "x")
+    with pytest.raises(WeightError, match="expected a release"):
+        analysis.mean(frame, "x")
+    with pytest.raises(ReleaseError, match="column 'z'"):
+        analysis.mean(SOURCE, "z")
+    with pytest.raises(ReleaseError, match="one number or truth value"):
+        analysis.mean(SOURCE, "g")
+    with pytest.raises(ReleaseError, match="every value is missing"):
+        analysis.mean(SOURCE, "x", where=lambda t: t["g"] == "nobody")
+    with pytest.raises(ReleaseError, match="0 < probability < 1"):
+        analysis.quantile(SOURCE, "x", 1.0)
+    with pytest.raises(ReleaseError, match="does not vary"):
+        analysis.correlation(SOURCE, "x", lambda t: np.ones(len(t)))
+    with pytest.raises(ReleaseError, match="several values"):
+        _ = analysis.linear_regression(SOURCE, "y", ["x"]).value
+
+
+def test_numbers_of_nullable_columns():
+    found = numbers(weighted_sample(SOURCE), "n")
+    assert found.dtype == np.float64
+    assert np.isnan(found).sum() == SOURCE[0]["n"].isna().sum() > 0

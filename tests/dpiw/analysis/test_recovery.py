@@ -1,0 +1,144 @@
+"""What an analyst recovers from a published folder alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.recovery import law_of_release, recover
+from dpiw.analysis.rehearsal import mechanism_of
+from dpiw.errors import ReleaseError
+from dpiw.plan import WEIGHTS_STAGE
+from dpiw.privacy import NoiseKind, NoiseLaw
+from dpiw.steps.postprocessing import committed_measurement
+from dpiw.weights.debiasing import debias_self_normalised, debias_unnormalised
+
+
+def test_law_and_coefficients_follow_from_the_folder(published):
+    run, release = published
+    law = law_of_release(release)
+    drawn = committed_measurement(run, WEIGHTS_STAGE)
+    assert law.noise.scale == drawn.facts["scale"]
+    assert law.penalty == drawn.facts["penalty"]
+    assert law.nominal_rows == 400
+    # Up to directions no row shows (a one-hot block sums to a constant): compare log ratios.
+    exact = law.features @ drawn.arrays["coefficients"]
+    found = law.features @ law.coefficients
+    np.testing.assert_allclose(found - found.mean(), exact - exact.mean(), atol=1e-6)
+    np.testing.assert_allclose(
+        law.reweighted(np.zeros(len(law.coefficients))), release.weights, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", NoiseKind)
+@pytest.mark.parametrize("use", ["self", "unnormalised", "none"])
+def test_recovery_inverts_every_debiasing(kind, use):
+    rng = np.random.default_rng(31)
+    x = rng.uniform(-0.5, 0.5, (200, 4))
+    b = rng.normal(size=4)
+    law = NoiseLaw(kind=kind, scale=0.3, dimension=4)
+    if use == "self":
+        logs, steps = debias_self_normalised(x @ b, x, law)[0], {"debias b(x - mu)"}
+    elif use == "unnormalised":
+        logs, steps = debias_unnormalised(x @ b, x, law), {"debias b(x)"}
+    else:
+        logs, steps = x @ b - 3.0, set()
+    np.testing.assert_allclose(recover(logs, x, law, steps=steps), b, atol=1e-7)
+
+
+def test_weights_that_do_not_follow_are_refused(released):
+    changed = released.log_weights + 0.01 * np.sin(np.arange(len(released.log_weights)))
+    with pytest.raises(ReleaseError, match="do not follow"):
+        law_of_release(dataclasses.replace(released, log_weights=changed))
+
+
+def test_steps_that_are_not_modelled_leave_no_law(released):
+    certificate = dataclasses.replace(released.certificate, post_processing=("clip at 3",))
+    release = dataclasses.replace(released, certificate=certificate)
+    assert law_of_release(release) is None
+    found = analysis.mean(release, "age").interval()
+    assert found.method == "sandwich"
+    assert found.verdicts == ("not assessed",)
+    with pytest.raises(ReleaseError, match="law of these weights is not known"):
+        analysis.mean(release, "age").interval(method="noise_aware")
+
+
+def test_no_weights_no_law(publishing):
+    release = publishing(weights="none")[1]
+    assert law_of_release(release) is None
+    assert analysis.mean(release, "age").value == pytest.approx(release.table["age"].mean())
+
+
+def test_estimates_agree_with_the_release_itself(released):
+    assert analysis.mean(released, "age").value == pytest.approx(released.mean("age"))
+    with pytest.raises(ReleaseError, match="hold no scale"):
+        analysis.total(released, "age")
+
+
+def test_total_of_unnormalised_weights(released):
+    weights = {**released.certificate.weights, "normalisation": "unnormalised"}
+    certificate = dataclasses.replace(
+        released.certificate, weights=weights, post_processing=("debias b(x)",)
+    )
+    law = law_of_release(released)
+    logs = debias_unnormalised(law.features @ law.coefficients, law.features, law.noise)
+    release = dataclasses.replace(
+        released, certificate=certificate, log_weights=logs, weights=np.exp(logs)
+    )
+    found = analysis.total(release, "age")
+    assert found.value == pytest.approx(release.total("age"))
+    # The total moves with the scale of the weights: a shift of every coefficient is felt.
+    step = 1e-6 * np.ones(len(law.coefficients))
+    moved = 400 * np.mean(np.exp(logs + law.features @ step) * release.table["age"])
+    slope = (found.sample.weights[:, None] * found.influence).T @ law.features / len(logs)
+    assert moved - found.value == pytest.approx(float(slope[0] @ step), rel=1e-3)
+    assert np.all(np.array(list(found.interval().parts.values())) >= 0)
+
+
+@pytest.mark.parametrize("generator", ["histogram", "privbayes"])
+def test_the_mechanism_is_rebuilt_from_the_certificate(publishing, generator):
+    run, release = publishing(generator=generator)
+    found = mechanism_of(release)
+    unit = release.certificate.unit
+    for ours, theirs in (
+        (found.generator, run.plan.generator),
+        (found.weights, run.plan.weights),
+    ):
+        ours_events = ours.events(schema=found.schema, unit=unit)
+        theirs_events = theirs.events(schema=found.schema, unit=unit)
+        for a, b in zip(ours_events, theirs_events, strict=True):
+            for name, value in vars(b).items():
+                assert getattr(a, name) == pytest.approx(value, rel=1e-6)
+    assert found.weights.parameters()["penalty"] == pytest.approx(
+        run.plan.weights.parameters()["penalty"], rel=1e-6
+    )
+
+
+def test_a_certificate_that_cannot_be_rebuilt_is_refused(released):
+    stages = tuple(dataclasses.replace(s, events=()) for s in released.certificate.stages)
+    certificate = dataclasses.replace(released.certificate, stages=stages)
+    with pytest.raises(ReleaseError, match="states no noise multiplier"):
+        mechanism_of(dataclasses.replace(released, certificate=certificate))
+    certificate = dataclasses.replace(released.certificate, stages=())
+    with pytest.raises(ReleaseError, match="no stage fit_"):
+        mechanism_of(dataclasses.replace(released, certificate=certificate))
+
+
+def test_a_rehearsal_measures_bias_and_spread(released):
+    rng = np.random.default_rng(32)
+    found = analysis.rehearse(released, lambda s: analysis.mean(s, "age"), rng=rng, replicates=20)
+    assert found.replays.shape == (20, 1)
+    assert found.failed == 0
+    low, high = found.interval()
+    middle = (low + high) / 2
+    np.testing.assert_allclose(middle, found.values - found.bias)
+    assert np.all(high - low > 2 * 1.96 * found.spread)
+    # A stand-in table of 400 rows alone spreads by sd/20; noise and shrinkage add to it.
+    assert found.spread[0] > released.table["age"].std() / 20 / 2
+    with pytest.raises(ReleaseError, match="at least 20"):
+        analysis.rehearse(released, lambda s: analysis.mean(s, "age"), rng=rng, replicates=3)
+    with pytest.raises(ReleaseError, match="expected a release, or its mechanism"):
+        analysis.rehearse((released.table, None), lambda s: analysis.mean(s, "age"), rng=rng)

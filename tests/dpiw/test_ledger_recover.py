@@ -1,0 +1,503 @@
+"""Taking a ledger up again that lost entries: what is charged, what is refused, what stays."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import shutil
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import steps
+from dpiw.cli_ledger import add_ledger_commands
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerTamperedError,
+    ReleaseError,
+    SignatureError,
+    SpecError,
+    UnknownPopulationError,
+    UnsupportedRelationError,
+)
+from dpiw.ledger import (
+    CompositionRule,
+    EntryKind,
+    FaultKind,
+    Ledger,
+    LedgerHead,
+    Population,
+    RecoveredRelease,
+    RunState,
+)
+from dpiw.ledger.audit import replay
+from dpiw.ledger.book import MAX_VOIDED, Book
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.randomness import SecureNoise
+from dpiw.recovery import certificate_vector, recovered_release
+from dpiw.renyi import BEYOND, RenyiVector, loss_vector
+from dpiw.runs import ReleaseRun
+from dpiw.signing import create_key_pair
+from dpiw.verification import verify
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+def key(number: int) -> str:
+    """A run key whose first eight digits differ."""
+    return f"{number:08x}" * 8
+
+
+def cost(epsilon: str = "0.5", delta: str = "1e-6") -> PrivacyCost:
+    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), ADD)
+
+
+def terms(**changes: Any) -> Population:
+    given: dict[str, Any] = {
+        "name": "town", "relation": ADD, "max_rows": 1, "epsilon": Decimal(2),
+        "delta": Decimal("1e-5"),
+    }  # fmt: skip
+    return Population(**{**given, **changes})
+
+
+def ask(run: int, **changes: Any) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "population": "town", "run_key": key(run), "attempt": 1, "cost": cost(),
+        "stages": {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]},
+        "plan_digest": digest(run), "period": "2027-q1", "max_attempts": 3,
+    }  # fmt: skip
+    return {**request, **changes}
+
+
+def lost(number: int, *, seq: int = 90, **changes: Any) -> RecoveredRelease:
+    """A release of run `number` at a head this ledger does not have."""
+    facts: dict[str, Any] = {
+        "head": LedgerHead(seq=seq, hash=digest(700 + number)),
+        "manifest_digest": digest(800 + number),
+        "run": key(number)[:8], "plan_digest": digest(number), "period": "2027-q1",
+        "charge": Charge(cost=cost()), "spent": NONE,
+    }  # fmt: skip
+    return RecoveredRelease(**{**facts, **changes})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "ledger.sqlite")
+    made.register(terms())
+    return made
+
+
+def spent(ledger: Ledger) -> str:
+    assert ledger.verify().ok
+    assert Ledger.open(ledger.path).spent("town") == ledger.spent("town")
+    return str(ledger.spent("town"))
+
+
+# --- the rules -----------------------------------------------------------------------------------
+
+
+def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger: Ledger) -> None:
+    head = lost(1).head
+    with pytest.raises(LedgerTamperedError, match="recover"):
+        ledger.check_heads([head])
+    recovery = ledger.recover("town", [lost(1)], loss=NONE)
+    assert str(recovery.charged.cost) == spent(ledger) == "epsilon=0.5, delta=1E-6"
+    ledger.check_heads([head])
+    assert ledger.contains_head(head.seq, head.hash)
+    assert not ledger.contains_head(head.seq, digest(5))
+    with pytest.raises(GrantSpentError, match=r"recovered by entry 3; it is spent"):
+        ledger.reserve(**ask(1))
+    ledger.reserve(**ask(1, plan_digest=digest(2)))  # another plan under that key's digits
+
+
+def test_a_stated_loss_is_added_and_written_down(ledger: Ledger) -> None:
+    recovery = ledger.recover("town", [lost(1)], loss=cost("0.25", "2e-6"))
+    assert spent(ledger) == "epsilon=0.75, delta=3E-6"
+    assert recovery.loss.cost == cost("0.25", "2e-6")
+    payload = next(e for e in ledger.entries() if e.kind is EntryKind.RECOVER).payload
+    assert payload["loss"] == {"epsilon_units": 25 * 10**10, "delta_units": 2 * 10**12}
+    assert payload["releases"][0]["manifest_digest"] == digest(801)
+
+
+def test_what_the_certificates_say_was_spent_is_not_forgotten(ledger: Ledger) -> None:
+    """A lost draw without a release shows in the next certificate's cumulative spending."""
+    ledger.reserve(**ask(5))
+    ledger.recover("town", [lost(1, spent=cost("1.4", "1e-6"))], loss=NONE)
+    assert spent(ledger) == "epsilon=1.4, delta=2E-6"
+
+
+def test_a_reservation_pays_for_its_own_release_once(ledger: Ledger) -> None:
+    ledger.reserve(**ask(1, cost=cost("0.4")))
+    ledger.recover("town", [lost(1)], loss=NONE)
+    assert spent(ledger) == "epsilon=0.5, delta=1E-6"
+    for act in (lambda: ledger.arm(key(1), 1, "s"), lambda: ledger.void(key(1), 1)):
+        with pytest.raises(GrantSpentError, match="recovered"):
+            act()
+    # another release of the same run is another draw: two copies of one ledger
+    ledger.recover("town", [lost(1, seq=91, manifest_digest=digest(9))], loss=NONE)
+    assert spent(ledger) == "epsilon=1, delta=2E-6"
+
+
+def test_two_releases_of_one_reservation_in_one_recovery(ledger: Ledger) -> None:
+    ledger.reserve(**ask(1))
+    two = [lost(1), lost(1, seq=91, manifest_digest=digest(9))]
+    ledger.recover("town", two, loss=NONE)
+    assert spent(ledger) == "epsilon=1, delta=2E-6"
+
+
+@pytest.mark.parametrize("state", [RunState.ARMED, RunState.LOST, RunState.COMMITTED])
+def test_a_draw_this_ledger_knows_may_be_another_one(ledger: Ledger, state: RunState) -> None:
+    ledger.reserve(**ask(1))
+    grant = ledger.arm(key(1), 1, "s")
+    if state is RunState.LOST:
+        ledger.lose(key(1), 1, "s")
+    if state is RunState.COMMITTED:
+        ledger.commit(grant, digest(3))
+    ledger.recover("town", [lost(1)], loss=NONE)
+    assert ledger.run(key(1)).state is state
+    assert spent(ledger) == "epsilon=1, delta=2E-6"
+    if state is RunState.ARMED:
+        ledger.commit(grant, digest(3))
+    if state is RunState.LOST:
+        with pytest.raises(GrantSpentError, match="recovered"):
+            ledger.reserve(**ask(1, attempt=2))
+        return
+    ledger.publish(key(1), digest(801))
+
+
+def test_a_voided_run_pays_nothing(ledger: Ledger) -> None:
+    ledger.reserve(**ask(1))
+    ledger.void(key(1), 1)
+    ledger.recover("town", [lost(1)], loss=NONE)
+    assert spent(ledger) == "epsilon=0.5, delta=1E-6"
+
+
+def test_recovery_is_never_refused_for_want_of_budget(ledger: Ledger) -> None:
+    ledger.recover("town", [lost(1, charge=Charge(cost=cost("3")))], loss=NONE)
+    assert spent(ledger) == "epsilon=3, delta=1E-6"
+    assert str(ledger.remaining("town")).startswith("epsilon=0,")
+    with pytest.raises(Exception, match="is left"):
+        ledger.reserve(**ask(2))
+
+
+def test_only_what_is_missing_is_recovered_and_once(ledger: Ledger) -> None:
+    there = ledger.head()
+    refusals: list[tuple[list[RecoveredRelease], PrivacyCost, str]] = [
+        ([], NONE, "nothing to recover"),
+        ([], cost(), "nothing to recover"),  # a loss alone needs a ledger known to be cut
+        ([lost(1, head=there)], NONE, "is not missing"),
+        ([lost(1), lost(1)], NONE, "recovered once"),
+    ]
+    for releases, loss, text in refusals:
+        with pytest.raises(LedgerConflictError, match=text):
+            ledger.recover("town", releases, loss=loss)
+    assert ledger.head() == there
+    ledger.recover("town", [lost(1)], loss=NONE)
+    for again in (lost(1), lost(1, seq=92, head=LedgerHead(seq=92, hash=digest(1)))):
+        with pytest.raises(LedgerConflictError, match=r"not missing|recovered once"):
+            ledger.recover("town", [again], loss=NONE)
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        ledger.recover("town", [], loss=NONE)
+    ledger.recover("town", [], loss=cost("0.1"))
+    assert spent(ledger) == "epsilon=0.6, delta=2E-6"
+
+
+def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
+    other = NeighbouringRelation.REPLACE_ONE
+    head = ledger.head()
+    wrong: list[tuple[type[Exception], Callable[[], Any]]] = [
+        (SpecError, lambda: ledger.recover("town", [lost(1, run="")], loss=NONE)),
+        (SpecError, lambda: ledger.recover("town", [lost(1, run="ABCDEFGH")], loss=NONE)),
+        (SpecError, lambda: ledger.recover("town", [lost(1, period="a b")], loss=NONE)),
+        (UnknownPopulationError, lambda: ledger.recover("ghost", [lost(1)], loss=NONE)),
+        (
+            SpecError,
+            lambda: ledger.recover(
+                "town", [lost(1, charge=Charge(cost=cost(), renyi=RenyiVector.nothing()))],
+                loss=NONE,
+            ),
+        ),
+    ]  # fmt: skip
+    for error, act in wrong:
+        with pytest.raises(error):
+            act()
+    with pytest.raises(UnsupportedRelationError):
+        ledger.recover("town", [lost(1)], loss=PrivacyCost.of(Decimal(1), Decimal(0), other))
+    assert ledger.head() == head
+
+
+def test_a_renyi_population_is_charged_vectors(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "ledger")
+    ledger.register(terms(composition=CompositionRule.RENYI))
+    vector = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
+    found = lost(1, charge=Charge(cost=cost(), renyi=vector))
+    ledger.recover("town", [found], loss=cost("0.1", "4e-6"))
+    loss = loss_vector(10**11, 4 * 10**12, delta_left_units=10**13)
+    assert ledger.renyi_spent("town") == vector.plus(loss)
+    ledger.recover("town", [], loss=cost("0", "4e-6"))
+    more = loss_vector(0, 4 * 10**12, delta_left_units=6 * 10**12)
+    assert ledger.renyi_spent("town") == vector.plus(loss).plus(more)
+    ledger.recover("town", [], loss=cost("0", "4e-6"))  # beyond the lifetime delta: nothing is left
+    assert min(ledger.renyi_spent("town").units) > BEYOND  # type: ignore[union-attr]
+    assert str(ledger.remaining("town")).startswith("epsilon=0,")
+    assert ledger.verify().ok
+
+
+FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "smaller charge": lambda p: p.update(epsilon_units=1),
+    "smaller cost": lambda p: p["releases"][0].update(epsilon_units=1),
+    "loss left out": lambda p: p["loss"].update(epsilon_units=0),
+    "no releases": lambda p: p.update(releases=[]),
+    "present head": lambda p: p["releases"][0].update(seq=1),
+    "malformed": lambda p: p.pop("loss"),
+    "float": lambda p: p.update(epsilon_units=0.5),
+}
+
+
+@pytest.mark.parametrize("name", list(FORGERIES))
+def test_a_forged_recovery_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+    ledger.recover("town", [lost(1)], loss=cost("0.25"))
+    first = ledger.entries()[0]
+
+    def forged(change: Callable[[dict[str, Any]], Any]) -> Any:
+        previous, rows = "0" * 64, []
+        for fields in ledger.export():
+            del fields["hash"]
+            fields["previous"] = previous
+            if fields["kind"] == "recover":
+                if name == "present head":
+                    fields["payload"]["releases"][0]["hash"] = first.hash
+                change(fields["payload"])
+            previous = entry_hash(fields)
+            rows.append({**fields, "hash": previous, "payload": canonical_json(fields["payload"])})
+        return replay(rows, book=Book(), head=None)[1]
+
+    fault = forged(FORGERIES[name])
+    assert fault is not None
+    assert (fault.kind, fault.seq) == (FaultKind.ILLEGAL_TRANSITION, 3)
+
+
+def test_ten_voided_attempts_and_no_more(ledger: Ledger) -> None:
+    for attempt in range(1, MAX_VOIDED + 1):
+        ledger.reserve(**ask(1, attempt=attempt))
+        ledger.void(key(1), attempt)
+    with pytest.raises(GrantSpentError, match="voided 10 times"):
+        ledger.reserve(**ask(1, attempt=MAX_VOIDED + 1))
+    ledger.reserve(**ask(2))
+    assert spent(ledger) == "epsilon=0.5, delta=1E-6"
+
+
+# --- the command, on real releases ---------------------------------------------------------------
+
+
+def cli(*words: str) -> tuple[int, str]:
+    parser = argparse.ArgumentParser()
+    add_ledger_commands(parser.add_subparsers())
+    arguments = parser.parse_args(["ledger", *words])
+    arguments.stream = io.StringIO()
+    return arguments.handler(arguments), arguments.stream.getvalue()
+
+
+def released(place: Any, period: str) -> tuple[ReleaseRun, Path]:
+    run = ReleaseRun.prepare(place.spec, period=period)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    return run, steps.publish(run)
+
+
+def restore(place: Any, copy: bytes) -> None:
+    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
+        leftover.unlink()
+    place.ledger.write_bytes(copy)
+
+
+def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
+    code, text = cli(
+        "recover", "--ledger", str(place.ledger), "--releases", str(place.releases),
+        "--key", str(place.root / "state" / "keys" / "test.pub"),
+        "--loss-epsilon", loss[0], "--loss-delta", loss[1], *words,
+    )  # fmt: skip
+    assert code == 0
+    return text
+
+
+def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="9")
+    before = place.ledger.read_bytes()
+    first, folder = released(place, "2026-11")
+    halfway = ReleaseRun.prepare(place.spec, period="2026-12")
+    steps.reserve(halfway)
+    restore(place, before)
+    later = ReleaseRun.prepare(place.spec, period="2027-01")
+    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
+        steps.reserve(later)
+
+    text = recover(place, loss=("0.5", "1e-7"))
+    head = verify(folder).certificate.ledger_sequence
+    assert f"recovered {first.release_id}: head {head} was missing" in text
+    assert "charged in all: epsilon=2.5, delta=0.0000011" in text or "1.1E-6" in text
+    assert "ledger verifies: 3 entries" in text
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2.5
+    assert "recovered by entry 3: 1 release(s)" in cli("verify", "--ledger", str(place.ledger))[1]
+    assert "recovered  by entry 3" in cli("show", "--ledger", str(place.ledger))[1]
+
+    with pytest.raises(GrantSpentError, match="never drawn again"):
+        steps.reserve(first)
+    steps.reserve(later)  # the population spends again
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        recover(place)
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        recover(place, "--population", "town", loss=("1", "0"))
+    recover(place, "--population", "town", "--loss-only", loss=("1", "0"))
+    assert Ledger.open(place.ledger).spent("town").epsilon == 5.5
+
+
+def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_charge(
+    workplace: Any,
+) -> None:
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    steps.reserve(run)
+    before = workplace.ledger.read_bytes()
+    released_run, folder = released(workplace, None)  # type: ignore[arg-type]
+    assert released_run.key == run.key
+    restore(workplace, before)
+    recover(workplace)
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+    with pytest.raises(GrantSpentError, match="never drawn again"):
+        steps.reserve(run)
+    with pytest.raises(GrantSpentError, match="recovered"):
+        Ledger.open(workplace.ledger).void(run.key, 1)
+    assert verify(folder)
+
+
+def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace: Any) -> None:
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    before = workplace.ledger.read_bytes()
+    ledger = Ledger.open(workplace.ledger)
+    ledger.register(terms(name="village"))  # so that the certificate names a later head
+    steps.debias(run)
+    steps.diagnose(run)
+    folder = steps.publish(run)
+    manifest = (folder / "manifest.json").read_bytes()
+    restore(workplace, before)
+    recover(workplace)
+    # both draws are in the copy: they might be others than the published ones, so both are paid
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 4
+    steps.reserve(run)
+    assert steps.publish(run) == folder
+    assert (folder / "manifest.json").read_bytes() == manifest
+    assert Ledger.open(workplace.ledger).run(run.key).state is RunState.PUBLISHED
+
+
+def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any) -> None:
+    place = make_workplace(max_attempts=2)
+    ledger = Ledger.open(place.ledger)
+    ledger.register(terms(name="village", epsilon=Decimal(9), composition=CompositionRule.RENYI))
+    before = place.ledger.read_bytes()
+    place.write_spec(population="village", max_attempts=2)
+    run = ReleaseRun.prepare(place.spec, period="2026-11")
+    steps.reserve(run)
+    steps.ingest(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and dies: LOST, drawn again
+    _, folder = released(place, "2026-11")
+    spent_before = Ledger.open(place.ledger).renyi_spent("village")
+    certificate = verify(folder).certificate
+    assert len(certificate.attempts) == 2
+    assert certificate_vector(certificate) == spent_before
+    restore(place, before)
+    recover(place)
+    assert Ledger.open(place.ledger).renyi_spent("village") == spent_before
+
+    twice = dict(certificate.attempts[0])
+    twice["epsilon"] = str(2 * Decimal(twice["epsilon"]))
+    twice["delta"] = str(2 * Decimal(twice["delta"]))
+    one, double = (
+        certificate_vector(dataclasses.replace(certificate, attempts=(attempt,)))
+        for attempt in (certificate.attempts[0], twice)
+    )
+    assert double == one.plus(one)  # a conflicting output is found again
+    for attempts, text in (
+        (({"epsilon": "1", "delta": "1e-6", "stages": {"other": "committed"}},), "stages are not"),
+        (({"epsilon": "1"},), "cannot be read"),
+        ((), "no attempt"),
+    ):
+        with pytest.raises(LedgerConflictError, match=text):
+            certificate_vector(dataclasses.replace(certificate, attempts=attempts))
+
+
+def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) -> None:
+    before = workplace.ledger.read_bytes()
+    _, folder = released(workplace, "2026-11")
+    restore(workplace, before)
+    ledger = Ledger.open(workplace.ledger)
+    create_key_pair(tmp_path, "other")
+    path = str(workplace.ledger)
+    good = str(workplace.root / "state" / "keys" / "test.pub")
+    base = ("recover", "--ledger", path, "--loss-epsilon", "0", "--loss-delta", "0")
+    with pytest.raises(SignatureError):
+        cli(*base, "--releases", str(folder), "--key", str(tmp_path / "other.pub"))
+    with pytest.raises(ReleaseError, match="no release folder"):
+        cli(*base, "--releases", str(tmp_path), "--key", good)
+    damaged = tmp_path / "releases" / folder.name
+    shutil.copytree(folder, damaged)
+    (damaged / "report.html").write_text("x")
+    with pytest.raises(ReleaseError):
+        cli(*base, "--releases", str(damaged.parent), "--key", good)
+    for loss in ("x", "NaN", "-1", "Infinity"):
+        with pytest.raises(SpecError, match="loss-epsilon"):
+            cli(
+                "recover", "--ledger", path, "--releases", str(folder), "--key", good,
+                f"--loss-epsilon={loss}", "--loss-delta", "0",
+            )  # fmt: skip
+    with pytest.raises(SystemExit):  # the loss must be typed
+        cli("recover", "--ledger", path, "--releases", str(folder), "--key", good)
+    assert [e.kind for e in ledger.entries()] == [EntryKind.GENESIS, EntryKind.REGISTER]
+    # the same folder twice, and a second key after the wrong one: once
+    code, _ = cli(
+        *base, "--releases", str(folder), "--releases", str(folder.parent),
+        "--key", str(tmp_path / "other.pub"), "--key", good,
+    )  # fmt: skip
+    assert code == 0
+    assert Ledger.open(path).spent("town").epsilon == 2
+
+
+def test_a_new_ledger_under_other_terms_does_not_take_a_release(
+    workplace: Any, tmp_path: Path
+) -> None:
+    _, folder = released(workplace, "2026-11")
+    for change in ({"epsilon": Decimal(50)}, {"max_rows": 2}, {"delta": Decimal("2e-4")}):
+        own = {"epsilon": Decimal(5), "delta": Decimal("1e-4")}
+        with pytest.raises(LedgerConflictError, match="other terms"):
+            recovered_release(verify(folder), terms(**{**own, **change}))
+    fresh = Ledger.create(tmp_path / "fresh.sqlite")
+    words = (
+        "recover", "--ledger", str(fresh.path), "--releases", str(folder), "--loss-epsilon", "0",
+        "--key", str(workplace.root / "state" / "keys" / "test.pub"), "--loss-delta", "0",
+    )  # fmt: skip
+    with pytest.raises(UnknownPopulationError):
+        cli(*words)
+    fresh.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
+    assert cli(*words)[0] == 0
+    assert fresh.spent("town").epsilon == 2

@@ -1,0 +1,242 @@
+"""`output_noised`: one vector release on the published rows (METHOD section 3)."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.measurement import Measurement
+from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind
+from dpiw.randomness import SeededNoise
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weighting import Normalisation, weigh
+from dpiw.weights.beta import BetaDebiased
+from dpiw.weights.output import REASON, OutputNoised, rows_digest
+from dpiw.weights.solver import Regression, solve
+
+
+@pytest.fixture
+def tables(numeric, rows):
+    schema, rng = numeric(3), np.random.default_rng(95)
+    private = PrivateTable(schema=schema, scaled=rows(schema, 200, rng, power=2.0))
+    fitting, published = (
+        SyntheticTable(schema=schema, scaled=rows(schema, count, rng)) for count in (300, 4)
+    )
+    return schema, private, fitting, published
+
+
+def made(schema, unit, *, rho=0.05, **settings):
+    return OutputNoised(**{"rows": 4, **settings}).calibrate(
+        rho=rho, schema=schema, unit=unit, nominal_rows=200
+    )
+
+
+@pytest.mark.parametrize("relation", ["unit", "replace_unit"])
+@pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.SPHERICAL])
+def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, request):
+    """Scale s sigma_max(X) Delta2: KS on 250 draws (false alarm 1e-3), rejects 2/3 and 3/2."""
+    unit = request.getfixturevalue(relation)
+    schema, private, fitting, published = tables
+    own = made(schema, unit, noise=kind, penalty=40.0).for_rows(published)
+    (event,) = own.events(schema=schema, unit=unit)
+    assert isinstance(event, GaussianEvent if kind is NoiseKind.GAUSSIAN else LaplaceEvent)
+    features = own.feature_map(schema)
+    x = features.matrix(published.scaled)
+    reach = 1.0 if relation == "unit" else math.sqrt(3)  # METHOD section 1, d = 3
+    scale = event.noise_multiplier * np.linalg.svd(x)[1][0] * reach / 40.0
+    exact = x @ solve(
+        Regression(
+            private=features.matrix(private.confidential()),
+            synthetic=features.matrix(fitting.scaled),
+            synthetic_weight=200 / 300,
+            penalty=40.0,
+        ),
+        tolerance=1e-10,
+    )
+    noise = SeededNoise(79)
+    drawn = np.array(
+        [own.measure(private, fitting, noise=noise).arrays["log_ratio"] - exact for _ in range(250)]
+    )
+    if kind is NoiseKind.SPHERICAL:
+        values, reference = np.linalg.norm(drawn, axis=1), stats.gamma(4).cdf
+    else:
+        values, reference = drawn.ravel(), stats.norm.cdf
+    p = {f: stats.kstest(values / (f * scale), reference).pvalue for f in (2 / 3, 1.0, 3 / 2)}
+    assert p[1.0] > 1e-3
+    assert max(p[2 / 3], p[3 / 2]) < 1e-4
+
+
+def test_sensitivity_of_the_vector_is_not_the_papers(tables, unit, rows):
+    """Exact log ratios of 80 neighbouring pairs: below sigma_max(X) Delta2 and in reach of it.
+
+    A pile of rows at one corner, one row more at the other. The paper's Corollary 1 bounds one
+    log weight by 2 sqrt(d)/Lam on [0,1]; here the bound is per vector and centred.
+    """
+    schema, _, fitting, published = tables
+    own = made(schema, unit, penalty=3.0).for_rows(published)
+    features = own.feature_map(schema)
+    x, rng = features.matrix(published.scaled), np.random.default_rng(96)
+    bound = np.linalg.norm(x, 2) * own.calibrated.sensitivity
+    worst = 0.0
+    for i in range(80):
+        private = features.matrix(rows(schema, 1 + i % 3, rng))
+        corner = np.append(rng.choice([-0.5, 0.5], 3), 0.5)
+        fits = [
+            solve(
+                Regression(
+                    private=table,
+                    synthetic=features.matrix(fitting.scaled),
+                    synthetic_weight=1 / 300,
+                    penalty=3.0,
+                ),
+                tolerance=1e-10,
+            )
+            for table in (private, np.vstack([private, corner]))
+        ]
+        worst = max(worst, float(np.linalg.norm(x @ (fits[0] - fits[1]))))
+    assert 0.3 * bound < worst <= bound
+
+
+def test_debiasing_divides_by_the_mean_of_the_noise(tables, unit):
+    """exp(-s^2/2) per weight: unnormalised weights are unbiased for the exact ones, 4 errors."""
+    schema, private, fitting, published = tables
+    own = made(schema, unit, rho=0.2, penalty=4.0).for_rows(published)
+    noise, found = SeededNoise(80), []
+    for _ in range(1500):
+        measured = own.measure(private, fitting, noise=noise)
+        ratio = own.ratio(measured, schema=schema)
+        weights = weigh(ratio, published, debias=True, normalisation=Normalisation.UNNORMALISED)
+        scale = ratio.law.scale
+        np.testing.assert_allclose(weights.log_weights, measured.arrays["log_ratio"] - scale**2 / 2)
+        np.testing.assert_allclose(weights.noise, scale)
+        found.append(np.exp(weights.log_weights))
+    features = own.feature_map(schema)
+    exact = features.matrix(published.scaled) @ solve(
+        Regression(
+            private=features.matrix(private.confidential()),
+            synthetic=features.matrix(fitting.scaled),
+            synthetic_weight=200 / 300,
+            penalty=4.0,
+        ),
+        tolerance=1e-10,
+    )
+    found = np.array(found)
+    error = found.std(axis=0) / math.sqrt(len(found))
+    assert 0.3 < scale < 3.0  # enough noise for the factor to matter
+    assert np.all(np.abs(found.mean(axis=0) - np.exp(exact)) < 4 * error)
+
+
+def test_never_better_than_noise_on_the_coefficients(numeric, rows, unit):
+    """Each log weight's noise is sigma_max(X)/norm(x) times larger: here more than 5 times.
+
+    METHOD section 3 has 878 against 9.7 Delta2 at d = 13 and 10,000 rows.
+    """
+    schema, rng = numeric(13), np.random.default_rng(97)
+    published = SyntheticTable(schema=schema, scaled=rows(schema, 200, rng))
+    private = PrivateTable(schema=schema, scaled=rows(schema, 100, rng))
+    own = made(schema, unit, rows=200, allow_more_rows=True, penalty=50.0).for_rows(published)
+    beta = BetaDebiased(penalty=50.0).calibrate(
+        rho=0.05, schema=schema, unit=unit, nominal_rows=200
+    )
+    noises = []
+    for estimator in (own, beta):
+        measured = estimator.measure(private, published, noise=SeededNoise(1))
+        ratio = estimator.ratio(measured, schema=schema)
+        noises.append(
+            weigh(ratio, published, debias=True, normalisation=Normalisation.UNNORMALISED).noise
+        )
+    x = own.feature_map(schema).matrix(published.scaled)
+    share = np.linalg.norm(x, 2) / np.linalg.norm(x, axis=1)
+    np.testing.assert_allclose(noises[0] / noises[1], share, rtol=1e-4)
+    assert np.median(share) > 5
+
+
+def test_more_rows_than_coefficients_are_refused_with_the_reason(tables, numeric, unit):
+    schema = tables[0]
+    with pytest.raises(SpecError, match="rows=5: expected at most 4, the number of coeff") as told:
+        made(schema, unit, rows=5)
+    assert "sqrt(rows)" in str(told.value)
+    assert "allow_more_rows: true" in str(told.value)
+    wanted = made(schema, unit, rows=5, allow_more_rows=True)
+    assert REASON in wanted.warnings(schema=schema, nominal_rows=200)[-1]
+    assert not any(
+        REASON in told for told in made(schema, unit).warnings(schema=schema, nominal_rows=200)
+    )
+    for own in (wanted, made(schema, unit)):
+        parameters = json.loads(json.dumps(own.parameters(), allow_nan=False))
+        assert parameters["advice"] == REASON
+        assert "scale" not in parameters
+        assert parameters["coefficient_sensitivity"] == own.calibrated.sensitivity
+
+
+def test_predicted_noise_stays_under_its_cap(numeric, unit, mixed):
+    """tau caps the noise of a log weight at reference rows, for both laws."""
+    for schema in (numeric(4), mixed):
+        for kind in ("gaussian", "spherical"):
+            own = OutputNoised(rows=30, allow_more_rows=True, noise=kind).calibrate(
+                rho=0.1, schema=schema, unit=unit, nominal_rows=100
+            )
+            assert own.predicted_log_weight_noise(schema=schema) <= 0.2 * (1 + 1e-12)
+
+
+def test_the_vector_belongs_to_its_rows(tables, unit, rows):
+    schema, private, fitting, published = tables
+    own = made(schema, unit).for_rows(published)
+    measured = own.measure(private, fitting, noise=SeededNoise(1))
+    stored = Measurement.from_bytes(measured.to_bytes())
+    assert stored.facts["published_rows"] == rows_digest(published)
+    assert stored.facts["scale"] >= (stored.facts["noise_multiplier"] * stored.facts["sensitivity"])
+    # Who reads the measurement needs no published rows to rebuild the ratio.
+    ratio = made(schema, unit).ratio(stored, schema=schema)
+    np.testing.assert_array_equal(ratio.log_ratio(published), measured.arrays["log_ratio"])
+    assert ratio.features(published).shape == (4, 4)
+    assert ratio.sampling_covariance(published).shape == (4, 4)
+    reordered = SyntheticTable(schema=schema, scaled=published.scaled.take(np.array([1, 0, 2, 3])))
+    for use in (ratio.log_ratio, ratio.features, ratio.sampling_covariance):
+        with pytest.raises(WeightError, match="not the rows whose weights were released"):
+            use(reordered)
+    assert rows_digest(published) == rows_digest(
+        SyntheticTable(schema=schema, scaled=published.scaled)
+    )
+
+
+def test_what_is_refused(tables, numeric, rows, unit):
+    schema, private, fitting, published = tables
+    with pytest.raises(SpecError, match="rows: expected the number of published rows"):
+        made(schema, unit, rows=None)
+    for settings, text in (
+        ({"noise": "laplace"}, "noise=laplace: expected gaussian or spherical"),
+        ({"rows": 0}, "settings.rows: expected a whole number from 1 to 1024"),
+        ({"rows": 2000}, "settings.rows: expected a whole number"),
+        ({"allow_more_rows": 1}, "allow_more_rows: expected true or false"),
+        ({"features": "cubic"}, "settings.features"),
+    ):
+        with pytest.raises(SpecError, match=text):
+            OutputNoised(**settings)
+    own = made(schema, unit)
+    with pytest.raises(WeightError, match="expected the planned 4 rows"):
+        own.for_rows(fitting)
+    with pytest.raises(UncalibratedError, match="give the published rows by `for_rows`"):
+        own.measure(private, fitting, noise=SeededNoise(1))
+    with pytest.raises(UncalibratedError, match="calibrate before use"):
+        OutputNoised(rows=4).for_rows(published).measure(private, fitting, noise=SeededNoise(1))
+    other = SyntheticTable(schema=numeric(5), scaled=rows(numeric(5), 9, np.random.default_rng(0)))
+    with pytest.raises(UncalibratedError, match="another schema"):
+        own.for_rows(published).measure(private, other, noise=SeededNoise(1))
+    nothing = SyntheticTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
+    with pytest.raises(WeightError, match="at least one synthetic row"):
+        own.for_rows(published).measure(private, nothing, noise=SeededNoise(1))
+    wild = made(schema, unit, noise="spherical", penalty=1.0)
+    with pytest.raises(SpecError, match="may have no variance: the scale may reach"):
+        wild.predicted_log_weight_noise(schema=schema)
+    measured = own.for_rows(published).measure(private, fitting, noise=SeededNoise(1))
+    with pytest.raises(WeightError, match="not a measurement with these settings"):
+        own.ratio(replace(measured, kind="beta"), schema=schema)
+    with pytest.raises(WeightError, match="does not fit these settings"):
+        own.ratio(replace(measured, arrays={"log_ratio": np.zeros(3)}), schema=schema)

@@ -1,0 +1,85 @@
+"""What fuzzing has found, one test each."""
+
+from decimal import Decimal
+
+import pytest
+
+from dpiw.errors import SchemaError, SpecError
+from dpiw.schema import PublicSchema
+from dpiw.spec import load_spec, parse_spec
+from dpiw.strict_yaml import load_text
+from tests.fuzz import corpus
+from tests.fuzz.worker import chain
+
+BASE = corpus.SPEC_YAML.replace(f"user:{corpus.SECRET}@", "")
+
+
+def load(tmp_path, text):
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    return load_spec(path)
+
+
+def refused(tmp_path, text, match):
+    with pytest.raises(SpecError, match=match) as caught:
+        load(tmp_path, text)
+    assert chain(caught.value) == [caught.value]
+    return caught.value
+
+
+def test_the_base_is_admissible(tmp_path):
+    assert load(tmp_path, BASE).epsilon == Decimal(2)
+
+
+def test_a_refused_password_is_in_no_chained_error(tmp_path):
+    """pydantic's error holds every input; it stayed behind ours as `__context__`."""
+    error = refused(tmp_path, corpus.SPEC_YAML, "ledger: holds a password")
+    assert corpus.SECRET not in repr(error)
+
+
+@pytest.mark.parametrize("field", ["path: data.csv", "schema: schema.yaml", "state: state"])
+@pytest.mark.parametrize("value", ['"a\\0b"', '"a\\ud800b"'])
+def test_a_path_the_system_cannot_hold_is_refused(tmp_path, field, value):
+    """A NUL ended in a ValueError of the path library."""
+    name = field.partition(":")[0]
+    refused(tmp_path, BASE.replace(field, f"{name}: {value}"), f"{name}: |not valid YAML")
+
+
+@pytest.mark.parametrize("field", ["path: data.csv", "schema: schema.yaml", "publish_to: state/"])
+def test_the_home_of_an_unknown_user_is_refused(tmp_path, field):
+    """`~name` ended in a RuntimeError of the path library."""
+    name = field.partition(":")[0]
+    text = BASE.replace(field, f"{name}: ~nobody-of-that-name/x")
+    refused(tmp_path, text, f"{name}: expected a path that can be resolved")
+
+
+@pytest.mark.parametrize(
+    ("old", "field"),
+    [
+        ("generator: 0.5", "shares.generator"), ("bins: 5", "generator.settings"),
+        ("noise_penalty: 0.3", "generator.settings"), ("features: linear", "weights.settings"),
+    ],
+)  # fmt: skip
+def test_a_number_beyond_floats_is_refused(tmp_path, old, field):
+    """An OverflowError of `float`, at once or when the plan was made."""
+    name = old.partition(":")[0]
+    refused(tmp_path, BASE.replace(old, f"{name}: 1{'0' * 400}"), f"{field}: expected")
+
+
+def test_a_line_that_became_a_key_is_not_repeated():
+    """An open quote can turn a line with a password into a key that the schema does not know."""
+    line = f"ledger: postgresql://user:{corpus.SECRET}@host/db"
+    with pytest.raises(SpecError, match="a key that is no plain word") as caught:
+        parse_spec({"format": 1, line: None})
+    assert corpus.SECRET not in str(caught.value)
+    with pytest.raises(SpecError, match="duplicate key") as caught:
+        load_text(f'"{line}": 1\n"{line}": 2\n', what="spec")
+    assert corpus.SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [["exact"], {"a": 1}, 3, None])
+def test_a_normaliser_that_is_no_text_is_refused(value):
+    """A list is not hashable: a TypeError."""
+    column = {"name": "c", "kind": "categorical", "levels": ["a"], "normaliser": value}
+    with pytest.raises(SchemaError, match="normaliser"):
+        PublicSchema.from_mapping({"name": "s", "columns": [column]})

@@ -1,0 +1,248 @@
+"""The leak register of RELIABILITY section 2.4: 47 paths, the control of each, and what shows it.
+
+`where` names code as `file::function` (or class); `tests` names test functions below tests/.
+`open` says, in words for an auditor, what is not controlled or not tested. A row without tests
+must have it. docs/privacy.md section 9 is the short form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """One path by which a value could leave, or a promise could fail."""
+
+    number: int
+    path: str
+    severity: str  # H breaks DP for someone, M weakens it, L nuisance
+    control: str
+    where: tuple[str, ...]
+    tests: tuple[str, ...] = ()
+    open: str = ""
+
+
+def leak(
+    number: int, path: str, severity: str, control: str, where: str, *tests: str, open: str = ""
+) -> Leak:
+    return Leak(
+        number=number, path=path, severity=severity, control=control,
+        where=tuple(where.split()), tests=tests, open=open,
+    )  # fmt: skip
+
+
+SCAN = (
+    "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone",
+    "flows/test_canary_scan.py::test_no_canary_leaves_in_any_of_the_modes",
+    "flows/test_canary_scan.py::test_the_scan_would_find_every_canary",
+)
+N1 = (
+    "leaks/test_non_interference.py::test_public_fields_are_equal_for_neighbours",
+    "leaks/test_non_interference.py::test_public_fields_are_equal_for_many_neighbours",
+)
+CONTROLS = "leaks/test_controls.py"
+NO_TASK_STORES = f"{CONTROLS}::test_no_task_caches_stores_retries_or_is_named_after_values"
+SCHEMA = "dpiw/test_schema.py"
+STEPS = "dpiw/test_steps.py"
+NEURAL = "Does not arise: no method trained by gradients exists in this version."
+
+REGISTER: tuple[Leak, ...] = (
+    leak(1, "values as Prefect parameters", "H", "a flow takes the path of a spec and a period",
+         "flows/release.py::release tasks/step.py::step",
+         f"{CONTROLS}::test_the_release_flow_takes_a_name_and_a_period_and_nothing_else", *SCAN),
+    leak(2, "stored or cached results", "H", "persistence and caches off",
+         "tasks/step.py::step flows/__init__.py::", NO_TASK_STORES,
+         f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default", *SCAN),
+    leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
+         " errors raised outside the handler of the library's",
+         "dpiw/stages.py::launch_stage dpiw/sources.py::attempt tasks/step.py::_guarded", *SCAN,
+         "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
+         "fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
+    leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
+         "dpiw/stages.py::launch_stage", *SCAN,
+         "test_architecture.py::test_no_print_no_environment_in_dpiw"),
+    leak(5, "run names, tags, artifacts, events", "H", "fixed names; no artifact is made",
+         "tasks/step.py::step", NO_TASK_STORES,
+         f"{CONTROLS}::test_no_module_writes_artifacts_tags_or_notifications", *SCAN),
+    leak(6, "keys or file names that hash private input", "M", "the run's key hashes the declared"
+         " snapshot label", "dpiw/plan.py::Plan dpiw/plan.py::spec_digest",
+         f"{CONTROLS}::test_keys_names_and_plans_are_the_same_for_any_table"),
+    leak(7, "a cache that tells that data is unchanged", "M", "nothing is looked up by content",
+         "dpiw/runs.py::ReleaseRun",
+         f"{CONTROLS}::test_a_changed_table_is_not_noticed_by_a_finished_run", NO_TASK_STORES),
+    leak(8, "the number of rows", "H", "`nominal_rows` is declared; counts only through noise",
+         "dpiw/ingest.py::ingest dpiw/generators/marginal_noise.py::",
+         "dpiw/test_ingest.py::test_an_empty_or_tiny_table_is_admissible_under_add_or_remove",
+         "dpiw/generators/test_contract.py::test_facts_hold_no_row_count",
+         "dpiw/weights/test_beta.py::test_measurement_holds_public_facts_only",
+         f"{N1[0].split('::')[0]}::test_a_row_count_in_the_certificate_is_seen",
+         open="Public under replace-one, by definition."),
+    leak(9, "bounds from data", "H", "declared, never inferred", "dpiw/columns.py::Column",
+         f"{SCHEMA}::test_bad_column_is_refused", f"{SCHEMA}::test_scale_is_total_and_row_local",
+         "bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"),
+    leak(10, "category domain from data", "H", "declared levels and `other`",
+         "dpiw/scaling.py::scale_cells dpiw/domain.py::Domain",
+         f"{SCHEMA}::test_unknown_and_missing_categories",
+         "dpiw/test_domain.py::test_sizes_follow_from_the_schema_alone"),
+    leak(11, "a column dropped for being constant", "H", "the schema decides the columns",
+         "dpiw/schema.py::PublicSchema",
+         "bad_inputs/test_values.py::test_columns_without_variety_are_accepted",
+         "bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"),
+    leak(12, "missing-value patterns and types", "H", "nullability is declared, types follow it",
+         "dpiw/scaling.py::unscale_cells dpiw/sources.py::_to_frame",
+         f"{SCHEMA}::test_an_integer_with_a_gap_is_not_read_through_floats", *N1),
+    leak(13, "formats, precision and zones of data", "M", "a declared grid and zone",
+         "dpiw/columns.py::Column dpiw/parquet.py::arrow_schema",
+         f"{SCHEMA}::test_continuous_decimals_are_a_declared_grid",
+         "dpiw/test_release.py::test_the_arrow_schema_is_declared_by_kind"),
+    leak(14, "outliers, duplicates, imputation by means, selection", "H", "row-local steps only",
+         "dpiw/ingest.py::ingest dpiw/scaling.py::scale_cells",
+         f"{SCHEMA}::test_scale_is_total_and_row_local",
+         "bad_inputs/test_values.py::test_a_bad_row_changes_no_other",
+         "dpiw/test_domain.py::test_codes_are_row_local"),
+    leak(15, "results of Great Expectations", "H", "truth values, in the workspace",
+         "dpiw/validation.py::run_checks",
+         "dpiw/test_validation.py::test_results_are_truth_values_only",
+         f"{CONTROLS}::test_verdicts_of_great_expectations_stay_in_the_private_folder"),
+    leak(16, "a run that stops", "M", "values never stop a run; structure does",
+         "dpiw/ingest.py::ingest", *N1,
+         "bad_inputs/test_values.py::test_values_are_clamped_or_mapped",
+         f"{N1[0].split('::')[0]}::test_an_abort_on_a_value_is_seen",
+         open="That structure failed is one bit per attempt, seen by operators and not charged."),
+    leak(17, "early stopping by private loss", "H", "no such step; the solver's stop is certified",
+         "dpiw/weights/solver.py::", "dpiw/weights/test_solver.py::test_certificate_holds"),
+    leak(18, "model selection on a private score", "H", "one declared method; no private score",
+         "dpiw/plan.py::compile_plan",
+         "dpiw/test_plan.py::test_infeasible_weights_are_dropped_in_advance_and_cost_nothing",
+         "leaks/test_controls.py::test_keys_names_and_plans_are_the_same_for_any_table"),
+    leak(19, "retry until it looks right", "H", "every armed draw is charged, no gate after it",
+         "dpiw/steps/confidential.py::_draw_once dpiw/steps/reserve.py::reserve",
+         f"{STEPS}::test_a_second_attempt_pays_again_for_the_lost_stage_alone",
+         f"{STEPS}::test_the_same_run_twice_publishes_once_and_costs_once",
+         f"{STEPS}::test_a_draw_that_died_is_lost_and_charged", NO_TASK_STORES),
+    leak(20, "losses, solver steps, diagnostics of real data", "H", "not computed for release",
+         "dpiw/weights/solver.py::", "dpiw/weights/test_solver.py::test_failure_has_one_text",
+         "dpiw/weights/test_beta.py::test_measurement_holds_public_facts_only", *N1),
+    leak(21, "utility against real data in the report", "H", "the report sees released values and"
+         " a declared public truth", "dpiw/contents.py::release_contents",
+         "dpiw/test_report.py::test_truth_is_drawn_and_labelled_only_where_it_is_given",
+         open="Nothing can check where the file named by `public_truth` came from."),
+    leak(22, "batch statistics, raw gradients, critics", "H", "no such method",
+         "dpiw/generators/registry.py::",
+         open=NEURAL),
+    leak(23, "free weights of a critic that saw data", "H", "weights come from a charged stage",
+         "dpiw/weights/registry.py::",
+         f"{STEPS}::test_non_private_methods_cannot_reach_a_release", open=NEURAL),
+    leak(24, "a published or guessable noise seed", "H", "noise takes no seed; no field for one",
+         "dpiw/randomness.py::SecureNoise",
+         "dpiw/test_randomness.py::test_secure_noise_takes_no_seed",
+         f"{STEPS}::test_seeded_noise_cannot_be_published",
+         f"{CONTROLS}::test_no_generator_is_made_where_privacy_noise_is_drawn",
+         "dpiw/test_spec.py::test_what_is_refused_names_its_field"),
+    leak(25, "one seed, two inputs", "H", "no seeds", "dpiw/randomness.py::SecureNoise",
+         f"{CONTROLS}::test_two_runs_of_the_same_spec_share_no_noise",
+         "dpiw/test_randomness.py::test_two_secure_runs_differ"),
+    leak(26, "forks that share a generator", "H", "the operating system is asked at each draw",
+         "dpiw/randomness.py::SecureNoise",
+         "dpiw/test_randomness.py::test_eight_forked_workers_draw_distinct_noise",
+         f"{CONTROLS}::test_secrets_never_choose_a_noise_value"),
+    leak(27, "float noise", "H", "integers on a lattice",
+         "dpiw/mechanisms.py::noisy_counts dpiw/mechanisms.py::noisy_vector",
+         "dpiw/test_mechanisms.py::test_neighbouring_outputs_share_one_lattice",
+         "dpiw/test_mechanisms.py::test_counts_share_one_lattice"),
+    leak(28, "rounding in sums", "H", "counts are integers; vectors pay for the lattice",
+         "dpiw/generators/counting.py:: dpiw/mechanisms.py::lattice_slack",
+         "dpiw/generators/test_counting.py::test_counts_equal_the_naive_twin",
+         "dpiw/generators/test_network.py::test_scores_are_on_a_grid_that_sums_exactly",
+         "dpiw/test_mechanisms.py::test_rounding_adds_at_most_the_slack",
+         open="The regression is fitted in doubles; the rounding of its gradient has no proved"
+              " bound (method.md, section 13)."),
+    leak(29, "a solver that stops early", "M", "a certified gradient, added to the sensitivity",
+         "dpiw/weights/solver.py:: dpiw/weights/calibration.py::",
+         "dpiw/weights/test_solver.py::test_certificate_holds",
+         "dpiw/weights/test_calibration.py::test_scale_covers_reach_solver_and_lattice"),
+    leak(30, "an unpenalised intercept", "H", "the constant is penalised",
+         "dpiw/weights/solver.py::",
+         "dpiw/weights/test_solver.py::test_unpenalised_intercept_has_no_bounded_sensitivity"),
+    leak(31, "the penalty's convention", "H", "the printed objective, against two others",
+         "dpiw/weights/solver.py::",
+         "dpiw/weights/test_solver.py::test_gradient_and_hessian_are_those_of_the_printed_objective",
+         "dpiw/weights/test_solver.py::test_agrees_with_scikit_learn_two_ways",
+         "dpiw/weights/test_sensitivity.py::test_random_neighbours_never_exceed_the_bound"),
+    leak(32, "an accountant's bug, mixed relations", "H", "two accountants, closed forms, one"
+         " relation per population", "dpiw/accounting.py::epsilon dpiw/privacy.py::PrivacyCost",
+         "dpiw/test_accounting.py::test_renyi_accounting_agrees_from_above",
+         "dpiw/test_accounting.py::test_gaussian_closed_form_equals_its_pld",
+         "dpiw/test_privacy.py::test_relations_never_mix"),
+    leak(33, "lots drawn otherwise than accounted", "H", "no sampling of rows",
+         "dpiw/accounting.py::",
+         open=NEURAL),
+    leak(34, "a fixed-sequence bound for a sequence chosen at run time", "H", "a privacy filter"
+         " across runs", "dpiw/ledger/book.py::",
+         "dpiw/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
+         "dpiw/test_ledger.py::test_grants_are_those_of_exact_fractions"),
+    leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",
+         "dpiw/ingest.py::rows_within_unit",
+         "dpiw/test_ingest.py::test_at_most_k_rows_of_each_person",
+         open="Without a declared identifier one row is taken for one person; nothing checks it."),
+    leak(36, "the same people under another name", "H", "one budget per population in one ledger",
+         "dpiw/ledger/ledger.py::Ledger",
+         f"{STEPS}::test_moving_the_file_or_the_spec_does_not_make_a_new_run",
+         "dpiw/test_ledger.py::test_register_is_once_and_for_ever",
+         "dpiw/test_laundering.py::test_another_name_for_the_file",
+         "dpiw/test_laundering.py::test_another_snapshot_label_for_the_same_file",
+         "dpiw/test_laundering.py::test_a_cloned_ledger",
+         open="Organisational: nobody can see that two populations or two ledgers hold the same"
+              " people."),
+    leak(37, "run time, memory, publication time", "M", "releases carry the day; metrics are off",
+         "flows/__init__.py:: dpiw/steps/publish.py::_today",
+         f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default",
+         f"{CONTROLS}::test_a_manifest_has_declared_fields_and_no_trace_of_the_source",
+         open="Run time and memory of the stages depend on the table, and Prefect and the ledger"
+              " record when steps start and end."),
+    leak(38, "timing of the samplers", "L", "a draw's own time is hidden in the stage's",
+         "dpiw/stages.py::launch_stage",
+         open="Samplers are not constant-time; documented, not tested."),
+    leak(39, "released rows: number, order, layout", "M", "public number, shuffled, fixed groups",
+         "dpiw/parquet.py::",
+         "dpiw/test_release.py::test_rows_are_shuffled_and_row_groups_fixed", *N1),
+    leak(40, "metadata of the Parquet file", "M", "an allow-list", "dpiw/parquet.py::footer_facts",
+         "dpiw/test_release.py::test_the_footer_holds_dp_facts_and_nothing_else",
+         f"{CONTROLS}::test_a_parquet_file_holds_allowed_metadata_only"),
+    leak(41, "manifest: paths, hosts, digests, times", "M", "a fixed set of fields",
+         "dpiw/manifest.py::Manifest",
+         f"{CONTROLS}::test_a_manifest_has_declared_fields_and_no_trace_of_the_source",
+         "dpiw/test_manifest.py::test_the_folder_names_no_host_user_path_or_seed"),
+    leak(42, "free text in the ledger", "M", "names, digests, numbers, enumerations",
+         "dpiw/ledger/entries.py::",
+         f"{CONTROLS}::test_the_ledger_refuses_free_text_in_every_field",
+         "dpiw/test_ledger.py::test_malformed_requests_are_refused", *SCAN),
+    leak(43, "core dumps, temporary files, environment, arguments", "H", "limits, umask, a scrubbed"
+         " environment, a private temporary folder",
+         "dpiw/stages.py::_confine dpiw/stages.py::_environment",
+         f"{STEPS}::test_a_confidential_process_is_confined",
+         f"{CONTROLS}::test_a_stage_leaves_private_files_and_nothing_elsewhere",
+         "dpiw/test_workspace.py::test_everything_is_closed_whatever_the_umask",
+         f"{CONTROLS}::test_arguments_of_a_stage_are_its_name_and_folder", *SCAN,
+         open="Swap is the host's."),
+    leak(44, "backups and old snapshots", "M", "purged by command once they are not needed",
+         "dpiw/workspace.py::",
+         "dpiw/test_workspace.py::"
+         "test_a_published_run_loses_its_confidential_files_and_nothing_else",
+         "dpiw/test_workspace.py::test_runs_are_chosen_by_key_and_age",
+         open="Operations: nothing is purged by itself, and backups and disks are the host's."),
+    leak(45, "error classes that differ by data", "M", "code 70 for all that depends on rows",
+         "dpiw/steps/confidential.py::_draw_once dpiw/stages.py::run_stage",
+         f"{STEPS}::test_a_failure_once_rows_are_open_has_one_code", *N1,
+         open="Code 12 tells a structural failure from others, and a killed process shows its"
+              " signal."),
+    leak(46, "clipping or normalising by real data", "H", "released values only",
+         "dpiw/weighting.py::weigh", "dpiw/test_weighting.py::test_self_normalised",
+         "dpiw/weights/test_debiasing.py::test_normalised_weights_have_mean_one",
+         f"{STEPS}::test_post_processing_is_repeatable"),
+    leak(47, "several versions published", "M", "one release per run, never a lost draw",
+         "dpiw/steps/publish.py::publish",
+         f"{STEPS}::test_the_same_run_twice_publishes_once_and_costs_once",
+         "dpiw/test_publication.py::test_a_release_is_never_replaced"),
+)  # fmt: skip

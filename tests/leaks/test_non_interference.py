@@ -1,0 +1,264 @@
+"""RELIABILITY section 5, N1: what is public and not drawn is the same for neighbouring tables.
+
+Two tables that differ by one person, and the same stubbed noise. Everything public that was not
+drawn must then be equal byte for byte: how each step ends, which files a release has, the ledger
+but for digests, the data dictionary, manifest, certificate and Parquet footer but for the fields
+listed here, which are functions of released values.
+"""
+
+import dataclasses
+import importlib
+import json
+import shutil
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw import steps
+from dpiw.errors import StageFailedError
+from dpiw.ledger import Ledger
+from dpiw.randomness import SeededNoise
+from dpiw.runs import ReleaseRun
+from tests.conftest import town
+
+POSTPROCESSING, PUBLISH, INGEST = (
+    importlib.import_module(f"dpiw.{name}")  # the packages hold functions of the same names
+    for name in ("steps.postprocessing", "steps.publish", "ingest")
+)
+DRAWN = (
+    # by file: the fields that may differ, as prefixes of a path
+    ("certificate.json", ("diagnostics.", "verdict", "ledger_head")),
+    ("manifest.json", ("files.synthetic.parquet.", "files.report.html.", "files.certificate.json.",
+                       "files.croissant.json.", "ledger_head", "certificate_sha256")),
+    ("croissant.json", ("sha256", "contentSize")),
+)  # fmt: skip
+DIGESTS = ("output_digest", "manifest_digest", "token_digest")
+
+
+class StubNoise(SeededNoise):
+    """The same noise in both worlds, and allowed to be published: for this test alone."""
+
+    @property
+    def publishable(self) -> bool:
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A workplace that is copied for each world: same ledger, same key, same spec."""
+
+    root: Path
+    folder: Path
+
+    def world(self, number: int, lines: list[str]) -> Path:
+        root = self.folder / f"w{number:05d}"
+        shutil.copytree(self.root, root)
+        (root / "data.csv").write_text("\n".join(lines) + "\n")
+        return root
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    from tests.conftest import make_workplace
+
+    place = make_workplace.__wrapped__(tmp_path_factory)()
+    return Template(place.root, tmp_path_factory.mktemp("worlds"))
+
+
+@pytest.fixture(autouse=True)
+def fixed_draws(monkeypatch):
+    """Sampling after the draws: the same seeds in both worlds."""
+    for module in (POSTPROCESSING, PUBLISH):
+        stub = types.SimpleNamespace(
+            randbits=lambda bits: 20_270_131, token_hex=module.secrets.token_hex
+        )
+        monkeypatch.setattr(module, "secrets", stub)
+
+
+def table(seed):
+    return town(60, seed).to_csv(index=False).splitlines()
+
+
+HOSTILE = (
+    "30,100.0,north,true", ",,,", "999,1e400,mars,maybe", "-1,-inf,=1+1,", "abc,nan,other,TRUE",
+    f"{'9' * 400},{'1' * 300}.5,{'x' * 9000},0", "0,0,south,false", "100,1000,other,1",
+    '"4\x00","1,5","a\nb","yes"', "1e2,5e-324,\ufffd,\u0130",
+)  # fmt: skip
+
+
+def neighbour(lines, number, rng):
+    """One person more or fewer: an ordinary one, or one of the hostile ones."""
+    at = int(rng.integers(1, len(lines)))
+    if number % 5 == 4:
+        return lines[:at] + lines[at + 1 :]
+    return [*lines[:at], HOSTILE[number % len(HOSTILE)], *lines[at:]]
+
+
+def run_world(root):
+    """The steps to the end; how each ended."""
+    run = ReleaseRun.prepare(root / "release.yaml", period=None)
+    ends = []
+    noise = StubNoise(7)
+    for step in (
+        steps.reserve, steps.ingest, lambda r: steps.fit_generator(r, noise=noise),
+        steps.draw_synthetic, lambda r: steps.fit_weights(r, noise=noise), steps.debias,
+        steps.diagnose, steps.publish,
+    ):  # fmt: skip
+        try:
+            step(run)
+            ends.append("ok")
+        except Exception as error:
+            ends.append(type(error).__name__)
+            break
+    return run, ends
+
+
+def flat(value, path=""):
+    """A JSON value as {path: text}; lists of named things go by name."""
+    if isinstance(value, dict):
+        return {k: v for key, item in value.items() for k, v in flat(item, f"{path}{key}.").items()}
+    if isinstance(value, list):
+        named = [item.get("name", n) if isinstance(item, dict) else n
+                 for n, item in enumerate(value)]  # fmt: skip
+        return {
+            k: v
+            for name, item in zip(named, value, strict=True)
+            for k, v in flat(item, f"{path}{name}.").items()
+        }
+    return {path.rstrip("."): json.dumps(value)}
+
+
+def was_drawn(path, fields):
+    """Whether a path is one of the fields, or below one that ends with a dot."""
+    return any(
+        path.startswith(field) if field.endswith(".") else path.split(".")[-1] == field
+        for field in fields
+    )
+
+
+def masked(name, data):
+    """A JSON file's fields without those that were drawn; of these the names remain."""
+    fields = dict(DRAWN).get(name, ())
+    return {
+        path: "(drawn)" if was_drawn(path, fields) else text
+        for path, text in flat(json.loads(data)).items()
+    }
+
+
+def public_view(root):
+    """Everything public that was not drawn."""
+    run, ends = run_world(root)
+    entries = [
+        (e.seq, e.kind.value, e.population, e.run_key, e.attempt, e.stage,
+         {k: "(digest)" if k in DIGESTS else v for k, v in flat(dict(e.payload)).items()})
+        for e in Ledger.open(root / "state" / "ledger.sqlite").entries()
+    ]  # fmt: skip
+    view = {"ends": ends, "entries": entries, "release": run.release_id}
+    folder = root / "state" / "releases" / run.release_id
+    if not folder.exists():
+        return view
+    view["files"] = sorted((p.name, oct(p.stat().st_mode)) for p in folder.iterdir())
+    for path in folder.iterdir():
+        if path.suffix == ".json":
+            view[path.name] = masked(path.name, path.read_bytes())
+    view["schema.json"] = (folder / "schema.json").read_bytes()
+    view["signature"] = (folder / "manifest.sig").stat().st_size
+    metadata = pq.ParquetFile(folder / "synthetic.parquet").metadata
+    view["footer"] = {
+        "rows": metadata.num_rows, "groups": metadata.num_row_groups, "by": metadata.created_by,
+        "columns": str(metadata.schema).partition("\n")[2],
+        "facts": {k: v for k, v in metadata.metadata.items()
+                  if k not in (b"dpiw.certificate_sha256", b"dpiw.weights_verdict")},
+    }  # fmt: skip
+    return view
+
+
+def differences(one, two):
+    """Where two views differ: (part, field, one, two)."""
+    told = []
+    for part in sorted(set(one) | set(two)):
+        first, second = one.get(part), two.get(part)
+        if not isinstance(first, dict) or not isinstance(second, dict):
+            first, second = {"": first}, {"": second}
+        told += [
+            (part, name, str(first.get(name))[:300], str(second.get(name))[:300])
+            for name in sorted(set(first) | set(second))
+            if first.get(name) != second.get(name)
+        ]
+    return told
+
+
+def compare(template, bases, neighbours, figures):
+    rng = np.random.default_rng(11)
+    started, pairs, violations = time.time(), 0, []
+    for base in range(bases):
+        lines = table(base)
+        root = template.world(base * 100, lines)
+        expected = public_view(root)
+        assert expected["ends"] == ["ok"] * 8
+        for number in range(neighbours):
+            world = template.world(base * 100 + 1 + number, neighbour(lines, number + base, rng))
+            found = differences(expected, public_view(world))
+            pairs += 1
+            violations += [(base, number, *item) for item in found]
+            shutil.rmtree(world)
+    figures("non-interference", pairs=pairs, violations=len(violations),
+            seconds=round(time.time() - started))  # fmt: skip
+    told = "\n".join(map(str, violations[:12]))
+    assert not violations, told
+
+
+def test_public_fields_are_equal_for_neighbours(template, figures):
+    compare(template, 1, 10, figures)
+
+
+@pytest.mark.crash
+def test_public_fields_are_equal_for_many_neighbours(template, figures):
+    compare(template, 20, 10, figures)
+
+
+# Controls: the comparison sees an interference
+
+
+def worlds(template, first):
+    lines = table(99)
+    return template.world(first, lines), template.world(first + 1, [*lines, HOSTILE[2]])
+
+
+def test_a_row_count_in_the_certificate_is_seen(template, monkeypatch):
+    real = PUBLISH.certify
+
+    def telling(run, ledger):
+        rows = pq.ParquetFile(run.snapshot).metadata.num_rows
+        return dataclasses.replace(real(run, ledger), nominal_rows=rows)
+
+    monkeypatch.setattr(PUBLISH, "certify", telling)
+    one, two = (public_view(root) for root in worlds(template, 90_000))
+    assert "certificate.json" in [name for name, *_ in differences(one, two)]
+
+
+def test_an_abort_on_a_value_is_seen(template, monkeypatch):
+    real = INGEST._read
+
+    def reading(*arguments):
+        raw = real(*arguments)
+        if (raw.frame["region"] == "mars").any():
+            raise StageFailedError("ingest", 70)
+        return raw
+
+    monkeypatch.setattr(INGEST, "_read", reading)
+    one, two = (public_view(root) for root in worlds(template, 91_000))
+    assert "ends" in [name for name, *_ in differences(one, two)]
+
+
+def test_another_number_of_released_rows_is_seen(template):
+    """As if it followed the private one: here by a changed spec."""
+    one, two = worlds(template, 92_000)
+    spec = two / "release.yaml"
+    spec.write_text(spec.read_text().replace("synthetic_rows: 300", "synthetic_rows: 301"))
+    found = [name for name, *_ in differences(public_view(one), public_view(two))]
+    assert {"footer", "manifest.json", "entries"} <= set(found)
