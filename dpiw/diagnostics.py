@@ -28,12 +28,12 @@ ESS_CARE = 50.0
 NOISE_USE, NOISE_CARE = 0.25, 0.5
 RESOLUTION_USE, RESOLUTION_CARE = 0.5, 0.25
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
-P_VALUE_USE, P_VALUE_CARE = 0.01, 0.03
+P_VALUE_USE, P_VALUE_CARE = 0.001, 0.03
 SIGNAL_USE = 1.0
 
 RULE = (
     "use: k-hat < min(1 - 1/log10(rows), 0.7), effective sample size >= 30% of the rows,"
-    " log-weight noise <= 0.25, resolution >= 0.5, signal test p <= 0.01, signal-to-noise >= 1,"
+    " log-weight noise <= 0.25, resolution >= 0.5, signal test p <= 0.001, signal-to-noise >= 1,"
     " and at least 25 rows. "
     "use with care: k-hat < 1, effective sample size >= 5% of the rows and >= 50 (or 99.9% of the"
     " rows), log-weight noise <= 0.5, resolution >= 0.25, signal test p <= 0.03. "
@@ -231,12 +231,12 @@ def _signal_findings(signal: Signal) -> list[tuple[Verdict, str]]:
     if signal.p_value > P_VALUE_CARE:
         text = (
             "the log ratio varies no more than noise alone could make it (signal test p"
-            f" {signal.p_value:.2f}, expected <= {P_VALUE_USE})"
+            f" {signal.p_value:.2g}, expected <= {P_VALUE_USE})"
         )
         return [(Verdict.DO_NOT_USE, text)]
     found = []
     if signal.p_value > P_VALUE_USE:
-        found.append(f"signal test p {signal.p_value:.3f} (expected <= {P_VALUE_USE})")
+        found.append(f"signal test p {signal.p_value:.2g} (expected <= {P_VALUE_USE})")
     if signal.to_noise < SIGNAL_USE:
         found.append(f"signal-to-noise {signal.to_noise:.2f} (expected >= {SIGNAL_USE:g})")
     return [(Verdict.CARE, text) for text in found]

@@ -203,7 +203,7 @@ def correlation(source: Source, first: Column, second: Column) -> Estimate:
         mass = weights * present / (weights * present).sum()
         u, v = x - mass @ x, y - mass @ y
         spread = np.sqrt([mass @ u**2, mass @ v**2])
-        if not np.all(spread > 0):
+        if not np.all(spread > 1e-12 * np.abs([x, y]).max(axis=1)):
             raise ReleaseError("correlation: a column does not vary")
         u, v = u / spread[0], v / spread[1]
         return u, v, float(mass @ (u * v))

@@ -158,14 +158,17 @@ class Tilt:
 
 
 def spread(found: Spectrum) -> float:
-    """Posterior mean of the prior's variance, with a flat prior on the spread."""
+    """The prior's variance: squared posterior median of the spread, which has a flat prior.
+
+    The median, because with few directions the posterior's tail is too heavy for a mean.
+    """
     s, b = found.shrinkage, found.coefficients
     error = found.noise + found.fitting
     spreads = np.concatenate([[0.0], np.geomspace(*_SPREADS, 120)]) * np.sqrt(found.noise)
     total = s**2 * spreads[:, None] ** 2 + error
     score = -0.5 * (np.log(total) + b**2 / total).sum(axis=1)
-    mass = np.exp(score - score.max()) * np.gradient(spreads)
-    return float(mass @ spreads**2 / mass.sum())
+    mass = np.cumsum(np.exp(score - score.max()) * np.gradient(spreads))
+    return float(spreads[np.searchsorted(mass, mass[-1] / 2)] ** 2)
 
 
 def tilt(law: WeightLaw, weights: Array) -> Tilt:

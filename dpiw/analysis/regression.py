@@ -17,7 +17,7 @@ from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weight
 from dpiw.errors import ReleaseError, WeightError
 
 INTERCEPT = "intercept"
-_STEPS, _TOLERANCE, _ROUNDING = 100, 1e-10, 1e-13
+_STEPS, _TOLERANCE, _ROUNDING = 100, 1e-8, 1e-13
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -156,10 +156,10 @@ def fit_logistic(x: Array, y: Array, weights: Array) -> Array:
         p = 1 / (1 + np.exp(-np.clip(z @ b, -500, 500)))
         gradient = z.T @ (share * (y - p))
         hessian = (z * (share * p * (1 - p))[:, None]).T @ z
-        if np.abs(gradient).max() <= _TOLERANCE:
-            _solve(hessian, gradient)  # refuses dependent columns
-            return np.asarray(b / scale)
         step = _solve(hessian, gradient)
+        # Where the classes separate the gradient vanishes too, but the steps stay of length one.
+        if np.abs(z @ step).max() <= _TOLERANCE:
+            return np.asarray(b / scale)
         length = 1.0
         while length > 1e-8:
             moved = _likelihood(z, y, share, b + length * step)

@@ -123,9 +123,9 @@ def balanced_penalty(
     The upper end is where the rule would be if all variance had the largest eigenvalue; with
     l = 1/12 it is METHOD's sqrt(0.05 K n0). Where it is below K/tau, Lam = K/tau.
 
-    On 237 known log ratios (2 to 13 columns, n0 = 1e3 to 1e5, epsilon 0.3 to 3), against
+    On 270 known log ratios (2 to 13 columns, n0 = 1e3 to 1e5, epsilon 0.3 to 3), against
     Lam = K/tau always: at most 1.21 times its error, at best 0.27 times; against the best Lam:
-    median 1.06, worst 1.8 instead of 4.5 times (`benchmarks/penalty.py`).
+    median 1.06, worst 1.79 instead of 4.45 times (`benchmarks/penalty.py`).
 
     Source: the calculation of METHOD section 2.3 with the eigenvalues of section 14's features.
     """

@@ -125,7 +125,9 @@ class Watch:
         for name in SAMPLERS:
             real = getattr(SecureNoise, name)
 
-            def sample(source: Any, *args: Any, real: Any = real, name: str = name, **kw: Any) -> Any:
+            def sample(
+                source: Any, *args: Any, real: Any = real, name: str = name, **kw: Any
+            ) -> Any:
                 self.note(noise=name)
                 drawn = real(source, *args, **kw)
                 self.here(f"mid_draw:{self.armed[0]}")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.register_assert_rewrite("tests.crash.harness", "tests.crash.points")
 
-from tests.crash.harness import Place, Servers, make_place  # noqa: E402
+from tests.crash.harness import LineServer, Place, Servers, make_place  # noqa: E402
+from tests.crash.stores import Ledgers  # noqa: E402
 from tests.flows.conftest import prefect_server  # noqa: E402, F401
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "ledgers" in metafunc.fixturenames:
+        kinds = getattr(metafunc.function, "stores", ("sqlite",))
+        metafunc.parametrize("ledgers", kinds, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -20,18 +29,38 @@ def servers() -> Iterator[Servers]:
     made.close()
 
 
-@pytest.fixture(scope="session", params=["sqlite"])
-def new_url(request: pytest.FixtureRequest) -> Callable[[Path], str]:
-    """The URL of a ledger that does not exist yet, for a folder of its own."""
-    return lambda folder: f"sqlite:///{folder / 'ledger.sqlite'}"
+@pytest.fixture(scope="session")
+def racer() -> Iterator[LineServer]:
+    server = LineServer("tests.crash.racer")
+    server.wait_until_warm()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")
-def new_place(
-    new_url: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Place]:
-    def make(**settings: object) -> Place:
-        root = tmp_path_factory.mktemp("place")
-        return make_place(root, url=new_url(root), **settings)  # type: ignore[arg-type]
+def ledgers(request: pytest.FixtureRequest) -> Ledgers:
+    kind = request.param
+    assert kind in ("sqlite", "postgresql")
+    server = None if kind == "sqlite" else request.getfixturevalue("postgresql_server")
+    return Ledgers(kind, server)
 
-    return make
+
+class Places:
+    """Makes workplaces; `done` removes one that is not needed for anybody's inspection."""
+
+    def __init__(self, ledgers: Ledgers, factory: pytest.TempPathFactory) -> None:
+        self._ledgers, self._factory = ledgers, factory
+        self.kind = ledgers.kind
+
+    def __call__(self, **settings: Any) -> Place:
+        root: Path = self._factory.mktemp("place")
+        return make_place(root, url=self._ledgers.new(root), **settings)
+
+    def done(self, place: Place) -> None:
+        self._ledgers.done(place.url)
+        shutil.rmtree(place.root)
+
+
+@pytest.fixture(scope="session")
+def new_place(ledgers: Ledgers, tmp_path_factory: pytest.TempPathFactory) -> Places:
+    return Places(ledgers, tmp_path_factory)

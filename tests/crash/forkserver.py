@@ -23,7 +23,7 @@ def warm() -> None:
     import great_expectations  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
     import opendp.measurements  # noqa: F401
-    import pyarrow.csv  # noqa: F401
+    import pyarrow.csv
     import pyarrow.parquet  # noqa: F401
     import scipy.optimize  # noqa: F401
     import sklearn.linear_model  # noqa: F401

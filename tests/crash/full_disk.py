@@ -49,9 +49,7 @@ def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
-def _history(
-    server: Any, disk: Path, name: str, room: int | None, said: Path
-) -> tuple[bool, int]:
+def _history(server: Any, disk: Path, name: str, room: int | None, said: Path) -> tuple[bool, int]:
     """Fill the disk, run; empty it, run again. Whether the first run failed, and lost draws."""
     from tests.crash.harness import check, check_charge, check_published, make_place
 

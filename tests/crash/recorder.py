@@ -175,7 +175,9 @@ class Judge:
         target = Path(event["target"])
         for path, state in event["contents"].items():
             if self._synced.get(path) != state:
-                self.violations.append(f"{target.name} is renamed before the fsync of {Path(path).name}")
+                self.violations.append(
+                    f"{target.name} is renamed before the fsync of {Path(path).name}"
+                )
         self._kept.update(event["contents"].values())
         self._owed[str(target.parent)] = target.name
         if target.parent.name == "releases":

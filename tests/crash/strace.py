@@ -1,4 +1,4 @@
-"""The same order seen by the kernel: system calls of one whole run, SQLite's and Arrow's included."""
+"""The same order seen by the kernel: all system calls of a run, SQLite's and Arrow's included."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 
 from tests.crash.harness import ROOT, Place
 
-CALLS = "write,pwrite64,writev,pwritev,ftruncate,fsync,fdatasync,rename,renameat,renameat2,link,linkat"
+CALLS = (
+    "write,pwrite64,writev,pwritev,ftruncate,fsync,fdatasync,rename,renameat,renameat2,link,linkat"
+)
 _CALL = re.compile(r"^(?P<pid>\d+) (?P<name>\w+)\((?P<rest>.*)$")
 _UNFINISHED = re.compile(r"^(?P<pid>\d+) (?P<name>\w+)\((?P<rest>.*) <unfinished \.\.\.>$")
 _RESUMED = re.compile(r"^(?P<pid>\d+) <\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)$")

@@ -12,6 +12,7 @@ import pytest
 from dpiw.errors import ReleaseError, StageFailedError
 from dpiw.ledger import EntryKind
 from tests.crash import full_disk
+from tests.crash.conftest import Places
 from tests.crash.harness import (
     ForkServer,
     Place,
@@ -27,7 +28,7 @@ CODES = (errno.ENOSPC, errno.EIO, errno.EROFS)
 
 
 @pytest.fixture(scope="module")
-def operations(servers: Servers, new_place: Callable[..., Place]) -> list[str]:
+def operations(servers: Servers, new_place: Places) -> list[str]:
     """What a whole run does to the disk, in order: one text per operation."""
     place = new_place()
     assert servers.run(place, changes=[FAIL], fail_at=0, code=0) == 0
@@ -63,22 +64,25 @@ def fails_clearly(
 
 def go(
     servers: Servers,
-    new_place: Callable[..., Place],
+    new_place: Places,
     operations: list[str],
     cases: list[tuple[int, int]],
 ) -> int:
     def one(server: ForkServer, case: tuple[int, int]) -> bool:
+        place = new_place()
         try:
-            return fails_clearly(server, new_place(), operations, *case)
+            lost = fails_clearly(server, place, operations, *case)
         except AssertionError as error:
             error.add_note(f"{errno.errorcode[case[1]]} at {case[0]}: {operations[case[0] - 1]}")
             raise
+        new_place.done(place)
+        return lost
 
     return sum(servers.each(cases, one))
 
 
 def test_a_few_failing_operations(
-    servers: Servers, new_place: Callable[..., Place], operations: list[str]
+    servers: Servers, new_place: Places, operations: list[str]
 ) -> None:
     def last(text: str) -> int:
         return max(i for i, name in enumerate(operations, 1) if text in name)
@@ -95,7 +99,7 @@ def test_a_few_failing_operations(
 
 
 def test_a_disk_that_is_full_before_a_draw_costs_nothing(
-    servers: Servers, new_place: Callable[..., Place], operations: list[str]
+    servers: Servers, new_place: Places, operations: list[str]
 ) -> None:
     """The room for it is tried before arming."""
     first = [i for i, name in enumerate(operations, 1) if "open ..room" in name]
@@ -107,7 +111,7 @@ def test_a_disk_that_is_full_before_a_draw_costs_nothing(
 @pytest.mark.crash
 def test_every_operation_fails_once(
     servers: Servers,
-    new_place: Callable[..., Place],
+    new_place: Places,
     operations: list[str],
     figures: Callable[..., None],
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import signal
 from collections.abc import Callable
 
@@ -11,24 +10,22 @@ import pytest
 
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind
+from tests.crash.conftest import Places
 from tests.crash.harness import ForkServer, Place, Servers, check, check_published, units
 from tests.crash.points import ALL, SETTLING, SINGLE, Account, loses
+from tests.crash.stores import on_stores
 
 KILLED = -signal.SIGKILL
 
 A_FEW = [
-    ("before_reserve",),
     ("in_reserve_tx",),
     ("in_arm_tx:fit_generator",),
     ("mid_draw:fit_generator",),
     ("mid_stage_write:fit_weights",),
     ("after_stage_fsync:fit_generator",),
     ("after_stage_rename:fit_weights",),
-    ("in_commit_tx:fit_generator",),
-    ("after_commit:fit_weights",),
     ("in_publish_tx",),
     ("before_rename",),
-    ("after_rename",),
     ("after_draw:fit_generator", "in_lose_tx"),
     ("after_draw:fit_generator", "after_draw:fit_generator"),
     ("before_commit:fit_weights", "in_commit_tx:fit_weights"),
@@ -55,7 +52,7 @@ def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool
 
 
 def live_all(
-    servers: Servers, new_place: Callable[..., Place], histories: list[tuple[str, ...]]
+    servers: Servers, new_place: Places, histories: list[tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[bool]]:
     def one(server: ForkServer, points: tuple[str, ...]) -> list[bool]:
         place = new_place()
@@ -64,30 +61,32 @@ def live_all(
         except AssertionError as error:
             error.add_note(f"history: {' -> '.join(points)}, in {place.root}")
             raise
-        shutil.rmtree(place.root)  # hundreds of them
+        new_place.done(place)
         return reached
 
     return dict(zip(histories, servers.each(histories, one), strict=True))
 
 
-def test_a_few_histories(servers: Servers, new_place: Callable[..., Place]) -> None:
+def test_a_few_histories(servers: Servers, new_place: Places) -> None:
     for points, reached in live_all(servers, new_place, A_FEW).items():
         assert all(reached), f"{points}: a point was not reached"
 
 
 @pytest.mark.crash
+@on_stores("sqlite", "postgresql")
 def test_every_single_point(
-    servers: Servers, new_place: Callable[..., Place], figures: Callable[..., None]
+    servers: Servers, new_place: Places, figures: Callable[..., None]
 ) -> None:
     found = live_all(servers, new_place, [(point,) for point in ALL])
     not_reached = {points[0] for points, reached in found.items() if not reached[0]}
     assert not_reached == set(SETTLING)  # there is nothing to settle in a first life
-    figures("kill matrix, single points", histories=len(found), violations=0)
+    figures(f"kill matrix, single points, {new_place.kind}", histories=len(found), violations=0)
 
 
 @pytest.mark.crash
+@on_stores("sqlite", "postgresql")
 def test_every_ordered_pair(
-    servers: Servers, new_place: Callable[..., Place], figures: Callable[..., None]
+    servers: Servers, new_place: Places, figures: Callable[..., None]
 ) -> None:
     pairs = list(itertools.product(SINGLE, ALL))
     found = live_all(servers, new_place, pairs)
@@ -95,12 +94,18 @@ def test_every_ordered_pair(
     assert all(reached[0] for reached in found.values())
     second = {pair[1] for pair, reached in found.items() if reached[1]}
     assert second == set(ALL)  # each is also died at in a second life
-    figures("kill matrix, ordered pairs", histories=len(found), kills=kills, violations=0)
+    figures(
+        f"kill matrix, ordered pairs, {new_place.kind}",
+        histories=len(found),
+        kills=kills,
+        violations=0,
+    )
 
 
 @pytest.mark.crash
+@on_stores("sqlite", "postgresql")
 def test_with_one_attempt_a_lost_draw_ends_the_run(
-    servers: Servers, new_place: Callable[..., Place], figures: Callable[..., None]
+    servers: Servers, new_place: Places, figures: Callable[..., None]
 ) -> None:
     """`max_attempts: 1`: refused ever after, charged once, never published."""
 
@@ -118,20 +123,19 @@ def test_with_one_attempt_a_lost_draw_ends_the_run(
             assert all(e.kind is not EntryKind.PUBLISH for e in place.ledger().entries())
         else:
             check_published(place)
+        new_place.done(place)
         return lost
 
     refused = servers.each(list(SINGLE), one)
     figures(
-        "one attempt", histories=len(refused), refused=sum(refused), violations=0
+        f"one attempt, {new_place.kind}", histories=len(refused), refused=sum(refused), violations=0
     )
 
 
 # --- the checks can fail -------------------------------------------------------------------------
 
 
-def test_the_checks_see_a_draw_that_was_not_paid_for(
-    servers: Servers, new_place: Callable[..., Place]
-) -> None:
+def test_the_checks_see_a_draw_that_was_not_paid_for(servers: Servers, new_place: Places) -> None:
     """The control: a pipeline that draws before it arms, or refunds, is caught by `check`."""
     place = new_place()
     changes = ["tests.crash.mutants:draw_before_arming"]
@@ -140,9 +144,7 @@ def test_the_checks_see_a_draw_that_was_not_paid_for(
         check(place)
 
 
-def test_the_checks_see_a_redraw_under_an_old_arm(
-    servers: Servers, new_place: Callable[..., Place]
-) -> None:
+def test_the_checks_see_a_redraw_under_an_old_arm(servers: Servers, new_place: Places) -> None:
     place = new_place()
     assert servers.run(place, point="after_draw:fit_generator") == KILLED
     check(place)

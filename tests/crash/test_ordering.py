@@ -11,6 +11,7 @@ import pytest
 from tests.crash import strace
 from tests.crash.harness import Place, Servers, check_published
 from tests.crash.recorder import Event, Judge
+from tests.crash.stores import on_stores
 
 RECORD = "tests.crash.recorder:record"
 
@@ -21,6 +22,7 @@ def recorded(servers: Servers, place: Place, *mutants: str) -> list[Event]:
     return [json.loads(line) for line in (place.root / "events.jsonl").read_text().splitlines()]
 
 
+@on_stores("sqlite", "postgresql")
 def test_the_real_pipeline_keeps_the_order(
     servers: Servers, new_place: Callable[..., Place]
 ) -> None:

@@ -75,7 +75,7 @@ class Slow:
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     made = Slow(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield made
     made.go()
@@ -85,7 +85,6 @@ def start_flow(place: Place) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", FLOW, str(place.run.directory)],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{ROOT}"},
     )  # fmt: skip
 
 
@@ -117,9 +116,7 @@ def state(place: Place) -> StageState:
 
 
 @pytest.mark.crash
-def test_the_stage_dies_and_the_flow_lives(
-    new_place: Callable[..., Place], slow: Slow
-) -> None:
+def test_the_stage_dies_and_the_flow_lives(new_place: Callable[..., Place], slow: Slow) -> None:
     """The flow learns a code and no more; the next run pays for the draw that was lost."""
     place = new_place()
     flow = start_flow(place)
@@ -137,9 +134,7 @@ def test_the_stage_dies_and_the_flow_lives(
 
 
 @pytest.mark.crash
-def test_the_flow_dies_and_the_stage_lives_on(
-    new_place: Callable[..., Place], slow: Slow
-) -> None:
+def test_the_flow_dies_and_the_stage_lives_on(new_place: Callable[..., Place], slow: Slow) -> None:
     """An orphan keeps its draw: nobody may settle or repeat it, and its output is used."""
     place = new_place()
     flow = start_flow(place)
@@ -238,9 +233,7 @@ def test_prefect_retries_the_whole_flow(
 
     (slow.folder / "failed").unlink()
     refused = new_place(max_attempts=1)
-    flow = prefect_process(
-        prefect_server, "-c", RETRIED, str(refused.root / "release.yaml")
-    )
+    flow = prefect_process(prefect_server, "-c", RETRIED, str(refused.root / "release.yaml"))
     assert flow.wait(timeout=120) != 0  # both retries refused
     assert armed(refused) == 1
     assert units(refused.ledger().spent("town")) == units(refused.whole_cost)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.crash.conftest import Places
 from tests.crash.harness import (
     ForkServer,
     Place,
@@ -19,6 +20,7 @@ from tests.crash.harness import (
     check_charge,
     check_published,
 )
+from tests.crash.stores import on_stores
 
 MILESTONES = ("s", "i", "a", "p")
 """The clock starts at: the first step, the end of ingest, the first arm, before `publish`."""
@@ -44,7 +46,7 @@ def until_published(
 
 
 @pytest.fixture(scope="module")
-def length(servers: Servers, new_place: Callable[..., Place]) -> dict[str, float]:
+def length(servers: Servers, new_place: Places) -> dict[str, float]:
     """How long a whole run takes from each milestone on, about."""
     place = new_place()
     started = time.monotonic()
@@ -54,13 +56,15 @@ def length(servers: Servers, new_place: Callable[..., Place]) -> dict[str, float
 
 
 def go(
-    servers: Servers, new_place: Callable[..., Place], length: dict[str, float], *, until: int
+    servers: Servers, new_place: Places, length: dict[str, float], *, until: int
 ) -> Counter[str]:
     """Whole histories, in parallel, until so many processes have been killed."""
 
     def one(server: ForkServer, seed: int) -> Counter[str]:
         place = new_place(max_attempts=10)
-        return until_published(server, place, seed=seed, kills=5, length=length)
+        found = until_published(server, place, seed=seed, kills=5, length=length)
+        new_place.done(place)
+        return found
 
     found, seeds, together = Counter[str](), itertools.count(), max(2, until // 50)
     while found["kills"] < until:
@@ -68,19 +72,18 @@ def go(
     return found
 
 
-def test_a_few_random_kills(
-    servers: Servers, new_place: Callable[..., Place], length: dict[str, float]
-) -> None:
+def test_a_few_random_kills(servers: Servers, new_place: Places, length: dict[str, float]) -> None:
     assert go(servers, new_place, length, until=3)["kills"] >= 3
 
 
 @pytest.mark.crash
+@on_stores("sqlite", "postgresql")
 def test_five_hundred_random_kills(
     servers: Servers,
-    new_place: Callable[..., Place],
+    new_place: Places,
     length: dict[str, float],
     figures: Callable[..., None],
 ) -> None:
     found = go(servers, new_place, length, until=500)
     assert found["lost draws"] > 10  # some kills hit the expensive window
-    figures("random-time kills", **found, violations=0)
+    figures(f"random-time kills, {new_place.kind}", **found, violations=0)

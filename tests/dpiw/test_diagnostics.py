@@ -189,9 +189,9 @@ def test_do_not_use_raises_when_required():
 @pytest.mark.parametrize(
     ("spread", "p_value", "verdict", "reason"),
     [
+        (0.30, 0.0, Verdict.USE, None),
         (0.30, 0.001, Verdict.USE, None),
-        (0.30, 0.010, Verdict.USE, None),
-        (0.30, 0.011, Verdict.CARE, "signal test p 0.011"),
+        (0.30, 0.0011, Verdict.CARE, "signal test p 0.0011"),
         (0.19, 0.001, Verdict.CARE, "signal-to-noise 0.90"),
         (0.30, 0.031, Verdict.DO_NOT_USE, "no more than noise alone"),
         (0.05, 0.900, Verdict.DO_NOT_USE, "no more than noise alone"),

@@ -1185,14 +1185,14 @@ def try_histories(new_url: Callable[[], str], count: int) -> None:
 def test_random_histories_agree_with_a_model(
     store_kind: str, new_ledger_url: Callable[[str], str]
 ) -> None:
-    try_histories(lambda: new_ledger_url(store_kind), {"sqlite": 60, "postgresql": 12}[store_kind])
+    try_histories(lambda: new_ledger_url(store_kind), {"sqlite": 60, "postgresql": 8}[store_kind])
 
 
 @pytest.mark.crash
 def test_many_random_histories_agree_with_a_model(
     store_kind: str, new_ledger_url: Callable[[str], str], figures: Callable[..., None]
 ) -> None:
-    histories = 150
+    histories = 100
     try_histories(lambda: new_ledger_url(store_kind), histories)
     figures("ledger_random_histories", store=store_kind, histories=histories, violations=0)
 

@@ -70,8 +70,9 @@ def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger.create(tmp_path / "ledger.sqlite")
+def ledger(store_url: str) -> Ledger:
+    """On each store in turn."""
+    made = Ledger.create(store_url)
     made.register(terms())
     return made
 
@@ -124,7 +125,7 @@ def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) ->
         ledger.reserve(**ask(200, 5.0))
     ledger.reserve(**ask(201, 60.0))  # a smaller one still fits
     assert ledger.verify().ok
-    assert Ledger.open(ledger.path).spent("town") == ledger.spent("town")
+    assert Ledger.open(ledger.location).spent("town") == ledger.spent("town")
 
 
 def test_a_population_says_its_rule_and_keeps_it(ledger: Ledger) -> None:

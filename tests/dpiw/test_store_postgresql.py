@@ -401,10 +401,10 @@ def test_what_was_acknowledged_survives_the_server(
 
 
 @pytest.mark.crash
-def test_what_was_acknowledged_survives_fifty_deaths_of_the_server(
+def test_what_was_acknowledged_survives_many_deaths_of_the_server(
     mortal_postgresql_server: Any, mortal_ledger: Ledger, figures: Callable[..., None]
 ) -> None:
-    rounds, writers = 50, 4
+    rounds, writers = 25, 4
     acknowledged, kept = die_under_writers(
         mortal_postgresql_server, mortal_ledger, writers, rounds=rounds
     )

@@ -1,7 +1,7 @@
 """RELIABILITY section 5, L1: 20 canaries in every column, and nowhere outside the workspace.
 
 Each mode is a run of its own, with tokens of its own: a success whose stages talk too much, and
-failures at every confidential stage. Searched, in seven encodings: what Prefect keeps (database,
+failures at every confidential stage. Searched, in eight encodings: what Prefect keeps (database,
 write-ahead log, storage, server log), the terminal, temporary and home folders, the ledger, the
 releases and every other file of the workplace outside the confidential workspace.
 """

@@ -1,8 +1,9 @@
 """Canary tokens, the encodings they may hide in, and a search that knows them all.
 
 Tokens are texts with letters outside ASCII, quotes and slashes, numbers, and a date: what cells
-are. Found is a token as UTF-8, UTF-16, base64 (at any offset), hexadecimal, percent-encoded, with
-JSON escapes, or reversed; a number also as the eight bytes of a float or an integer.
+are. A token is found as UTF-8, UTF-16, base64 (at any offset), hexadecimal, percent-encoded, with
+JSON escapes, or reversed; of a text also its twelve letters and digits alone; of a number also the
+eight bytes of a float or an integer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import struct
 import urllib.parse
 from collections.abc import Iterable, Iterator
@@ -23,7 +25,7 @@ TOKENS = 20
 def tokens(label: str) -> tuple[str, ...]:
     """Twenty tokens of their own for each label."""
     digest = hashlib.sha256(label.encode()).hexdigest()
-    texts = [f'Zoë/{digest[4 * i : 4 * i + 6]} "{i}" O\'Neil' for i in range(14)]
+    texts = [f'Zoë/{digest[4 * i : 4 * i + 12]} "{i}" O\'Neil' for i in range(14)]
     number = int(digest[:12], 16)
     reals = [f"{200 + number % 500}.{number % 899_999 + 100_000 + i}" for i in range(3)]
     wholes = [str(-(10**11) - number % 10**10), str(10**13 + number)]
@@ -54,6 +56,8 @@ def encodings(token: str) -> dict[str, tuple[bytes, ...]]:
         "url": (quoted, quoted.lower(), urllib.parse.quote_plus(token).encode()),
         "json": (escaped, json.dumps(escaped.decode())[1:-1].encode()),
         "reversed": (token[::-1].encode(),),
+        # whatever quoting did to the rest of it (`repr` escapes one of two kinds of quotes)
+        "core": tuple(core.encode() for core in re.findall("[0-9a-f]{12}", token)),
     }
     try:
         number = float(token)

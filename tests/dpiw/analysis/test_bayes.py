@@ -64,7 +64,9 @@ def test_linear_posterior_is_the_conjugate_one():
 def test_linear_draws_have_the_posteriors_moments():
     found = analysis.linear_posterior((frame(), None), "y", ["x"])
     drawn = found.draw(40_000, np.random.default_rng(3))
-    np.testing.assert_allclose(drawn.mean(axis=0), found.mean, atol=5 * found.standard_deviation.max() / 200)
+    np.testing.assert_allclose(
+        drawn.mean(axis=0), found.mean, atol=5 * found.standard_deviation.max() / 200
+    )
     np.testing.assert_allclose(drawn.std(axis=0), found.standard_deviation, rtol=0.03)
 
 

@@ -84,9 +84,7 @@ def test_quantile_against_a_slow_twin(probability):
     found = analysis.quantile(SOURCE, "y", probability).value
     present = frame["y"].notna().to_numpy()
     values, mass = frame["y"].to_numpy()[present], w[present]
-    candidates = [
-        v for v in np.sort(values) if mass[values <= v].sum() >= probability * mass.sum()
-    ]
+    candidates = [v for v in np.sort(values) if mass[values <= v].sum() >= probability * mass.sum()]
     assert found == candidates[0]
 
 
@@ -98,17 +96,17 @@ def test_quantile_of_equal_weights_is_numpys_inverted_cdf():
 
 
 def test_quantile_standard_error_by_simulation():
-    # Weighted median, N(0.5, 1) from N(0, 1) by weights exp(x/2): 800 samples of 1,000 rows.
-    # The standard error of a standard deviation over 800 is 2.5%; tolerance 12%.
+    # Weighted median, N(0.5, 1) from N(0, 1) by weights exp(x/2): 400 samples of 1,000 rows.
+    # The standard error of a standard deviation over 400 is 3.5%; tolerance 14%.
     rng = np.random.default_rng(9)
     values, errors = [], []
-    for _ in range(800):
+    for _ in range(400):
         x = rng.normal(size=1000)
         found = analysis.quantile((pd.DataFrame({"x": x}), np.exp(x / 2)), "x")
         values.append(found.value)
         errors.append(found.covariance()[0, 0] ** 0.5)
     assert np.mean(values) == pytest.approx(0.5, abs=0.02)
-    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.12)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.14)
 
 
 def test_correlation_against_numpy():

@@ -59,25 +59,27 @@ def test_statsmodels_poisson_runs_and_families_are_named():
     frame, w = source()
     frame["count"] = np.random.default_rng(3).poisson(2.0, len(frame))
     found = analysis.to_statsmodels((frame, w), "count", ["z"], family="poisson")
-    score = (w / w.mean()) * (frame["count"] - np.exp(found.params["const"] + found.params["z"] * frame["z"]))
+    score = (w / w.mean()) * (
+        frame["count"] - np.exp(found.params["const"] + found.params["z"] * frame["z"])
+    )
     assert abs(score.sum()) < 1e-5
     with pytest.raises(ReleaseError, match="family: expected one of"):
         analysis.to_statsmodels((frame, w), "count", ["z"], family="gamma")
 
 
 def test_sandwich_by_simulation():
-    # Importance sampling: x ~ N(0.5, 1) from N(0, 1), heteroscedastic errors. 1,500 samples of
-    # 400 rows; the standard error of a standard deviation over 1,500 is 1.8%, tolerance 10%.
+    # Importance sampling: x ~ N(0.5, 1) from N(0, 1), heteroscedastic errors. 700 samples of
+    # 400 rows; the standard error of a standard deviation over 700 is 2.7%, tolerance 12%.
     rng = np.random.default_rng(12)
     values, errors = [], []
-    for _ in range(1500):
+    for _ in range(700):
         x = rng.normal(size=400)
         frame = pd.DataFrame({"x": x, "y": 1 + x + rng.normal(size=400) * (0.5 + np.abs(x))})
         found = analysis.linear_regression((frame, np.exp(0.5 * x)), "y", ["x"])
         values.append(found["x"])
         errors.append(found.covariance()[1, 1] ** 0.5)
     assert np.mean(values) == pytest.approx(1.0, abs=0.01)
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.1)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.12)
 
 
 def test_design_of_mixed_columns():
@@ -113,7 +115,7 @@ def test_what_cannot_be_fitted_is_refused():
     with pytest.raises(WeightError, match="truth values"):
         analysis.logistic_regression((frame, w), "y", ["x"])
     frame["sure"] = frame["flag"].astype(float)
-    with pytest.raises(WeightError, match="separate the classes|combination of the others"):
+    with pytest.raises(WeightError, match=r"separate the classes|combination of the others"):
         analysis.logistic_regression((frame, w), "flag", ["sure"])
 
 

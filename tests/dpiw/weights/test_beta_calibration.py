@@ -114,6 +114,13 @@ def test_public_fit_keeps_the_order_of_rows(numeric, rows):
         ratio_of(schema, -1.0), PublicRows(table=real, declared="public"), synthetic
     )
     assert min(step.a, step.b) == 0.0
+    # What is left was fitted again: the intercept's own gradient vanishes.
+    coefficients = to_coefficients(*step.map, step.limit)
+    shares = []
+    for table, sign in ((real, 1.0), (synthetic, -1.0)):
+        fitted = calibration_features(0.5 - table.scaled.columns["x0"], 5.0) @ coefficients
+        shares.append(float(np.mean(1 / (1 + np.exp(sign * fitted)))))
+    assert shares[0] == pytest.approx(shares[1], abs=1e-3)
     slope = CalibratedRatio(
         base=ratio_of(schema, -1.0),
         coefficients=to_coefficients(*step.map, step.limit),

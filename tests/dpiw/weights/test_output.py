@@ -108,7 +108,7 @@ def test_debiasing_divides_by_the_mean_of_the_noise(tables, unit):
     schema, private, fitting, published = tables
     own = made(schema, unit, rho=0.2, penalty=4.0).for_rows(published)
     noise, found = SeededNoise(80), []
-    for _ in range(1500):
+    for _ in range(600):
         measured = own.measure(private, fitting, noise=noise)
         ratio = own.ratio(measured, schema=schema)
         weights = weigh(ratio, published, debias=True, normalisation=Normalisation.UNNORMALISED)

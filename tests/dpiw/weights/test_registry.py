@@ -30,9 +30,11 @@ def test_output_noised_knows_the_published_rows():
     assert make_weights("beta_debiased", {}, rows=4) == BetaDebiased()
     pure = make_weights("output_noised", {}, rows=4, pure=True)
     assert pure == OutputNoised(rows=4, noise=NoiseKind.SPHERICAL)
-    with pytest.raises(SpecError, match="settings.rows: expected 5, the release's synthetic_rows"):
+    with pytest.raises(
+        SpecError, match=r"settings\.rows: expected 5, the release's synthetic_rows"
+    ):
         make_weights("output_noised", {"rows": 4}, rows=5)
-    with pytest.raises(SpecError, match="settings.published: unknown"):
+    with pytest.raises(SpecError, match=r"settings\.published: unknown"):
         make_weights("output_noised", {"published": 1}, rows=5)
 
 

@@ -1,0 +1,47 @@
+"""On which stores a test runs, and where a place's ledger lies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import make_url
+
+_Test = TypeVar("_Test", bound=Callable[..., Any])
+
+
+def on_stores(*kinds: str) -> Callable[[_Test], _Test]:
+    """Run a test on these stores; without this, on SQLite."""
+
+    def mark(test: _Test) -> _Test:
+        test.stores = kinds  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+class Ledgers:
+    """URLs of ledgers that do not exist yet, of one kind of store."""
+
+    def __init__(self, kind: str, server: Any | None) -> None:
+        self.kind = kind
+        self._server = server
+        self._spare: list[str] = []
+        self._lock = threading.Lock()
+
+    def new(self, folder: Path) -> str:
+        """Where a new ledger may be made; `folder` is the place's own."""
+        if self._server is None:
+            return f"sqlite:///{folder / 'ledger.sqlite'}"
+        with self._lock:
+            return self._spare.pop() if self._spare else str(self._server.new_url())
+
+    def done(self, url: str) -> None:
+        """A test is finished with this one: a database is emptied and used again."""
+        if self._server is not None:
+            name = make_url(url).database
+            self._server.execute("DROP SCHEMA IF EXISTS dpiw CASCADE", database=name)
+            with self._lock:
+                self._spare.append(url)

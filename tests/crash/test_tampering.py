@@ -1,0 +1,195 @@
+"""200 random edits of a ledger that holds real runs: every one is found."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpiw.errors import LedgerError, LedgerTamperedError
+from dpiw.ledger import Ledger, LedgerHead
+from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.verification import verify
+from tests.crash.harness import Place, Servers
+from tests.crash.stores import on_stores
+
+COLUMNS = (
+    "seq", "previous", "hash", "kind", "population", "run_key", "attempt", "stage", "payload", "at",
+)  # fmt: skip
+Row = dict[str, Any]
+Intrude = Callable[..., list[tuple[Any, ...]]]
+
+
+def sql(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+class Intruder:
+    """Replaces the ledger's rows, guards taken off and put back."""
+
+    def __init__(self, ledger: Ledger, intrude: Intrude) -> None:
+        self.location, self._intrude = str(ledger.location), intrude
+
+    def rows(self) -> list[Row]:
+        query = f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY seq"
+        found = self._intrude(self.location, query)
+        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+
+    def store(self, rows: list[Row]) -> None:
+        lines = [f"({', '.join(sql(row[name]) for name in COLUMNS)})" for row in rows]
+        insert = f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES {', '.join(lines)}"
+        self._intrude(self.location, "DELETE FROM entries", *([insert] if rows else []))
+
+
+# --- what an intruder does; each changes at least one row -----------------------------------------
+
+
+def edit_field(rows: list[Row], rng: random.Random) -> None:
+    row, name = rng.choice(rows), rng.choice(COLUMNS[1:])
+    value = row[name]
+    if isinstance(value, int):
+        row[name] = value + rng.choice((-1, 1, 1000))
+    elif value is None:
+        row[name] = 1 if name == "attempt" else "x"
+    else:
+        at = rng.randrange(len(value))
+        row[name] = (
+            value[:at] + chr((ord(value[at]) - 32 + rng.randint(1, 94)) % 95 + 32) + value[at + 1 :]
+        )
+
+
+def edit_amount(rows: list[Row], rng: random.Random) -> None:
+    """A smaller cost or a larger budget."""
+    row = rng.choice([row for row in rows if "epsilon_units" in row["payload"]])
+    payload = json.loads(row["payload"])
+    payload[rng.choice(("epsilon_units", "delta_units"))] += rng.choice((-1, 1, 10**12))
+    row["payload"] = canonical_json(payload)
+
+
+def swap(rows: list[Row], rng: random.Random) -> None:
+    one, other = rng.sample(range(len(rows)), 2)
+    rows[one]["seq"], rows[other]["seq"] = rows[other]["seq"], rows[one]["seq"]
+
+
+def delete(rows: list[Row], rng: random.Random) -> None:
+    del rows[rng.randrange(len(rows) - 1)]
+
+
+def delete_and_renumber(rows: list[Row], rng: random.Random) -> None:
+    delete(rows, rng)
+    for number, row in enumerate(rows, 1):
+        row["seq"] = number
+
+
+def duplicate(rows: list[Row], rng: random.Random) -> None:
+    rows.append({**rng.choice(rows), "seq": len(rows) + 1})
+
+
+def truncate(rows: list[Row], rng: random.Random) -> None:
+    del rows[rng.randrange(len(rows)) :]
+
+
+def rewrite(rows: list[Row], rng: random.Random) -> None:
+    """Change one entry's time and hash it and all after it anew: a perfect chain, another one."""
+    start = rng.randrange(len(rows))
+    rows[start]["at"] = "2001-01-01T00:00:00Z"
+    for index in range(start, len(rows)):
+        fields = {**rows[index], "payload": json.loads(rows[index]["payload"])}
+        fields["previous"] = rows[index - 1]["hash"] if index else fields["previous"]
+        del fields["hash"]
+        rows[index] |= {"previous": fields["previous"], "hash": entry_hash(fields)}
+
+
+KINDS = (edit_field, edit_amount, swap, delete, delete_and_renumber, duplicate, truncate, rewrite)
+
+
+# --- who notices ---------------------------------------------------------------------------------
+
+
+def noticed_by(url: str, heads: list[LedgerHead]) -> str:
+    """What finds the change: the ledger alone, or the heads that were seen outside it."""
+    try:
+        ledger = Ledger.open(url)
+        if not ledger.verify().ok:
+            return "verify"
+        ledger.check_heads(heads)
+    except LedgerTamperedError as error:
+        return "heads" if "head" in str(error) else "verify"
+    except LedgerError:
+        return "open"
+    return "nobody"
+
+
+@pytest.fixture
+def place(servers: Servers, new_place: Callable[..., Place]) -> Place:
+    """Two runs, one of them with a lost draw."""
+    made = new_place()
+    servers.run(made, point="after_draw:fit_weights")
+    for period in ("once", "again"):
+        assert servers.run(made, period=period) == 0
+    return made
+
+
+def heads_seen(place: Place) -> list[LedgerHead]:
+    """Of all published manifests, and the one an auditor wrote down last."""
+    found = [verify(folder).certificate for folder in place.releases.iterdir()]
+    published = [LedgerHead(seq=c.ledger_sequence, hash=c.ledger_head) for c in found]
+    return [*published, place.ledger().head()]
+
+
+def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:
+    ledger = place.ledger()
+    intruder, heads = Intruder(ledger, intrude), heads_seen(place)
+    sound = intruder.rows()
+    assert noticed_by(place.url, heads) == "nobody"
+    rng, found = random.Random(20270101), Counter[str]()
+    for number in range(edits):
+        rows = copy.deepcopy(sound)
+        KINDS[number % len(KINDS)](rows, rng)
+        assert rows != sound
+        intruder.store(rows)
+        by = noticed_by(place.url, heads)
+        assert by != "nobody", (KINDS[number % len(KINDS)].__name__, number)
+        found[by] += 1
+        intruder.store(sound)
+    assert noticed_by(place.url, heads) == "nobody"  # and the last one was put back
+    return found
+
+
+def restore(place: Place, servers: Servers, intrude: Intrude) -> int:
+    """Put back every old state of the ledger that a backup could have: no run may spend on it."""
+    intruder = Intruder(place.ledger(), intrude)
+    sound, refused = intruder.rows(), 0
+    last = max(head.seq for head in heads_seen(place)[:-1])
+    for length in range(3, last):
+        intruder.store(sound[:length])
+        before = place.ledger().head()
+        assert servers.run(place, period="third") == LedgerTamperedError.exit_code
+        assert place.ledger().head() == before  # nothing was written
+        refused += 1
+    intruder.store(sound)
+    assert servers.run(place, period="third") == 0
+    return refused
+
+
+def test_a_few_edits(place: Place, intrude: Intrude) -> None:
+    assert tamper(place, intrude, 2 * len(KINDS)).total() == 2 * len(KINDS)
+
+
+@pytest.mark.crash
+@on_stores("sqlite", "postgresql")
+def test_two_hundred_edits_and_every_restored_backup(
+    place: Place, servers: Servers, intrude: Intrude, figures: Callable[..., None]
+) -> None:
+    found = tamper(place, intrude, 200)
+    backups = restore(place, servers, intrude)
+    figures(
+        "tampering", edits=200, **found, restored_backups=backups, refused=backups, undetected=0
+    )
