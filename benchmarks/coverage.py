@@ -51,7 +51,7 @@ MAPS: dict[str, dict[str, Any]] = {
 }
 METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk")
 ORDER = ("use", "use with care", "do not use")
-BANDS = [-np.inf, 0.3, SUPPORT_CARE, SUPPORT_USE, 0.9, 0.95, np.inf]
+BANDS = [-np.inf, 0.3, SUPPORT_CARE, 0.8, SUPPORT_USE, 0.95, np.inf]
 
 
 def plan_for(population: Population, generator: str, features: str, chosen: Any) -> Plan:
@@ -107,6 +107,7 @@ def intervals(population: Population, sample: Any) -> dict[str, dict[str, Any]]:
                 place[method] = [float(told.values[j]), float(told.lower[j]), float(told.upper[j])]
                 if method in ("noise_aware", "unshrunk"):
                     place[f"support_{method}"] = float(told.support[j])
+                    place[f"verdict_{method}"] = told.verdicts[j]
     return found
 
 
@@ -158,14 +159,15 @@ def records(cells: list[tuple[str, str, str]], chosen: Any) -> Iterator[dict[str
                     continue
                 facts = dict(zip(("population", "generator", "features"), cell, strict=True))
                 share = found.get("support_noise_aware", np.nan)
-                own = 0 if share >= SUPPORT_USE else 1 if share >= SUPPORT_CARE else 2
+                own = found.get("verdict_noise_aware", ORDER[-1])
                 for method in METHODS:
                     if method in found:
                         value, low, high = found[method]
                         yield {
                             **facts, "estimand": key, "method": method, "support": share,
                             "release_verdict": line["verdict"],
-                            "verdict": ORDER[max(own, ORDER.index(line["verdict"]))],
+                            "estimand_verdict": own,
+                            "verdict": max(own, line["verdict"], key=ORDER.index),
                             "error": value - known[cell[0]][key], "width": high - low,
                             "covered": low <= known[cell[0]][key] <= high,
                         }  # fmt: skip
@@ -200,6 +202,7 @@ def per_estimand(frame: pd.DataFrame) -> pd.DataFrame:
         "coverage": groups["covered"].mean(), "mean_width": groups["width"].mean(),
         "support": groups["support"].median(),
         "verdict_use": groups["verdict"].apply(lambda v: float((v == "use").mean())),
+        "estimand_use": groups["estimand_verdict"].apply(lambda v: float((v == "use").mean())),
         "verdict_care": groups["verdict"].apply(lambda v: float((v == "use with care").mean())),
     })  # fmt: skip
     return found.reset_index()
@@ -224,8 +227,11 @@ def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
         f" {chosen.synthetic} synthetic rows, epsilon = {chosen.epsilon}, delta = 1e-6.", "",
         *(line for line in (__doc__ or "").split("Methods: ")[1].splitlines()), "",
         f"A cell's coverage has a standard error of {error:.3f}.", "",
-        "## By verdict of the estimand", "", *_table(frame, ["verdict"]), "",
+        "## By verdict: the worse of the estimand's and the release's", "",
+        *_table(frame, ["verdict"]), "",
+        "## By verdict of the estimand alone", "", *_table(frame, ["estimand_verdict"]), "",
         "## By verdict of the release alone", "", *_table(frame, ["release_verdict"]), "",
+        "## By both", "", *_table(frame, ["release_verdict", "estimand_verdict"]), "",
         "## By support", "", *_table(frame, ["support_band"]), "",
         "## By generator, feature map and verdict of the estimand", "",
         *_table(frame, ["generator", "features", "verdict"]), "",
@@ -234,7 +240,19 @@ def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
         f" {len(low)}, above in {len(high)}; overall "
         f"{frame[(frame.method == 'noise_aware') & (frame.verdict == 'use')].covered.mean():.3f}.",
         "", "Below 93%:", "", *_cells(low), "", "Above 97%: " + str(len(high)) + " cells.", "",
+        "## Estimands whose own verdict is `use`, whatever the release's, noise-aware", "",
+        *_bands(aware[aware.estimand_use >= 0.5]), "",
+        "Below 93%:", "", *_cells(aware[(aware.estimand_use >= 0.5) & (aware.coverage < 0.93)]),
     ]  # fmt: skip
+
+
+def _bands(cells: pd.DataFrame) -> list[str]:
+    cover = cells.coverage
+    inside = ((cover >= 0.93) & (cover <= 0.97)).sum()
+    return [
+        f"{len(cells)} cells; coverage within 93-97% in {inside}, below in {(cover < 0.93).sum()},"
+        f" above in {(cover > 0.97).sum()}; mean {cover.mean():.3f}."
+    ]
 
 
 def _cells(cells: pd.DataFrame) -> list[str]:

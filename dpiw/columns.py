@@ -249,10 +249,12 @@ class Column:
             raise SchemaError("columns: expected a list of mappings, each with a text `name`")
         values = dict(mapping)
         name = values["name"]
+        if len(name) > MAX_NAME_LENGTH:  # not repeated in what is said of its fields
+            raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
         known = {field.name for field in dataclasses.fields(cls)}
         for key in values:
             if key not in known:
-                raise SchemaError(f"column {name}: unknown key {key!r}")
+                raise SchemaError(f"column {name}: unknown key {str(key)[:40]!r}")
         role = values.get("role", ColumnRole.FEATURE.value)
         if "kind" not in values and role != ColumnRole.IDENTIFIER.value:
             raise SchemaError(f"column {name}: kind is missing")

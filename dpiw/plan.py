@@ -255,7 +255,9 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     """
     pure = spec.delta == 0
     generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
-    weights = make_weights(spec.weights.method, spec.weights.settings, pure=pure)
+    weights = make_weights(
+        spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
+    )
     for method in (generator, weights):
         if method is not None and not method.private:
             raise NotPublishableError(
@@ -335,7 +337,9 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
     pure = spec.delta == 0
     generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
     weights = (
-        make_weights(spec.weights.method, spec.weights.settings, pure=pure)
+        make_weights(
+            spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
+        )
         if record["publishes_weights"]
         else None
     )

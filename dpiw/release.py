@@ -141,8 +141,8 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
     if not verified.certificate.usable:
         warnings.warn(
             f"release {verified.certificate.release_id}: do not use the weights "
-            f"({verified.certificate.verdict_rule}); unweighted rows keep the privacy promise "
-            "but may be biased",
+            f"({'; '.join(verified.certificate.diagnostics.get('reasons', ())) or 'see its rule'}); "
+            "unweighted rows keep the privacy promise but may be biased",
             UnreliableWeightsWarning,
             stacklevel=2,
         )

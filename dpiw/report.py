@@ -43,6 +43,11 @@ _DIAGNOSTIC_NAMES = {
     "k_hat": "Pareto k-hat of the heaviest weights",
     "tau": "Noise in a log weight, forecast (tau)",
     "noise": "Noise in a log weight",
+    "log_ratio_variance": "Spread of the released log ratio (variance)",
+    "noise_variance": "of that, privacy noise",
+    "sampling_variance": "of that, sampling",
+    "signal_to_noise": "Signal to noise",
+    "signal_p_value": "Chance of such a spread if rows and people had the same law",
     "resolution": "Resolution (share of the signal that survives)",
     "rows": "Synthetic rows",
 }

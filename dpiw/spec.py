@@ -19,12 +19,13 @@ from dpiw.errors import SpecError
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, NeighbouringRelation, PrivacyCost, PrivacyUnit
 from dpiw.schema import PublicSchema
 from dpiw.strict_yaml import load_file
+from dpiw.weights.post_processing import parse_post_processing
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
 
-_CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@")
+_CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@|[?&]password=")
 
 
 def _exact_decimal(value: object) -> Decimal:
@@ -134,6 +135,7 @@ class WeightsSpec(_Section):
     method: PlainText
     settings: Settings = Field(default_factory=dict)
     normalisation: Literal["self", "unnormalised"] = "self"
+    post_processing: list[Settings] = Field(default_factory=list)
     when_infeasible: Literal["none", "refuse", "keep"] = "none"
 
 
@@ -193,6 +195,21 @@ class ReleaseSpec(_Section):
         return PrivacyCost.of(self.epsilon, self.delta, self.privacy_unit.relation)
 
 
+def _check_weights(spec: ReleaseSpec) -> None:
+    steps = parse_post_processing(spec.weights.post_processing)
+    steps.check(self_normalised=spec.weights.normalisation == "self")
+    if steps.needs_private_stage:
+        raise SpecError(
+            "weights.post_processing: beta_calibrate on private rows needs a charged stage of its"
+            " own, which releases do not have yet"
+        )
+    if steps.calibrate is not None and steps.calibrate.source == "public":
+        raise SpecError(
+            "weights.post_processing: beta_calibrate on public rows is for analysts who hold such"
+            " rows (dpiw.weighting.calibrate_on_public_rows), not for a release spec"
+        )
+
+
 def _check_promise(spec: ReleaseSpec) -> None:
     if spec.epsilon < EPSILON_UNIT:
         raise SpecError(f"epsilon: expected a decimal > 0 (at least {EPSILON_UNIT:E})")
@@ -243,6 +260,7 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     if told:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
         raise SpecError(told)
     _check_promise(spec)
+    _check_weights(spec)
     return spec
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw.errors import DPIWError, StageFailedError
-from dpiw.runs import ReleaseRun
+from dpiw.runs import ReleaseRun, ledger_url
+from dpiw.spec import load_spec
 from dpiw.stages import failure_file
 from dpiw.verification import verify
 
@@ -66,7 +67,12 @@ def _command() -> str:
     return os.path.relpath(Path(sys.executable).parent / "dpiw")
 
 
-def _summary(folder: Path, seconds: float) -> str:
+def _ledger(spec: Path) -> str:
+    url = ledger_url(load_spec(spec))
+    return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
+
+
+def _summary(folder: Path, spec: Path, seconds: float) -> str:
     verified = verify(folder)
     certificate = verified.certificate
     found = certificate.diagnostics
@@ -89,8 +95,7 @@ def _summary(folder: Path, seconds: float) -> str:
         "next, look at it:          open " + str(Path(shown) / "report.html"),
         f"     check it, offline:    {_command()} verify {shown}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
-        f"     see what was spent:   {_command()} ledger show --ledger"
-        f" {os.path.relpath(Path(folder).parents[1] / 'ledger.sqlite')}",
+        f"     see what was spent:   {_command()} ledger show --ledger {_ledger(spec)}",
     ]
     return "\n".join(lines)
 
@@ -106,5 +111,5 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
     except DPIWError as error:
         print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")
         return error.exit_code
-    print(_summary(folder, time.monotonic() - started))
+    print(_summary(folder, parsed.spec, time.monotonic() - started))
     return 0

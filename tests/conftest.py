@@ -12,7 +12,6 @@ import pytest
 
 from dpiw.privacy import NeighbouringRelation
 
-
 pytest_plugins = ["tests.stores"]
 
 

@@ -16,7 +16,7 @@ MODULES = {
 }
 HEAVY = {
     "torch", "prefect", "great_expectations", "opendp", "dp_accounting", "scipy", "sklearn",
-    "pydantic", "sqlalchemy", "matplotlib", "opacus", "yaml", "rich",
+    "psycopg", "pydantic", "sqlalchemy", "matplotlib", "opacus", "yaml", "rich",
 }  # fmt: skip
 
 

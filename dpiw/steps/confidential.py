@@ -23,8 +23,9 @@ from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.randomness import NoiseSource
 from dpiw.runs import ReleaseRun
 from dpiw.steps.locks import drawing
-from dpiw.steps.postprocessing import FITTING_ROWS, check_output, read_rows
+from dpiw.steps.postprocessing import FITTING_ROWS, PUBLISHED_ROWS, check_output, read_rows
 from dpiw.tables import PrivateSource, PrivateTable
+from dpiw.weights.output import OutputNoised
 
 
 def ingest(run: ReleaseRun) -> None:
@@ -156,5 +157,10 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
     weights = run.plan.weights
     if weights is None:
         return
-    synthetic = read_rows(run, FITTING_ROWS)
-    _draw_once(run, WEIGHTS_STAGE, lambda table: weights.measure(table, synthetic, noise=noise))
+    if isinstance(weights, OutputNoised):  # noise on log weights: those of the published rows
+        synthetic = read_rows(run, PUBLISHED_ROWS)
+        weights = weights.for_rows(synthetic)
+    else:
+        synthetic = read_rows(run, FITTING_ROWS)
+    ready = weights
+    _draw_once(run, WEIGHTS_STAGE, lambda table: ready.measure(table, synthetic, noise=noise))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.diagnostics import Diagnostics
 from dpiw.durable import write_durably
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
@@ -22,6 +21,7 @@ from dpiw.schema import ScaledTable
 from dpiw.steps.locks import working
 from dpiw.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.weighting import Normalisation, Weights, uniform_weights, weigh
+from dpiw.weights.post_processing import parse_post_processing
 
 PUBLISHED_ROWS = "synthetic_rows.parquet"
 FITTING_ROWS = "fitting_rows.parquet"
@@ -102,29 +102,19 @@ def _weights(run: ReleaseRun) -> Weights:
         debias=plan.weights.debias,
         normalisation=Normalisation(run.spec.weights.normalisation),
         resolution=None if forecast is None else forecast.resolution,
+        post_processing=parse_post_processing(run.spec.weights.post_processing),
+        # Fixed by the measurement: repeating the step repeats its rows.
+        rng=np.random.default_rng(int(measurement.digest[:32], 16)),
     )
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     buffer = io.BytesIO()
-    np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise)
+    chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
+    np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
     write_durably(run.directory / "weights.npz", buffer.getvalue())
-    facts = {"steps": list(weights.steps), "diagnostics": _diagnostics_json(weights.diagnostics)}
+    facts = {"steps": list(weights.steps), "diagnostics": weights.diagnostics.to_json()}
     write_durably(run.directory / "weights.json", canonical_json(facts).encode())
-
-
-def _diagnostics_json(diagnostics: Diagnostics) -> dict[str, Any]:
-    return {
-        "rows": diagnostics.rows,
-        "effective_sample_size": diagnostics.effective_sample_size,
-        "design_effect": diagnostics.design_effect,
-        "k_hat": diagnostics.k_hat,
-        "noise": diagnostics.noise,
-        "resolution": diagnostics.resolution,
-        "verdict": diagnostics.verdict.value,
-        "reasons": list(diagnostics.reasons),
-        "rule": diagnostics.rule,
-    }
 
 
 def diagnose(run: ReleaseRun) -> dict[str, Any]:

@@ -88,11 +88,11 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
 def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseContents:
     plan, spec = run.plan, run.spec
     with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
-        log_weights, noise = stored["log_weights"], stored["noise"]
+        log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
     truth = spec.public_truth
     return release_contents(
         certify(run, ledger),
-        frame=read_rows(run, PUBLISHED_ROWS).frame(),
+        frame=plan.schema.unscale(read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)),
         log_weights=log_weights,
         log_weight_noise_sd=noise if plan.weights is not None else None,
         schema=plan.schema,

@@ -191,5 +191,5 @@ def test_two_hundred_edits_and_every_restored_backup(
     found = tamper(place, intrude, 200)
     backups = restore(place, servers, intrude)
     figures(
-        "tampering", edits=200, **found, restored_backups=backups, refused=backups, undetected=0
+        f"tampering, {new_place.kind}", edits=200, **found, restored_backups=backups, refused=backups, undetected=0
     )

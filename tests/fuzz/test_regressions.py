@@ -83,3 +83,10 @@ def test_a_normaliser_that_is_no_text_is_refused(value):
     column = {"name": "c", "kind": "categorical", "levels": ["a"], "normaliser": value}
     with pytest.raises(SchemaError, match="normaliser"):
         PublicSchema.from_mapping({"name": "s", "columns": [column]})
+
+
+@pytest.mark.parametrize("column", [{"name": "x" * 5000}, {"name": "c", "y" * 5000: 1}])
+def test_a_name_or_key_that_never_ends_is_not_repeated(column):
+    with pytest.raises(SchemaError) as caught:
+        PublicSchema.from_mapping({"name": "s", "columns": [column]})
+    assert len(str(caught.value)) < 200

@@ -9,6 +9,7 @@ listed here, which are functions of released values.
 import dataclasses
 import importlib
 import json
+import re
 import shutil
 import time
 import types
@@ -141,12 +142,16 @@ def was_drawn(path, fields):
 
 
 def masked(name, data):
-    """A JSON file's fields without those that were drawn; of these the names remain."""
+    """A JSON file's fields without those that were drawn; of these the names remain.
+
+    Of the verdict's reasons not even their number remains: they judge released weights.
+    """
     fields = dict(DRAWN).get(name, ())
-    return {
-        path: "(drawn)" if was_drawn(path, fields) else text
+    found = {
+        path: "(drawn)" if was_drawn(path, fields) else re.sub(r"Weights: [a-z ]+\.", "", text)
         for path, text in flat(json.loads(data)).items()
     }
+    return {re.sub(r"^(diagnostics\.reasons)\..*", r"\1", path): t for path, t in found.items()}
 
 
 def public_view(root):

@@ -187,6 +187,13 @@ def test_verdicts_follow_support():
     told = [analysis.mean(sample, column).interval().verdicts[0]
             for column in ("a", lambda t: t["a"] > 0.2, lambda t: t["a"] * t["b"])]  # fmt: skip
     assert told == ["use", "use with care", "do not use"]
+    # Shrinkage that is a large share of the variance is a guess: with care.
+    shrunk = replace(sample, law=replace(sample.law, penalty=4e4))
+    found = analysis.mean(shrunk, "a").interval()
+    share = found.parts["shrinkage"] / sum(found.parts.values())
+    assert (found.verdicts[0], share[0] > 0.25, found.support[0] > 0.5) == (
+        "use with care", True, True,
+    )  # fmt: skip
     frame = analysis.mean(sample, "a").interval().frame()
     assert list(frame.columns) == ["estimate", "lower", "upper", "support", "verdict"]
 
