@@ -9,8 +9,9 @@ stopped and grown. Noise is seeded per release: the tables can be made again to 
 
 Methods: `unweighted` and `weighted` take the sandwich over synthetic rows, what common tools print;
 `noise_aware` is `dpiw.analysis.confidence_interval` of the same weighted estimate; `unshrunk` is
-the noise-aware interval under `dpiw.analysis.unshrunk` weights. The verdict is the estimand's: the
-release's verdict and the support (see `dpiw.analysis.intervals`), both public.
+the noise-aware interval under `dpiw.analysis.unshrunk` weights. Verdicts, all public: the
+estimand's (support and shrinkage, `dpiw.analysis.intervals`), the release's (`dpiw.diagnostics`),
+and the worse of the two.
 """
 
 from __future__ import annotations
@@ -233,8 +234,8 @@ def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
         "## By verdict of the release alone", "", *_table(frame, ["release_verdict"]), "",
         "## By both", "", *_table(frame, ["release_verdict", "estimand_verdict"]), "",
         "## By support", "", *_table(frame, ["support_band"]), "",
-        "## By generator, feature map and verdict of the estimand", "",
-        *_table(frame, ["generator", "features", "verdict"]), "",
+        "## By generator, feature map and verdict of the estimand alone", "",
+        *_table(frame, ["generator", "features", "estimand_verdict"]), "",
         "## Estimands with verdict `use` (in at least half of the releases), noise-aware", "",
         f"{len(used)} of {len(aware)} cells; coverage within 93-97% in {inside}, below in"
         f" {len(low)}, above in {len(high)}; overall "

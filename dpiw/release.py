@@ -139,9 +139,10 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
     schema = parse_canonical((folder / SCHEMA).read_bytes(), what=SCHEMA, error=ManifestError)
     table, weights, log_weights = read_synthetic(folder / SYNTHETIC)
     if not verified.certificate.usable:
+        found = verified.certificate.diagnostics.get("reasons", ())
+        why = "; ".join(found) or verified.certificate.verdict_rule
         warnings.warn(
-            f"release {verified.certificate.release_id}: do not use the weights "
-            f"({'; '.join(verified.certificate.diagnostics.get('reasons', ())) or 'see its rule'}); "
+            f"release {verified.certificate.release_id}: do not use the weights ({why}); "
             "unweighted rows keep the privacy promise but may be biased",
             UnreliableWeightsWarning,
             stacklevel=2,
