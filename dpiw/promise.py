@@ -57,5 +57,6 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     return (
         *found,
         "Weights correct towards the regularised regression fit, not all the way to the truth.",
-        "Standard errors of weighted analyses do not yet include the privacy noise of the weights.",
+        "Ordinary standard errors of weighted analyses leave out the privacy noise of the weights;"
+        " dpiw.analysis.confidence_interval includes it.",
     )

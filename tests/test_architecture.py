@@ -16,7 +16,7 @@ MODULES = {
 }
 HEAVY = {
     "torch", "prefect", "great_expectations", "opendp", "dp_accounting", "scipy", "sklearn",
-    "psycopg", "pydantic", "sqlalchemy", "matplotlib", "opacus", "yaml", "rich",
+    "jax", "numpyro", "psycopg", "pydantic", "statsmodels", "sqlalchemy", "matplotlib", "opacus", "yaml", "rich",
 }  # fmt: skip
 
 

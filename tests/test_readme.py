@@ -33,11 +33,11 @@ def test_the_analyst_lines_run_on_a_release(make_workplace):
     steps.debias(run)
     steps.diagnose(run)
     folder = steps.publish(run)
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    block, more = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     code = block.replace('"breast-cancer-once-1a2b3c4d"', repr(str(folder)))
     code = code.replace('"curator.pub"', repr(str(place.root / "state/keys/test.pub")))
     names = {"rng": np.random.default_rng(1)}
-    exec(code, names)
+    exec(code + more, names)
     assert names["model"].coef_.shape == (1, 4)
     assert len(names["sample"]) == 1000
     assert len([line for line in block.splitlines() if line]) <= 10
