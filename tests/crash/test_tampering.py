@@ -15,6 +15,7 @@ from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.verification import verify
+from tests.crash.conftest import Places
 from tests.crash.harness import Place, Servers
 from tests.crash.stores import on_stores
 
@@ -128,7 +129,7 @@ def noticed_by(url: str, heads: list[LedgerHead]) -> str:
 
 
 @pytest.fixture
-def place(servers: Servers, new_place: Callable[..., Place]) -> Place:
+def place(servers: Servers, new_place: Places) -> Place:
     """Two runs, one of them with a lost draw."""
     made = new_place()
     servers.run(made, point="after_draw:fit_weights")
@@ -186,10 +187,19 @@ def test_a_few_edits(place: Place, intrude: Intrude) -> None:
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
 def test_two_hundred_edits_and_every_restored_backup(
-    place: Place, servers: Servers, intrude: Intrude, figures: Callable[..., None]
+    place: Place,
+    servers: Servers,
+    intrude: Intrude,
+    new_place: Places,
+    figures: Callable[..., None],
 ) -> None:
     found = tamper(place, intrude, 200)
     backups = restore(place, servers, intrude)
     figures(
-        f"tampering, {new_place.kind}", edits=200, **found, restored_backups=backups, refused=backups, undetected=0
+        f"tampering, {new_place.kind}",
+        edits=200,
+        **found,
+        restored_backups=backups,
+        refused=backups,
+        undetected=0,
     )
