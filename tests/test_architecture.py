@@ -15,8 +15,9 @@ MODULES = {
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 HEAVY = {
-    "torch", "prefect", "great_expectations", "opendp", "dp_accounting", "scipy", "sklearn",
-    "jax", "numpyro", "psycopg", "pydantic", "statsmodels", "sqlalchemy", "matplotlib", "opacus", "yaml", "rich",
+    "dp_accounting", "great_expectations", "jax", "matplotlib", "numpyro", "opacus", "opendp",
+    "prefect", "psycopg", "pydantic", "rich", "scipy", "sklearn", "sqlalchemy", "statsmodels",
+    "torch", "yaml",
 }  # fmt: skip
 
 

@@ -245,7 +245,7 @@ def test_a_full_disk_at_the_draw_loses_it_and_charges(workplace, monkeypatch):
     steps.reserve(run)
     steps.ingest(run)
     full(monkeypatch, "fit_generator.npz")
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StageFailedError, match="code 70"):
         steps.fit_generator(run, noise=SecureNoise())
     monkeypatch.undo()
     with pytest.raises(Exception, match="max_attempts"):
