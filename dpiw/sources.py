@@ -36,7 +36,7 @@ _BATCH_ROWS = 1 << 16
 _MAX_HEADER_BYTES = 1 << 24
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
 _PARQUET = b"PAR1"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _FAILURES = (
     pa.ArrowException, OSError, ValueError, LookupError, TypeError, ArithmeticError, RuntimeError,
     MemoryError, csv.Error,
@@ -86,12 +86,12 @@ class RawTable:
 def attempt(action: Callable[[], T], failure: str) -> T:
     """Do `action`; whatever a library says of it becomes a SourceError that quotes nothing.
 
-    A full or read-only workspace is no fault of the source, and stays an OSError.
+    A full, read-only or damaged disk is no fault of the source, and stays an OSError.
     """
     try:
         return action()
     except _FAILURES as error:
-        if getattr(error, "errno", None) in _NO_ROOM:
+        if getattr(error, "errno", None) in _DISK_FAILURES:
             raise
     raise SourceError(failure)
 

@@ -42,17 +42,20 @@ def serve(task: dict[str, Any]) -> dict[str, Any]:
         os._exit(child.life(task, writing))
     os.close(writing)
     if "after" in task:
-        _wait_for(reading, task["milestone"])
-        time.sleep(task["after"])
+        if _comes(reading, task["milestone"]):
+            time.sleep(task["after"])
         os.kill(pid, signal.SIGKILL)  # no harm if it has ended: it is not waited for yet
     _, status = os.waitpid(pid, 0)
     os.close(reading)
     return {"end": os.waitstatus_to_exitcode(status)}
 
 
-def _wait_for(reading: int, milestone: str) -> None:
-    while (letter := os.read(reading, 1)) and letter.decode() != milestone:
-        pass
+def _comes(reading: int, milestone: str) -> bool:
+    """Wait for the milestone; False if the child ends without it."""
+    while letter := os.read(reading, 1):
+        if letter.decode() == milestone:
+            return True
+    return False
 
 
 def main() -> None:

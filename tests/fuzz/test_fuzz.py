@@ -112,18 +112,18 @@ def test_a_chained_error_is_noticed(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("deed", "reason"),
+    ("deed", "reason", "patience"),
     [
-        ("os.abort()", "died with -6"),
-        ("time.sleep(60)", "Timeout"),
-        ("held.append(b'1' * (400 << 20))", "memory"),
+        ("os.abort()", "died with -6", 60),
+        ("time.sleep(60)", "Timeout", 4),
+        ("held.append(b'1' * (400 << 20))", "memory", 60),
     ],
 )
-def test_a_dead_hanging_or_greedy_reader_is_noticed(tmp_path, deed, reason):
+def test_a_dead_hanging_or_greedy_reader_is_noticed(tmp_path, deed, reason, patience):
     """In the middle of a slice; the cases after it are still run."""
     code = (
         "import os, sys, time\nimport tests.fuzz.worker as w\nheld = []\n"
-        "w.HANG_SECONDS['csv'], w.MEMORY_BYTES['csv'] = 2, 400 << 20\n"
+        f"w.HANG_SECONDS['csv'], w.MEMORY_BYTES['csv'] = {patience}, 400 << 20\n"
         f"def read(data, folder, index):\n    if index == 2:\n        {deed}\n"
         "w.READERS['csv'] = read\nw.main(sys.argv[1:])\n"
     )
