@@ -53,7 +53,7 @@ def spend(task: dict[str, Any], number: int) -> list[Any]:
         except BudgetExceededError:
             return granted
         granted.append(run)
-        _tell(task, {"granted": run})
+        _tell(task, {"granted": run, "worker": number})
     raise AssertionError("never refused")
 
 
@@ -108,12 +108,14 @@ def round_of(task: dict[str, Any]) -> dict[str, Any]:
         children.append(pid)
     os.close(gate_in)
     os.close(gate_out)  # the start: every child's read returns
+    started = time.monotonic()
     rng = random.Random(task.get("seed", 0))
-    for pid in rng.sample(children, task.get("kills", 0)):
-        time.sleep(rng.uniform(0, task["within"]))
+    moments = sorted(rng.uniform(0, task["within"]) for _ in range(task.get("kills", 0)))
+    for pid, moment in zip(rng.sample(children, len(moments)), moments, strict=True):
+        time.sleep(max(0.0, started + moment - time.monotonic()))
         os.kill(pid, signal.SIGKILL)
     ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-    return {"ends": ends}
+    return {"ends": ends, "seconds": time.monotonic() - started}
 
 
 def _child(task: dict[str, Any], number: int, gate: int) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dpiw.errors import BudgetExceededError
 from dpiw.ledger import EntryKind, Ledger, Population
 from tests.crash.harness import LineServer
 from tests.crash.racer import ADD, PART, reserve
@@ -25,12 +27,14 @@ class Round:
 
     def __init__(self, racer: LineServer, folder: Path, url: str, **task: Any) -> None:
         self.log = folder / "log"
+        self.log.touch()  # all may die before they have told anything
         Ledger.create(url).register(
             Population(
                 name="adult", relation=ADD, max_rows=1, epsilon=PARTS * PART, delta=Decimal(0)
             )
         )
-        self.ends = racer.ask(do="spend", url=url, log=str(self.log), **task)["ends"]
+        answer = racer.ask(do="spend", url=url, log=str(self.log), **task)
+        self.ends, self.seconds = answer["ends"], answer["seconds"]
         self.lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         self.ledger = Ledger.open(url)
 
@@ -44,6 +48,12 @@ class Round:
         return [line["granted"] for line in self.lines if "granted" in line]
 
     @property
+    def killed_late(self) -> int:
+        """Killed processes that had been granted something."""
+        granted = {line["worker"] for line in self.lines if "granted" in line}
+        return sum(self.ends[worker] == -9 for worker in granted)
+
+    @property
     def reserved(self) -> list[str]:
         return [str(e.run_key) for e in self.ledger.entries() if e.kind is EntryKind.RESERVE]
 
@@ -54,35 +64,55 @@ class Round:
         assert {f"{run:064x}" for run in self.told} <= set(self.reserved)  # nothing told is lost
 
 
-def race(
-    racer: LineServer, ledgers: Ledgers, folder: Path, count: int, seed: int
-) -> dict[str, int]:
-    """One clean round or, every third time, one with SIGKILLs."""
-    folder.mkdir()
-    url = ledgers.new(folder)
-    kills = count // 2 if seed % 3 == 2 else 0
-    done = Round(racer, folder, url, count=count, kills=kills, seed=seed, within=0.02 / count)
-    done.check()
-    granted = len(done.reserved)
-    assert granted <= PARTS
-    if kills == 0:
-        assert len(done.told) == granted == PARTS
-    for number in range(granted, PARTS):  # whatever the killed left is still to be had, no more
-        reserve(done.ledger, 10**6 + number)
-    with pytest.raises(Exception, match=r"epsilon=0, .*is left"):
-        reserve(done.ledger, 10**7)
-    assert done.ledger.remaining("adult").epsilon_units == 0
-    done.check()
-    ledgers.done(url)
-    return {"rounds": 1, "kills": done.ends.count(-9), "left by the killed": PARTS - granted}
+class Races:
+    """Rounds on one kind of store: clean ones, and every third with SIGKILLs among the writers."""
+
+    def __init__(self, racer: LineServer, ledgers: Ledgers, folder: Path, count: int) -> None:
+        self._racer, self._ledgers, self._folder, self._count = racer, ledgers, folder, count
+        self._seconds = 0.1  # how long a clean round takes: kills fall anywhere into that
+        self.total = Counter[str]()
+
+    def run(self, rounds: Iterable[int]) -> None:
+        for number in rounds:
+            kills = {2: self._count // 2, 5: self._count}.get(number % 6, 0)
+            self._race(number, kills)
+
+    def _race(self, number: int, kills: int) -> None:
+        folder = self._folder / str(number)
+        folder.mkdir()
+        url = self._ledgers.new(folder)
+        done = Round(
+            self._racer, folder, url, count=self._count, kills=kills, seed=number,
+            within=self._seconds,
+        )  # fmt: skip
+        done.check()
+        granted = len(done.reserved)
+        assert granted <= PARTS
+        if kills == 0:
+            assert len(done.told) == granted == PARTS
+            self._seconds = done.seconds
+        self._take_the_rest(done, PARTS - granted)
+        self._ledgers.done(url)
+        self.total.update(
+            {"rounds": 1, "kills": done.ends.count(-9), "killed after a grant": done.killed_late,
+             "parts left by the killed": PARTS - granted}
+        )  # fmt: skip
+
+    def _take_the_rest(self, done: Round, parts: int) -> None:
+        """Whatever the killed left is still to be had, and no more."""
+        for number in range(parts):
+            reserve(done.ledger, 10**6 + number)
+        with pytest.raises(BudgetExceededError):
+            reserve(done.ledger, 10**7)
+        assert done.ledger.remaining("adult").epsilon_units == 0
+        done.check()
 
 
 @pytest.mark.parametrize("count", [4, 16])
 def test_racing_writers_get_exactly_the_budget(
     racer: LineServer, ledgers: Ledgers, tmp_path: Path, count: int
 ) -> None:
-    for number in (0, 2):
-        race(racer, ledgers, tmp_path / str(number), count, number)
+    Races(racer, ledgers, tmp_path, count).run((0, 2))
 
 
 @pytest.mark.crash
@@ -95,11 +125,12 @@ def test_a_hundred_rounds(
     count: int,
     figures: Callable[..., None],
 ) -> None:
-    total: dict[str, int] = {}
-    for number in range(100):
-        for name, found in race(racer, ledgers, tmp_path / str(number), count, number).items():
-            total[name] = total.get(name, 0) + found
-    figures(f"races for the last of a budget, {ledgers.kind}", writers=count, **total, overspent=0)
+    races = Races(racer, ledgers, tmp_path, count)
+    races.run(range(100))
+    assert races.total["rounds"] == 100
+    assert races.total["killed after a grant"] > 0
+    name = f"races for the last of a budget, {ledgers.kind}"
+    figures(name, writers=count, **races.total, overspent=0)
 
 
 def test_the_race_shows_a_ledger_that_reads_and_then_writes(
