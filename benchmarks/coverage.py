@@ -80,10 +80,10 @@ def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> t
     rows = model.sample(chosen.synthetic, rng=rng)
     fitting = model.sample(chosen.synthetic, rng=rng)
     drawn = plan.weights.measure(private, fitting, noise=noise)
-    sample = weighted_rows(plan.weights, drawn, rows, nominal_rows=chosen.rows)
     ratio = plan.weights.ratio(drawn, schema=schema)
-    found = weigh(ratio, rows, debias=True, resolution=plan.forecast.resolution).diagnostics
-    return sample, found.verdict.value
+    found = weigh(ratio, rows, debias=True, resolution=plan.forecast.resolution)
+    sample = weighted_rows(plan.weights, drawn, rows, nominal_rows=chosen.rows, weights=found)
+    return sample, found.diagnostics.verdict.value
 
 
 def intervals(population: Population, sample: Any) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.noise import Spectrum, WeightLaw, spectrum, spread, support, tilt
+from dpiw.analysis.noise import Spectrum, WeightLaw, spread, tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
 
@@ -89,18 +89,8 @@ def unshrunk(source: Source) -> WeightedSample:
         ReleaseError: the source's weights have no known law.
     """
     sample = weighted_sample(source)
-    law = _law(sample)
-    found = tilt(law, sample.weights)
+    found = tilt(sample.known_law, sample.weights)
     return replace(sample, weights=found.weights, tilt=found)
-
-
-def _law(sample: WeightedSample) -> WeightLaw:
-    if sample.law is None:
-        raise ReleaseError(
-            "noise-aware: the law of these weights is not known; it needs a release with weights"
-            " and no step after debiasing but normalisation"
-        )
-    return sample.law
 
 
 def variance_parts(estimate: Estimate) -> dict[str, Array]:
@@ -110,7 +100,7 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
         ReleaseError: the weights have no known law.
     """
     sample, g = estimate.sample, estimate.influence
-    law, w = _law(sample), sample.weights[:, None]
+    law, w = sample.known_law, sample.weights[:, None]
     # By the chain rule a shift of the coefficients moves the values by mean(w g phi').
     slope = (w * g - (w * g).mean(axis=0)).T @ law.features / len(g)
     found = {
@@ -119,7 +109,7 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
     }
     if sample.tilt is not None:
         return found | {"coefficients": ((slope @ sample.tilt.factor) ** 2).sum(axis=1)}
-    base = spectrum(law, sample.weights)
+    base = sample.spectrum
     squares = (slope @ base.directions) ** 2
     return found | {
         "noise": squares.sum(axis=1) * base.noise,
@@ -171,10 +161,11 @@ def confidence_interval(
     chosen = method or ("sandwich" if estimate.sample.law is None else "noise_aware")
     if chosen not in METHODS:
         raise ReleaseError(f"method: expected one of {', '.join(METHODS)}")
+    known = {} if estimate.sample.law is None else variance_parts(estimate)
     parts: dict[str, Array] = {}
     if chosen in ("sandwich", "noise_aware"):
-        known = {"rows": np.diag(estimate.covariance())}
-        parts = known if chosen == "sandwich" else variance_parts(estimate)
+        alone = {"rows": np.diag(estimate.covariance())}
+        parts = alone if chosen == "sandwich" else known or variance_parts(estimate)
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(parts.values()))
         low, high = estimate.values - reach, estimate.values + reach
     else:
@@ -187,7 +178,6 @@ def confidence_interval(
     share = _support(estimate)
     release = estimate.sample.release
     verdict = None if release is None else release.certificate.verdict
-    known = variance_parts(estimate) if estimate.sample.law is not None else {}
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=share,
@@ -199,7 +189,7 @@ def _support(estimate: Estimate) -> Array:
     sample = estimate.sample
     if sample.law is None:
         return np.full(estimate.values.size, np.nan)
-    return support(sample.law, sample.weights, estimate.influence)
+    return sample.sight.support(estimate.influence)
 
 
 def _draws(estimate: Estimate, replicates: int, rng: np.random.Generator, *, noisy: bool) -> Array:
@@ -214,9 +204,9 @@ def _draws(estimate: Estimate, replicates: int, rng: np.random.Generator, *, noi
         return np.array(
             [estimate.refit(w * rng.exponential(size=w.size)) for _ in range(replicates)]
         )
-    law = _law(sample)
+    law = sample.known_law
     spread_of_rows = 1 + w.size / (law.nominal_rows * np.maximum(w, 1e-12))
-    base = spectrum(law, w)
+    base = sample.spectrum
     prior = spread(base)
     found = []
     for _ in range(replicates):

@@ -215,25 +215,50 @@ def tilt(law: WeightLaw, weights: Array) -> Tilt:
     )
 
 
-def support(law: WeightLaw, weights: Array, influence: Array) -> Array:
-    """Share of an estimate's variance that lies where the weights could correct it, shape (p,).
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sight:
+    """What the weights' features see of a misfit: a ridge regression on them, factored once.
 
-    1 - min_a mean(w (g - a.(phi - mu))^2) / mean(w g^2) over ridge coefficients a with the
-    penalty of the fit, 2 Lam/n0 per row (its curvature is about half the feature covariance). A
-    misfit of the generator in the remaining share is not seen by the weights, and is in no
-    interval. It can be asked before an analysis and costs nothing.
+    Attributes:
+        centred: features less their weighted mean, shape (n, d').
+        weights: shape (n,), mean one.
+        inverse: of the ridge regression's matrix, shape (d', d').
+    """
+
+    centred: Array = field(repr=False)
+    weights: Array = field(repr=False)
+    inverse: Array = field(repr=False)
+
+    def support(self, influence: Array) -> Array:
+        """Share of an estimate's variance that lies where the weights could correct it, (p,).
+
+        1 - min_a mean(w (g - a.(phi - mu))^2) / mean(w g^2) over ridge coefficients a with the
+        penalty of the fit, 2 Lam/n0 per row (its curvature is about half the feature
+        covariance). A misfit of the generator in the remaining share is not seen by the weights,
+        and is in no interval. It can be asked before an analysis and costs nothing.
+
+        Args:
+            influence: shape (n, p).
+        """
+        w, rows = self.weights, len(self.weights)
+        g = influence - w @ influence / rows
+        found = self.inverse @ (self.centred.T @ (w[:, None] * g)) / rows
+        left = w @ (g - self.centred @ found) ** 2
+        whole = w @ g**2
+        return np.asarray(1 - np.divide(left, whole, out=np.ones_like(left), where=whole > 0))
+
+
+def sight(law: WeightLaw, weights: Array) -> Sight:
+    """The ridge regression of `Sight.support`.
 
     Args:
         law: of the weights.
         weights: shape (n,), mean one.
-        influence: shape (n, p).
     """
     rows = len(weights)
     x = law.features - weights @ law.features / rows
-    g = influence - weights @ influence / rows
     scatter = (x * weights[:, None]).T @ x / rows
     ridge = 2 * law.penalty / law.nominal_rows
-    found = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), (x * weights[:, None]).T @ g)
-    left = weights @ (g - x @ found / rows) ** 2
-    whole = weights @ g**2
-    return np.asarray(1 - np.divide(left, whole, out=np.ones_like(left), where=whole > 0))
+    return Sight(
+        centred=x, weights=weights, inverse=np.linalg.inv(scatter + ridge * np.eye(len(scatter)))
+    )

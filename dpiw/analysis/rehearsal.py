@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dpiw.release import Release
     from dpiw.schema import PublicSchema
     from dpiw.tables import SyntheticTable
+    from dpiw.weighting import Weights
     from dpiw.weights.beta import BetaRegression
 
 MIN_REPLICATES = 20
@@ -112,13 +113,27 @@ class Mechanism:
 
 
 def weighted_rows(
-    estimator: BetaRegression, measurement: Any, rows: SyntheticTable, *, nominal_rows: int
+    estimator: BetaRegression,
+    measurement: Any,
+    rows: SyntheticTable,
+    *,
+    nominal_rows: int,
+    weights: Weights | None = None,
 ) -> WeightedSample:
-    """Rows with the weights of a measurement, and their law, as a release would hold them."""
+    """Rows with the weights of a measurement, and their law, as a release would hold them.
+
+    Args:
+        estimator: calibrated.
+        measurement: drawn by it.
+        rows: the published rows.
+        nominal_rows: n0.
+        weights: of these rows by this measurement, if they are at hand.
+    """
     from dpiw.weighting import weigh
 
     ratio = estimator.ratio(measurement, schema=rows.schema)
-    logs = weigh(ratio, rows, debias=estimator.debias).log_weights
+    found = weigh(ratio, rows, debias=estimator.debias) if weights is None else weights
+    logs = found.log_weights
     law = WeightLaw(
         features=ratio.features(rows),
         coefficients=ratio.coefficients,
@@ -128,8 +143,8 @@ def weighted_rows(
         fitting_rows=int(measurement.facts["synthetic_rows"]),
         debias=estimator.debias,
     )
-    weights = np.exp(logs - logs.max())
-    return WeightedSample(table=rows.frame(), weights=weights / weights.mean(), law=law)
+    raised = np.exp(logs - logs.max())
+    return WeightedSample(table=rows.frame(), weights=raised / raised.mean(), law=law)
 
 
 def mechanism_of(release: Release) -> Mechanism:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.analysis.intervals import Interval
-    from dpiw.analysis.noise import Tilt, WeightLaw
+    from dpiw.analysis.noise import Sight, Spectrum, Tilt, WeightLaw
     from dpiw.release import Release
 
 Array = NDArray[np.float64]
@@ -55,6 +56,34 @@ class WeightedSample:
     def effective_rows(self) -> float:
         """Kish's effective sample size (sum w)^2 / sum w^2."""
         return float(self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    @property
+    def known_law(self) -> WeightLaw:
+        """The weights' law.
+
+        Raises:
+            ReleaseError: it is not known.
+        """
+        if self.law is None:
+            raise ReleaseError(
+                "noise-aware: the law of these weights is not known; it needs a release with"
+                " weights and no step after debiasing but normalisation"
+            )
+        return self.law
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Of the weights' fit, computed once for all estimates (`dpiw.analysis.noise`)."""
+        from dpiw.analysis.noise import spectrum
+
+        return spectrum(self.known_law, self.weights)
+
+    @cached_property
+    def sight(self) -> Sight:
+        """Which misfits the weights see, computed once for all estimates."""
+        from dpiw.analysis.noise import sight
+
+        return sight(self.known_law, self.weights)
 
 
 Source = Any
