@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
+JOBS   ?= 2
 
-.PHONY: help release release-all population test test-crash nightly check format serve bench-banknote bench-adult clean
+.PHONY: help release release-all population test test-crash nightly check format serve bench-banknote bench-adult bench-weights clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -17,6 +18,7 @@ help:
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
 	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
+	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 
 $(VENV)/.pipeline: pyproject.toml $(LOCK)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,7 +48,7 @@ population: $(VENV)/.pipeline
 	@$(BIN)/python -m flows.release examples/population/release.yaml
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-crash: $(VENV)/.test
 	$(BIN)/python -m pytest -m crash $(if $(FIGURES),--figures $(FIGURES))
@@ -72,6 +74,9 @@ bench-banknote: $(VENV)/.bench
 
 bench-adult: $(VENV)/.bench
 	$(BIN)/python benchmarks/privbayes_adult.py --data $(DATA)
+
+bench-weights: $(VENV)/.bench
+	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --jobs 2 $(if $(QUICK),--quick)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -10,10 +10,14 @@ The error of an estimate has five parts, each with a variance that follows from 
   spread that the released coefficients show.
 
 What no interval holds is a misfit of the generator that the weights' features do not see. `support`
-is the share of the estimate they do see; `verdicts` say whether that is enough, and whether
-shrinkage, the one part that is a guess, is small. On simulated populations the noise-aware
-interval covers where they say `use`, and can fail badly below (benchmarks/coverage.py). The
-thresholds are our choice, made after looking at such simulations.
+is the share of the estimate they do see; `verdicts` say whether that is enough, whether
+shrinkage, the one part that is a guess, is small, and whether the weights are stable enough for
+linearisation. On simulated populations the noise-aware interval covers where they say `use`, and
+can fail badly below (benchmarks/coverage.py). The thresholds are our choice, made after looking
+at such simulations.
+
+The release's own verdict answers another question: whether weights gain anything on the unweighted
+rows. Weights that are noise alone gain nothing, and their noise-aware interval is still right.
 """
 
 from __future__ import annotations
@@ -27,9 +31,11 @@ import pandas as pd
 
 from dpiw.analysis.noise import Spectrum, WeightLaw, spread, tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.diagnostics import Verdict, diagnose
 from dpiw.errors import ReleaseError
 
-METHODS = ("noise_aware", "noise_aware_bootstrap", "sandwich", "bootstrap")
+NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
+METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
 
 SUPPORT_USE, SUPPORT_CARE = 0.9, 0.5
 """Least support for the verdicts `use` and `use with care`."""
@@ -50,8 +56,8 @@ class Interval:
         method: how they were made.
         parts: variance by source, each shape (p,); empty for the bootstraps.
         support: share of each estimate that the weights can correct, shape (p,), NaN if unknown.
-        verdicts: of each: `use`, `use with care`, `do not use`, `not assessed`; never better
-            than the release's own.
+        verdicts: of each noise-aware interval: `use`, `use with care` or `do not use`; the others
+            are `not assessed`.
     """
 
     names: tuple[str, ...]
@@ -118,17 +124,17 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
     }
 
 
-def _verdicts(share: Array, parts: Mapping[str, Array], release: str | None) -> tuple[str, ...]:
-    order = ("use", "use with care", "do not use")
-    least = order.index(release) if release in order else 0
-    guessed = np.zeros(share.size)
-    if "shrinkage" in parts:
-        guessed = parts["shrinkage"] / np.maximum(sum(parts.values()), 1e-300)
+def _verdicts(sample: WeightedSample, share: Array, parts: Mapping[str, Array]) -> tuple[str, ...]:
+    if not parts:
+        return ("not assessed",) * share.size
+    order = (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)
+    guessed = parts.get("shrinkage", np.zeros(share.size))
+    guessed = guessed / np.maximum(sum(parts.values()), 1e-300)
+    # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
+    stable = order.index(diagnose(np.log(np.maximum(sample.weights, 1e-300))).verdict)
     own = np.where(share >= SUPPORT_USE, 0, np.where(share >= SUPPORT_CARE, 1, 2))
-    own = np.maximum(np.maximum(own, guessed > SHRINKAGE_USE), least)
-    return tuple(
-        "not assessed" if np.isnan(s) else order[int(v)] for s, v in zip(share, own, strict=True)
-    )
+    own = np.maximum(np.maximum(own, guessed > SHRINKAGE_USE), stable)
+    return tuple(order[int(value)].value for value in own)
 
 
 def confidence_interval(
@@ -176,12 +182,10 @@ def confidence_interval(
             drawn, [(1 + level) / 2, (1 - level) / 2], axis=0
         )
     share = _support(estimate)
-    release = estimate.sample.release
-    verdict = None if release is None else release.certificate.verdict
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=share,
-        verdicts=_verdicts(share, known, verdict),
+        verdicts=_verdicts(estimate.sample, share, known if chosen in NOISE_AWARE else {}),
     )  # fmt: skip
 
 

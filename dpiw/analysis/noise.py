@@ -260,5 +260,7 @@ def sight(law: WeightLaw, weights: Array) -> Sight:
     scatter = (x * weights[:, None]).T @ x / rows
     ridge = 2 * law.penalty / law.nominal_rows
     return Sight(
-        centred=x, weights=weights, inverse=np.linalg.inv(scatter + ridge * np.eye(len(scatter)))
+        centred=x,
+        weights=weights,
+        inverse=np.asarray(np.linalg.inv(scatter + ridge * np.eye(len(scatter)))),
     )

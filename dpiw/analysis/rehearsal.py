@@ -180,6 +180,9 @@ def mechanism_of(release: Release) -> Mechanism:
     made = make_generator(generator["method"], generator["settings"], pure=pure)
     weights = None
     if certificate.weights.get("published", False):
+        steps = certificate.weights.get("post_processing", ())
+        if any(step["step"] == "beta_calibrate" for step in steps):
+            raise ReleaseError("rehearsal: beta calibrated weights cannot be replayed")
         found = make_weights(
             certificate.weights["method"], certificate.weights["settings"], pure=pure
         )

@@ -198,6 +198,22 @@ def test_verdicts_follow_support():
     assert list(frame.columns) == ["estimate", "lower", "upper", "support", "verdict"]
 
 
+def test_unstable_weights_cap_the_verdict():
+    rng = np.random.default_rng(52)
+    sample = world(rows(3000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)
+    few = np.where(np.arange(3000) < 40, 1.0, 1e-6)  # effective sample size 40
+    told = analysis.mean(replace(sample, weights=few / few.mean()), "a").interval()
+    assert told.verdicts == ("do not use",)
+
+
+def test_intervals_that_leave_noise_out_are_not_assessed():
+    rng = np.random.default_rng(53)
+    found = analysis.mean(world(rows(500, rng), BETA, scale=0.1, n0=10**6, penalty=1.0), "a")
+    for method, told in (("sandwich", "not assessed"), ("bootstrap", "not assessed"),
+                         ("noise_aware", "use"), ("noise_aware_bootstrap", "use")):  # fmt: skip
+        assert found.interval(method=method, rng=rng, replicates=50).verdicts == (told,)
+
+
 def test_a_table_with_weights_gets_the_sandwich_and_no_verdict():
     rng = np.random.default_rng(50)
     sample = world(rows(500, rng), BETA, scale=0.1)
