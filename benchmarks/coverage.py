@@ -303,9 +303,10 @@ def main(arguments: list[str]) -> int:
     chosen.out.mkdir(parents=True, exist_ok=True)
     text = report(frame, chosen, command.strip())
     (chosen.out / "coverage.md").write_text("\n".join(text) + "\n")
+    used = frame[frame.verdict == "use"]
     record = {"command": command, "dpiw": __version__, "python": platform.python_version(),
               "cells": per_estimand(frame).round(6).to_dict("records"),
-              "cells_use": per_estimand(frame[frame.verdict == "use"]).round(6).to_dict("records")}  # fmt: skip
+              "cells_use": per_estimand(used).round(6).to_dict("records")}  # fmt: skip
     (chosen.out / "coverage.json").write_text(json.dumps(record, indent=1) + "\n")
     print("\n".join(text))
     return 0
