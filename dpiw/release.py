@@ -11,8 +11,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,9 @@ from dpiw.errors import ManifestError, ReleaseError
 from dpiw.manifest import SCHEMA, SYNTHETIC
 from dpiw.parquet import read_synthetic
 from dpiw.verification import VerifiedRelease, verify
+
+if TYPE_CHECKING:
+    from dpiw.analysis.sample import WeightedSample
 
 
 class UnreliableWeightsWarning(UserWarning):
@@ -58,6 +62,17 @@ class Release:
             f"epsilon={self.certificate.epsilon}, delta={self.certificate.delta}, "
             f"weights: {self.certificate.verdict})"
         )
+
+    @cached_property
+    def sample(self) -> WeightedSample:
+        """Rows and weights as `dpiw.analysis` takes them, with the law of the weights' noise.
+
+        Raises:
+            ReleaseError: the weights are not what certificate and rows say.
+        """
+        from dpiw.analysis.sample import sample_of_release
+
+        return sample_of_release(self)
 
     def mean(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
         """Return the weighted mean of a column, or of a function of the table.

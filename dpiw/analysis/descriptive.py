@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ def _present(values: Array, what: str, sample: WeightedSample) -> Array:
     return present
 
 
-def _label(column: Column) -> str:
-    return column if isinstance(column, str) else "value"
+def _label(column: Column, name: str | None = None) -> str:
+    return name or (column if isinstance(column, str) else "value")
 
 
-def mean(source: Source, column: Column, *, where: Column | None = None) -> Estimate:
+def mean(
+    source: Source, column: Column, *, where: Column | None = None, name: str | None = None
+) -> Estimate:
     """Weighted mean sum(w h)/sum(w) of a column, in all rows or in those of a group.
 
     Args:
@@ -40,6 +43,7 @@ def mean(source: Source, column: Column, *, where: Column | None = None) -> Esti
         column: a numeric or boolean column, or a function of the table. Missing values are
             left out.
         where: a boolean column or function; the mean is then over the rows where it is true.
+        name: what the estimate is called; the column's name if there is one.
 
     Raises:
         ReleaseError: not numbers, or nothing to average.
@@ -48,7 +52,7 @@ def mean(source: Source, column: Column, *, where: Column | None = None) -> Esti
     values = numbers(sample, column)
     if where is not None:
         values = np.where(numbers(sample, where) == 1, values, np.nan)
-    return _mean(sample, values, f"mean({_label(column)})")
+    return _mean(sample, values, name or f"mean({_label(column)})")
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
@@ -67,7 +71,13 @@ def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
     )
 
 
-def total(source: Source, column: Column, *, population: float | None = None) -> Estimate:
+def total(
+    source: Source,
+    column: Column,
+    *,
+    population: float | None = None,
+    name: str | None = None,
+) -> Estimate:
     """Estimated total of a column over the real population; missing values count as zero.
 
     Args:
@@ -76,6 +86,7 @@ def total(source: Source, column: Column, *, population: float | None = None) ->
         population: the public number of rows of the confidential table, if it is public: the
             total is then this times the mean. None: n0 times mean(w h), which needs a release
             whose weights are `unnormalised` (METHOD sections 2.4 and 5).
+        name: what the estimate is called.
 
     Raises:
         ReleaseError: `population` is not given and the weights hold no scale; or as `mean`.
@@ -83,26 +94,29 @@ def total(source: Source, column: Column, *, population: float | None = None) ->
     sample = weighted_sample(source)
     values = numbers(sample, column)
     filled = np.where(np.isnan(values), 0.0, values)
-    name = (f"total({_label(column)})",)
+    told = name or f"total({_label(column)})"
     if population is not None:
-        part = _mean(sample, filled, name[0])
+        part = _mean(sample, filled, told)
         return Estimate(
-            names=name, values=population * part.values, influence=population * part.influence,
+            names=(told,), values=population * part.values, influence=population * part.influence,
             refit=lambda weights: population * part.refit(weights), sample=sample,
         )  # fmt: skip
     release = sample.release
-    if release is None or release.certificate.self_normalised:
+    if release is None or sample.totals is None:
         raise ReleaseError(
             "total: self-normalised weights hold no scale; give the public `population`, or use a"
             " release with weights.normalisation: unnormalised"
         )
+    if sample.tilt is not None:
+        raise ReleaseError("total: `unshrunk` weights hold no scale; give the public `population`")
+    sample = replace(sample, weights=sample.totals)
     size = release.certificate.nominal_rows * sample.scale
 
     def refit(weights: Array) -> Array:
         return np.array([size * np.mean(weights * filled)])
 
     return Estimate(
-        names=name, values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
+        names=(told,), values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
         sample=sample, facts={"normalised": False},
     )  # fmt: skip
 
@@ -115,7 +129,9 @@ def weighted_quantile(values: Array, weights: Array, probabilities: Array) -> Ar
     return np.asarray(values[order][np.minimum(place, values.size - 1)])
 
 
-def quantile(source: Source, column: Column, probability: float = 0.5) -> Estimate:
+def quantile(
+    source: Source, column: Column, probability: float = 0.5, *, name: str | None = None
+) -> Estimate:
     """Weighted quantile: the smallest value that a share `probability` of the weight reaches.
 
     Its standard error divides that of the share by the density there, taken from the quantiles
@@ -143,7 +159,7 @@ def quantile(source: Source, column: Column, probability: float = 0.5) -> Estima
     reached = float(mass @ (kept <= found[0]) / mass.sum())
     pull = np.where(present, (reached - below) / (density * share), 0.0)
     return Estimate(
-        names=(f"quantile({_label(column)}, {probability:g})",), values=found,
+        names=(name or f"quantile({_label(column)}, {probability:g})",), values=found,
         influence=pull[:, None], refit=refit, sample=sample, facts={"density": density},
     )  # fmt: skip
 

@@ -96,7 +96,7 @@ def unshrunk(source: Source) -> WeightedSample:
     """
     sample = weighted_sample(source)
     found = tilt(sample.known_law, sample.weights)
-    return replace(sample, weights=found.weights, tilt=found)
+    return replace(sample, weights=found.weights, tilt=found, original=sample, totals=None)
 
 
 def variance_parts(estimate: Estimate) -> dict[str, Array]:
@@ -108,7 +108,8 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
     sample, g = estimate.sample, estimate.influence
     law, w = sample.known_law, sample.weights[:, None]
     # By the chain rule a shift of the coefficients moves the values by mean(w g phi').
-    slope = (w * g - (w * g).mean(axis=0)).T @ law.features / len(g)
+    # mean(w g) is zero for ratios; for totals it is the weights' scale, which z moves as well.
+    slope = (w * g).T @ law.features / len(g)
     found = {
         "rows": np.diag(estimate.covariance()),
         "private": (w * g**2).mean(axis=0) / law.nominal_rows,
@@ -209,6 +210,8 @@ def _draws(estimate: Estimate, replicates: int, rng: np.random.Generator, *, noi
             [estimate.refit(w * rng.exponential(size=w.size)) for _ in range(replicates)]
         )
     law = sample.known_law
+    if not estimate.facts.get("normalised", True):
+        raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
     spread_of_rows = 1 + w.size / (law.nominal_rows * np.maximum(w, 1e-12))
     base = sample.spectrum
     prior = spread(base)

@@ -183,6 +183,8 @@ def mechanism_of(release: Release) -> Mechanism:
         steps = certificate.weights.get("post_processing", ())
         if any(step["step"] == "beta_calibrate" for step in steps):
             raise ReleaseError("rehearsal: beta calibrated weights cannot be replayed")
+        if certificate.weights["method"] == "selected":
+            raise ReleaseError("rehearsal: weights chosen by a private score cannot be replayed")
         found = make_weights(
             certificate.weights["method"], certificate.weights["settings"], pure=pure
         )

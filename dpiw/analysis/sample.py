@@ -8,7 +8,7 @@ of the weights (`dpiw.analysis.noise`) and over the confidential rows that were 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ class WeightedSample:
         law: law of the weights' privacy noise, with the features it acts on; None when the
             weights carry none or nothing is known about it.
         tilt: what `unshrunk` believes of the coefficients; its weights are then in use.
+        original: the sample as released, where `unshrunk` moved the weights.
+        totals: for a release with unnormalised weights: those weights, of mean one with `scale`;
+            `weights` then carry the debiasing factor of ratios instead.
         release: where the rows come from, if they come from a release.
     """
 
@@ -45,6 +48,8 @@ class WeightedSample:
     scale: float = 1.0
     law: WeightLaw | None = None
     tilt: Tilt | None = None
+    original: WeightedSample | None = field(default=None, repr=False)
+    totals: Array | None = field(default=None, repr=False)
     release: Release | None = field(default=None, repr=False)
 
     @property
@@ -80,9 +85,11 @@ class WeightedSample:
 
     @cached_property
     def sight(self) -> Sight:
-        """Which misfits the weights see, computed once for all estimates."""
+        """Which misfits the released weights see, computed once for all estimates."""
         from dpiw.analysis.noise import sight
 
+        if self.original is not None:
+            return self.original.sight
         return sight(self.known_law, self.weights)
 
 
@@ -107,15 +114,31 @@ def weighted_sample(source: Source) -> WeightedSample:
         found = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
         return _sample(table, found)
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
-        from dpiw.analysis.recovery import law_of_release
-
-        logs = np.asarray(source.log_weights, dtype=np.float64)
-        top = float(logs.max())
-        return _sample(
-            source.table, np.exp(logs - top), factor=np.exp(top), law=law_of_release(source),
-            release=source,
-        )  # fmt: skip
+        sample: WeightedSample = source.sample
+        return sample
     raise WeightError("source: expected a release, or a pair (table, weights)")
+
+
+def sample_of_release(release: Release) -> WeightedSample:
+    """Rows, weights and the weights' law; seconds for Fourier features. `Release.sample` keeps it.
+
+    Unnormalised weights are debiased for totals. For everything else the weights are made again
+    from the same coefficients with the factor that ratios need (METHOD section 2.4).
+
+    Raises:
+        ReleaseError: the weights are not what certificate and rows say.
+    """
+    from dpiw.analysis.recovery import law_of_release
+
+    logs = np.asarray(release.log_weights, dtype=np.float64)
+    top, law = float(logs.max()), law_of_release(release)
+    found = _sample(release.table, np.exp(logs - top), factor=np.exp(top), law=law, release=release)
+    if release.certificate.self_normalised:
+        return found
+    if law is None:
+        return replace(found, totals=found.weights)
+    ratios = law.reweighted(np.zeros(law.features.shape[1]))
+    return replace(found, weights=ratios, totals=found.weights)
 
 
 def _sample(

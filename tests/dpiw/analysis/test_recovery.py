@@ -96,6 +96,28 @@ def test_total_of_unnormalised_weights(released):
     slope = (found.sample.weights[:, None] * found.influence).T @ law.features / len(logs)
     assert moved - found.value == pytest.approx(float(slope[0] @ step), rel=1e-3)
     assert np.all(np.array(list(found.interval().parts.values())) >= 0)
+    # Noise in the scale is in the interval; 400 draws: standard error of a variance 7%.
+    rng, law = np.random.default_rng(91), found.sample.law
+    small = dataclasses.replace(law, noise=dataclasses.replace(law.noise, scale=1e-3))
+    sample = dataclasses.replace(found.sample, law=small)
+    interval = dataclasses.replace(found, sample=sample).interval()
+    base = np.exp(logs) * release.table["age"].to_numpy(dtype=float)
+    drawn = [400 * np.mean(base * np.exp(law.features @ small.draw(rng))) for _ in range(400)]
+    assert interval.parts["noise"][0] == pytest.approx(np.var(drawn), rel=0.3)
+    # Ratios take the factor that is right for ratios.
+    assert analysis.mean(release, "age").value == pytest.approx(released.mean("age"))
+    with pytest.raises(ReleaseError, match="hold no scale"):
+        found.interval(method="noise_aware_bootstrap", rng=rng)
+    with pytest.raises(ReleaseError, match="hold no scale"):
+        analysis.total(analysis.unshrunk(release), "age")
+
+
+def test_unshrunk_weights_see_no_more_than_the_released_ones(released):
+    sample = analysis.weighted_sample(released)
+    assert sample is analysis.weighted_sample(released)  # made once
+    moved = analysis.unshrunk(sample)
+    influence = analysis.mean(moved, "age").influence
+    assert analysis.mean(moved, "age").interval().support == sample.sight.support(influence)
 
 
 @pytest.mark.parametrize("generator", ["histogram", "privbayes"])

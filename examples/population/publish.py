@@ -1,0 +1,84 @@
+"""Publish releases of simulated people in this process: no server, no schedule.
+
+    python examples/population/publish.py FOLDER
+
+For the notebook beside this file and for tests. The steps are those of `flows/release.py`; what is
+left out is Prefect, and a process of its own for every confidential stage: for simulated rows only.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import simulate
+import yaml
+
+from dpiw import steps
+from dpiw.ledger import Ledger, Population
+from dpiw.privacy import NeighbouringRelation
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from dpiw.signing import create_key_pair
+
+HERE = Path(__file__).resolve().parent
+
+
+def publish(folder: Path, *, rows: int = 50_000, **changes: Any) -> tuple[Path, Path]:
+    """Simulate people and publish a release about them.
+
+    Args:
+        folder: a curator's place: their key, ledger, workspace and releases; made if missing.
+        rows: people, drawn anew for every folder and number; also `nominal_rows`, and the number
+            of synthetic rows.
+        changes: fields of `release.yaml` to replace; releases in one folder differ in `name`.
+
+    Returns:
+        The release folder, and the public key file.
+    """
+    (folder / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = folder / "curator.key"
+    if not key.exists():
+        create_key_pair(folder, "curator")
+    spec = yaml.safe_load((HERE / "release.yaml").read_text()) | {
+        "source": {"path": f"people-{rows}.csv", "format": "csv"},
+        "schema": str(HERE / "schema.yaml"),
+        "public_truth": str(HERE / "truth.json"),
+        "nominal_rows": rows,
+        "synthetic_rows": rows,
+        "state": "state",
+        "signing_key": key.name,
+        "publish_to": "releases",
+    }
+    spec |= changes
+    people = folder / f"people-{rows}.csv"
+    if not people.exists():
+        simulate.population(rows=rows, seed=secrets.randbits(64)).to_csv(people, index=False)
+    path = folder / f"{spec['name']}.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    Ledger.create(folder / "state" / "ledger.sqlite").register(
+        Population(
+            name=spec["population"],
+            relation=NeighbouringRelation.ADD_OR_REMOVE_ONE,
+            max_rows=1,
+            epsilon=Decimal(10),
+            delta=Decimal("1e-4"),
+        )
+    )
+    run = ReleaseRun.prepare(path, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run), key.with_suffix(".pub")
+
+
+if __name__ == "__main__":
+    release, public_key = publish(Path(sys.argv[1]))
+    print(f"{release}\nsigned by {public_key}")
