@@ -307,7 +307,7 @@ def main(arguments: list[str]) -> int:
     record = {"command": command, "dpiw": __version__, "python": platform.python_version(),
               "cells": per_estimand(frame).round(6).to_dict("records"),
               "cells_use": per_estimand(used).round(6).to_dict("records")}  # fmt: skip
-    (chosen.out / "coverage.json").write_text(json.dumps(record, indent=1) + "\n")
+    (chosen.out / "coverage.json").write_text(json.dumps(record, separators=(",", ":")) + "\n")
     print("\n".join(text))
     return 0
 
