@@ -4,7 +4,8 @@ Totals come from privacy loss distributions (PLDs), composed as objects of `dp_a
 in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
 relation (METHOD sections 4.3 and 9). Every approximation rounds against ourselves.
 
-The exponential mechanism is accounted by the curves of `dpiw.bounded_range`.
+The exponential mechanism is accounted by the curves of `dpiw.bounded_range`, the best of several
+runs by those of `dpiw.repeat_and_select`.
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ from dpiw.privacy import (
     GaussianEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
+    SelectedPureEvent,
 )
-from dpiw.privacy_loss import compose_privacy_losses
+from dpiw.privacy_loss import compose_privacy_losses, optimistic_privacy_losses
 from dpiw.renyi import ORDERS
 from dpiw.renyi_events import total_units
 
 __all__ = [
     "LATTICE_MARGIN",
+    "EpsilonBounds",
     "calibrate",
     "delta",
     "epsilon",
+    "epsilon_bounds",
     "epsilon_rdp",
     "event_from_json",
     "event_to_json",
@@ -119,6 +123,60 @@ def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = _GRID
     return min(bound, max(value, _SMALLEST_PLD_DELTA))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpsilonBounds:
+    """What each accountant says alone; infinite where it says nothing.
+
+    Attributes:
+        sum: of the epsilons of pure events.
+        gaussian: the closed form, where all noise is Gaussian.
+        rdp: Renyi accounting.
+        pld: privacy loss distributions, losses rounded up.
+        pld_below: the same, rounded down and without `LATTICE_MARGIN`: no sound bound is below it.
+            0 where it says nothing.
+    """
+
+    sum: float
+    gaussian: float = math.inf
+    rdp: float = math.inf
+    pld: float = math.inf
+    pld_below: float = 0.0
+
+    @property
+    def used(self) -> str:
+        """Name of the one that `epsilon` returns."""
+        names = ("sum", "gaussian") if math.isfinite(self.gaussian) else ("sum", "pld", "rdp")
+        return min(names, key=lambda name: float(getattr(self, name)))
+
+
+def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBounds:
+    """Every accountant's own epsilon at `delta`, for an audit that compares them.
+
+    Raises:
+        PrivacyError: delta is outside [0, 1).
+        UncalibratedError: an event holds no positive finite noise.
+    """
+    exact = merge_events(events)
+    if not 0 <= delta < 1:
+        raise PrivacyError("delta: expected a number in [0, 1)")
+    if delta == 0 or not exact:
+        return EpsilonBounds(sum=pure_epsilon(exact))
+    merged = _with_margin(exact)
+    bounds = EpsilonBounds(sum=pure_epsilon(exact), rdp=_rdp_epsilon(merged, delta))
+    if _only_gaussian(merged):
+        closed = gaussian_epsilon(merged[0].noise_multiplier, delta)
+        bounds = dataclasses.replace(bounds, gaussian=closed)
+    if delta < _SMALLEST_PLD_DELTA or not _grid_pays(merged, bounds.rdp):
+        return bounds
+    above = compose_privacy_losses(merged, _GRID)
+    below = optimistic_privacy_losses(exact, _GRID)
+    return dataclasses.replace(
+        bounds,
+        pld=float(above.get_epsilon_for_delta(delta)),
+        pld_below=0.0 if below is None else float(below.get_epsilon_for_delta(delta)),
+    )
+
+
 def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
     """Total epsilon by Renyi accounting: an independent, looser road to the same number.
 
@@ -138,7 +196,8 @@ def renyi_vector(
 
     Upper bounds at every order > 1, under `LATTICE_MARGIN`, in decimals that are the same on every
     machine: Gaussian a/(2m^2), Laplace exact, exponential mechanism min(epsilon, a epsilon^2/8),
-    Poisson-sampled Gaussian exact at the next whole order.
+    Poisson-sampled Gaussian exact at the next whole order, the best of several runs by
+    `dpiw.repeat_and_select`.
 
     Raises:
         PrivacyError: no events: no draw is free.
@@ -250,10 +309,10 @@ def _first_guess(target: float, delta: float) -> float:
 
 
 def _with_margin(merged: Sequence[PrivacyEvent]) -> tuple[Any, ...]:
-    """The events as accounted; see `LATTICE_MARGIN`. The exponential mechanism is exact."""
+    """The events as accounted; see `LATTICE_MARGIN`. Events of a pure epsilon are exact."""
     return tuple(
         event
-        if isinstance(event, ExponentialMechanismEvent)
+        if isinstance(event, ExponentialMechanismEvent | SelectedPureEvent)
         else dataclasses.replace(
             event, noise_multiplier=event.noise_multiplier / (1 + LATTICE_MARGIN)
         )

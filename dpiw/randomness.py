@@ -4,6 +4,9 @@ Every law is drawn on the integers. `dpiw.mechanisms` puts the confidential valu
 lattice, adds these integers exactly, and turns the sum into floats last: two neighbouring inputs
 then have the same set of possible outputs (Mironov 2012; METHOD section 10).
 
+One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.keystream`, which
+`dpiw.mechanisms.noisy_sum` adds and rounds away to a coarse lattice.
+
 `SecureNoise` is the only source whose draws may be published. `SeededNoise` follows the same laws
 from a seed, for tests and experiments: whoever knows a seed can subtract the noise.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import decimal
 import math
 import os
+import secrets
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Protocol
@@ -21,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.keystream import bernoulli_rows, keystream_normals, keystream_uniforms
 
 LARGEST_SCALE = 2.0**50
 """Largest scale in lattice units; a draw beyond 2^62 then has probability below exp(-4000)."""
@@ -65,12 +70,44 @@ class NoiseSource(Protocol):
         """Index i drawn with probability proportional to exp(scores[i] / scale)."""
         ...
 
+    def whole_below(self, bound: int) -> int:
+        """A whole number from 0 to bound - 1, each as likely as any other, exactly."""
+        ...
+
+    def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
+        """`size` independent N(0, scale^2) doubles, `scale` in any unit; fast, not exact.
+
+        For `dpiw.mechanisms.noisy_sum` alone, which rounds away what doubles would show.
+        """
+        ...
+
+    def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
+        """Indices, ascending: each of `rows` rows with `probability`, independently."""
+        ...
+
 
 def _check(scale: float, size: int) -> None:
     if not (math.isfinite(scale) and 0 < scale <= LARGEST_SCALE):
         raise UncalibratedError("noise scale in lattice units: expected 0 < scale <= 2^50")
     if size < 1:
         raise SpecError("noise size: expected a whole number >= 1")
+
+
+def _check_vector(scale: float, size: int) -> None:
+    if not (math.isfinite(scale) and scale > 0):
+        raise UncalibratedError("noise scale: expected a finite number > 0")
+    if size < 1:
+        raise SpecError("noise size: expected a whole number >= 1")
+
+
+def _check_probability(probability: float) -> None:
+    if not 0 < probability <= 1:
+        raise SpecError("sampling probability: expected a number in (0, 1]")
+
+
+def _check_bound(bound: int) -> None:
+    if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+        raise SpecError("bound of a draw: expected a whole number >= 1")
 
 
 def _check_scores(scores: NDArray[np.int64]) -> None:
@@ -84,8 +121,8 @@ class SecureNoise:
     """Exact noise from the operating system's generator. Takes no seed and keeps no state.
 
     Gaussian, Laplace and Gumbel draws come from OpenDP's exact integer samplers; the spherical
-    law, which OpenDP lacks, from 256-bit arithmetic below. A process forked in between draws other
-    values, because nothing is buffered here.
+    law, which OpenDP lacks, from 256-bit arithmetic below; whole numbers from `secrets`. A process
+    forked in between draws other values, because nothing is buffered here.
 
     Source: Canonne, Kamath & Steinke (2020) for the discrete laws; METHOD section 10.
     """
@@ -125,6 +162,23 @@ class SecureNoise:
             *opendp.integers("linf"), opendp.measures.zero_concentrated_divergence(), scale=scale
         )
         return int(sampler(scores.tolist()))
+
+    def whole_below(self, bound: int) -> int:
+        """See `NoiseSource`. Redraws bits of the operating system until they are below."""
+        _check_bound(bound)
+        return secrets.randbelow(bound)
+
+    def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
+        """See `NoiseSource`. About 10 nanoseconds a draw."""
+        _check_vector(scale, size)
+        found = keystream_normals(size)
+        found *= scale
+        return found
+
+    def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        _check_probability(probability)
+        return bernoulli_rows(rows, probability, uniforms=keystream_uniforms)
 
 
 class SeededNoise:
@@ -176,6 +230,28 @@ class SeededNoise:
         _check_scores(scores)
         relative = (scores - scores.max()) / scale
         return int(np.argmax(relative + self._generator.gumbel(size=scores.size)))
+
+    def whole_below(self, bound: int) -> int:
+        """See `NoiseSource`."""
+        _check_bound(bound)
+        width = bound.bit_length()
+        while True:
+            bits = int.from_bytes(self._generator.bytes((width + 7) // 8), "big")
+            found = bits >> (-width % 8)
+            if found < bound:
+                return found
+
+    def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
+        """See `NoiseSource`."""
+        _check_vector(scale, size)
+        return self._generator.normal(scale=scale, size=size)
+
+    def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        _check_probability(probability)
+        return bernoulli_rows(
+            rows, probability, uniforms=lambda count: 1.0 - self._generator.random(count)
+        )
 
 
 class _OpenDP:

@@ -8,7 +8,7 @@ Source: METHOD sections 0 to 2 and 14, which correct Ji & Elkan (2013) and arXiv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +28,13 @@ from dpiw.privacy import (
 from dpiw.randomness import NoiseSource
 from dpiw.schema import PublicSchema
 from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.calibration import Calibration, calibration, resolved_share
+from dpiw.weights.calibration import (
+    Calibration,
+    calibration,
+    check_moments,
+    resolved_share,
+)
+from dpiw.weights.critic_features import Critic, CriticMap
 from dpiw.weights.features import FeatureMap, feature_map
 from dpiw.weights.settings import check_features, real
 from dpiw.weights.signal import FitFacts, sampling_covariance
@@ -57,9 +63,13 @@ class BetaRatio:
         """Feature rows, shape (rows, d')."""
         return self.map.matrix(synthetic.scaled)
 
+    def score(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """b_bar.x at feature rows of `map`, shape (rows,)."""
+        return np.asarray(features @ self.coefficients)
+
     def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
         """b_bar.x, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy, not debiased."""
-        return np.asarray(self.features(synthetic) @ self.coefficients)
+        return self.score(self.features(synthetic))
 
     def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
         """See `dpiw.weights.signal.sampling_covariance`."""
@@ -73,12 +83,14 @@ class BetaRegression:
     """Settings of the noisy regression; frozen and public.
 
     Attributes:
-        features: `linear`, `interactions` or `fourier` (see `dpiw.weights.features`).
+        features: `linear`, `interactions` or `fourier` (see `dpiw.weights.features`), or `critic`
+            (see `dpiw.weights.critic_features`).
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of METHOD section 2.3.
         frequencies, frequency_scale, omega_seed: of the `fourier` features.
         calibrated: what `calibrate` found.
+        critic: of the fitted generator, for the map of that name; public.
     """
 
     features: str = "linear"
@@ -89,6 +101,7 @@ class BetaRegression:
     frequency_scale: float | None = None
     omega_seed: int | None = None
     calibrated: Calibration | None = None
+    critic: Critic | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "beta_debiased"
     private: ClassVar[bool] = True
@@ -112,6 +125,8 @@ class BetaRegression:
 
     def feature_map(self, schema: PublicSchema) -> FeatureMap:
         """The public feature map on this schema."""
+        if self.features == "critic":
+            return CriticMap(schema, self.critic)
         return feature_map(
             self.features,
             schema,
@@ -194,18 +209,9 @@ class BetaRegression:
             UncalibratedError: before `calibrate`.
             SpecError: names the noise, the value and the range.
         """
-        ready, bounds = self._ready(), self.feature_map(schema).bounds
-        reach = max(bounds.norm, bounds.diameter)
-        if self.noise is NoiseKind.LAPLACE:
-            reach = 2 * bounds.coordinate
-        product = ready.law.scale * reach
-        if self.noise is not NoiseKind.GAUSSIAN and product >= 0.5:
-            lacking = "variance" if product < 1 else "mean"
-            raise SpecError(
-                f"weights.settings.noise={self.noise.value}: debiased weights may have no"
-                f" {lacking}: scale times row length is {product:.3g} (expected < 0.5);"
-                " raise epsilon, nominal_rows or penalty, or use gaussian noise"
-            )
+        check_moments(
+            self._ready().law, self.feature_map(schema).bounds, field="weights.settings.noise"
+        )
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
         """Share of the log ratio's variance that survives shrinkage, in [0, 1].
@@ -267,6 +273,24 @@ class BetaRegression:
             SpecError: see `check`.
             WeightError: no synthetic rows.
         """
+        problem = self.regression(table, synthetic)
+        drawn = noisy_vector(self.solution(problem), law=self._ready().law, noise=noise)
+        return self.measurement(
+            drawn,
+            schema=table.schema.name,
+            synthetic_rows=synthetic.rows,
+            publishable=noise.publishable,
+        )
+
+    def regression(self, table: PrivateTable, synthetic: SyntheticTable) -> Regression:
+        """The problem `measure` solves; it holds confidential rows.
+
+        Privacy:
+            Releases nothing; lives only inside a confidential stage.
+
+        Raises:
+            UncalibratedError, SpecError, WeightError: as `measure`.
+        """
         ready, schema = self._ready(), table.schema
         self.check(schema=schema)
         features = self.feature_map(schema)
@@ -274,18 +298,35 @@ class BetaRegression:
             raise UncalibratedError(f"{self.method}: calibrated for another schema")
         if synthetic.rows == 0:
             raise WeightError("weights: expected at least one synthetic row")
-        problem = Regression(
+        return Regression(
             private=features.matrix(table.confidential()),
             synthetic=features.matrix(synthetic.scaled),
             synthetic_weight=ready.nominal_rows / synthetic.rows,
             penalty=ready.penalty,
         )
-        exact = solve(problem, tolerance=GRADIENT_TOLERANCE * ready.bounds.norm)
+
+    def solution(self, problem: Regression) -> NDArray[np.float64]:
+        """Exact coefficients of a `regression`, shape (d',), within the calibrated tolerance.
+
+        Privacy:
+            Releases nothing: confidential until noise of the calibrated law is added.
+        """
+        return solve(problem, tolerance=GRADIENT_TOLERANCE * self._ready().bounds.norm)
+
+    def measurement(
+        self,
+        coefficients: NDArray[np.float64],
+        *,
+        schema: str,
+        synthetic_rows: int,
+        publishable: bool,
+    ) -> Measurement:
+        """Noisy coefficients with the public facts of their fit."""
         return Measurement(
             kind=MEASUREMENT_KIND,
-            arrays={"coefficients": noisy_vector(exact, law=ready.law, noise=noise)},
-            facts={**self._facts(), "schema": schema.name, "synthetic_rows": synthetic.rows},
-            publishable=noise.publishable,
+            arrays={"coefficients": coefficients},
+            facts={**self._facts(), "schema": schema, "synthetic_rows": synthetic_rows},
+            publishable=publishable,
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:

@@ -10,17 +10,35 @@ from dpiw.errors import SpecError
 from dpiw.privacy import NoiseKind
 from dpiw.weights.base import WeightEstimator
 from dpiw.weights.beta import BetaDebiased, BetaNoised, BetaRegression
+from dpiw.weights.discriminator import DiscriminatorWeights
+from dpiw.weights.dp_mlp import DensityNetwork
 from dpiw.weights.logreg import LogisticRegressionRatio
 from dpiw.weights.none import NoWeights
 from dpiw.weights.output import OutputNoised
+from dpiw.weights.selection import SelectedBeta
 
-WEIGHTS: dict[str, type[BetaRegression] | type[NoWeights] | type[LogisticRegressionRatio]] = {
+WEIGHTS: dict[
+    str,
+    type[BetaRegression]
+    | type[NoWeights]
+    | type[LogisticRegressionRatio]
+    | type[SelectedBeta]
+    | type[DensityNetwork]
+    | type[DiscriminatorWeights],
+] = {
     "beta_debiased": BetaDebiased,
     "beta_noised": BetaNoised,
     "output_noised": OutputNoised,
+    "selected": SelectedBeta,
+    "dp_mlp": DensityNetwork,
+    "discriminator": DiscriminatorWeights,
     "none": NoWeights,
     "logreg": LogisticRegressionRatio,
 }
+
+
+_SET_LATER = {"calibrated", "published", "critic", "judge"}
+"""Fields that no spec may hold."""
 
 
 def make_weights(
@@ -31,8 +49,8 @@ def make_weights(
     Args:
         method: a name in `WEIGHTS`.
         settings: public settings of the method.
-        pure: whether the release promises delta = 0. Then `beta_*` default to spherical noise
-            and refuse gaussian noise.
+        pure: whether the release promises delta = 0. Then `beta_*` and `selected` default to
+            spherical noise and refuse gaussian noise.
         rows: number of rows the release will publish; `output_noised` needs it.
 
     Raises:
@@ -42,13 +60,16 @@ def make_weights(
     if method not in WEIGHTS:
         raise SpecError(f"weights.method={method}: expected one of {', '.join(WEIGHTS)}")
     chosen = WEIGHTS[method]
-    allowed = {field.name for field in fields(chosen)} - {"calibrated", "published"}
+    allowed = {field.name for field in fields(chosen)} - _SET_LATER
     unknown = sorted(set(settings) - allowed)
     if unknown:
         known = ", ".join(sorted(allowed)) or "none"
         raise SpecError(f"weights.settings.{unknown[0]}: unknown for {method} (known: {known})")
+    if pure and chosen is DensityNetwork:
+        raise SpecError("weights.method=dp_mlp: its noise is Gaussian; expected a delta > 0")
     given = dict(settings)
-    if pure and issubclass(chosen, BetaRegression):
+    noisy = (BetaRegression, SelectedBeta)
+    if pure and issubclass(chosen, noisy):
         given.setdefault("noise", NoiseKind.SPHERICAL)
     sized = rows is not None and issubclass(chosen, OutputNoised)
     if sized and given.setdefault("rows", rows) != rows:
@@ -56,7 +77,7 @@ def make_weights(
     estimator = chosen(**given)
     if isinstance(estimator, NoWeights):
         return None
-    gaussian = isinstance(estimator, BetaRegression) and estimator.noise is NoiseKind.GAUSSIAN
+    gaussian = isinstance(estimator, noisy) and estimator.noise is NoiseKind.GAUSSIAN
     if pure and gaussian:
         raise SpecError("weights.settings.noise=gaussian: expected spherical or laplace at delta 0")
     return estimator

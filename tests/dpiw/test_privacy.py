@@ -1,6 +1,6 @@
 """Budgets and costs are whole numbers, rounded against ourselves."""
 
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -57,6 +57,18 @@ def test_relations_never_mix():
         _ = PrivacyCost.of(1, 0, ADD) + PrivacyCost.of(1, 0, REPLACE)
     with pytest.raises(UnsupportedRelationError, match="cannot pay"):
         PrivacyBudget.of(1, 0, ADD).covers(PrivacyCost.of(1, 0, REPLACE))
+
+
+def test_a_quotient_of_too_many_digits_is_rounded_in_the_same_direction():
+    """60 digits are kept: what is cut off counts as a whole unit against us."""
+    tiny = Decimal("1e-80")
+    with localcontext() as context:
+        context.prec = 200
+        over, under = Decimal("1e-12") + tiny, 1 - tiny
+    assert PrivacyCost.of(over, 0, ADD).epsilon_units == 2
+    assert PrivacyBudget.of(under, 0, ADD).epsilon_units == 10**12 - 1
+    assert PrivacyCost.of(0, under, ADD).delta_units == 10**18
+    assert PrivacyBudget.of(over, 0, ADD).epsilon_units == 1
 
 
 def test_text_is_exact():

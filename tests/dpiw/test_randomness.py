@@ -92,6 +92,14 @@ def test_scales_outside_their_range_are_refused(noise: NoiseSource, scale: float
 
 
 @pytest.mark.parametrize("noise", SOURCES)
+@pytest.mark.parametrize("bound", [0, -3, 1.0, True])
+def test_bounds_outside_their_range_are_refused(noise: NoiseSource, bound: object) -> None:
+    with pytest.raises(SpecError, match="bound"):
+        noise.whole_below(bound)  # type: ignore[arg-type]
+    assert noise.whole_below(1) == 0
+
+
+@pytest.mark.parametrize("noise", SOURCES)
 def test_empty_draws_are_refused(noise: NoiseSource) -> None:
     for size in (0, -1):
         with pytest.raises(SpecError, match="size"):

@@ -23,6 +23,8 @@ from dpiw.privacy import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
+    SelectedGaussianEvent,
+    SelectedPureEvent,
 )
 from dpiw.renyi import (
     BEYOND,
@@ -52,6 +54,17 @@ events = st.one_of(
         count=counts,
     ),
 )
+selections = st.one_of(
+    st.builds(
+        SelectedPureEvent, epsilon=st.floats(1e-3, 3), shape=st.sampled_from([0.0, 1.0]),
+        stopping=st.floats(0.01, 0.99), count=counts,
+    ),
+    st.builds(
+        SelectedGaussianEvent, noise_multiplier=st.floats(0.3, 50),
+        shape=st.sampled_from([0.0, 1.0]), stopping=st.floats(0.01, 0.99), count=counts,
+    ),
+)  # fmt: skip
+"""Against exact mechanisms in test_repeat_and_select.py."""
 
 
 def by_dp_accounting(event: PrivacyEvent, order: float) -> float:
@@ -80,6 +93,16 @@ def test_a_vector_bounds_the_accountants_and_hardly_more(event):
         slack = 1.01 if isinstance(event, PoissonSampledGaussianEvent) else 1 + 3 * LATTICE_MARGIN
         if theirs > 1e-6:
             assert found <= theirs * slack + 1e-9
+
+
+@quick
+@given(event=selections)
+def test_a_vector_of_selections_is_never_above_the_published_bounds(event):
+    vector = renyi_vector([event])
+    for i in WHOLE[:12]:
+        # The margin on multipliers is worth 2e-4 of what depends on them.
+        theirs = by_dp_accounting(event, float(ORDERS[i]))
+        assert 0 < vector[i] * 1e-12 <= theirs * (1 + 3 * LATTICE_MARGIN) + 1e-11
 
 
 @pytest.mark.parametrize("multiplier", [0.3, 1.0, 4.0, 40.0])
@@ -375,3 +398,26 @@ def test_what_the_filter_grants_is_within_the_budget_by_the_exact_curve():
     exact = gaussian_epsilon(20.0 / math.sqrt(granted), 1e-5)
     assert 0.75 * 4 < exact < 4
     assert converted_units(spent, 10**13) <= 4 * 10**12
+
+
+def test_a_vector_is_stated_in_one_way():
+    units = tuple(range(16))
+    for vector in (RenyiVector(units=units), RenyiVector(units=units, lost_delta=7)):
+        assert RenyiVector.from_payload(vector.to_payload()) == vector
+    good = RenyiVector(units=units).to_payload()
+    assert set(good) == {"rule", "units"}
+    for wrong in (
+        {**good, "lost_delta_units": 0}, {**good, "more": 1}, {"units": list(units)},
+        {**good, "rule": "renyi-0"}, {**good, "units": [0.0] * 16}, {**good, "units": 3},
+        {**good, "lost_delta_units": -1}, {**good, "lost_delta_units": True}, None, [],
+    ):  # fmt: skip
+        with pytest.raises(SpecError):
+            RenyiVector.from_payload(wrong)
+
+
+def test_what_losses_took_of_delta_is_summed_with_the_vector():
+    one, two = (RenyiVector(units=(1,) * 16, lost_delta=taken) for taken in (5, 2))
+    assert one.plus(two, times=2).lost_delta == 9
+    assert (one.beyond(two).lost_delta, two.beyond(one).lost_delta) == (3, 0)
+    assert loss_vector(1, 3, delta_left_units=10**13).lost_delta == 3
+    assert loss_vector(1, 10**13, delta_left_units=10**13).lost_delta == 10**13

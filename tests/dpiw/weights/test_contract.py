@@ -20,13 +20,27 @@ MAPS = [
     {"features": "interactions"},
     {"features": "fourier", "omega_seed": 3, "frequencies": 15},
 ]
-EXTRA = {"output_noised": {"rows": 300, "allow_more_rows": True}}
+EXTRA = {
+    "output_noised": {"rows": 300, "allow_more_rows": True},
+    "dp_mlp": {"hidden": [4], "steps": 10, "replays": 0},
+}
+
+
+def settings_of(name, own):
+    """A method's settings with one of the maps; a selection has it among its candidates."""
+    if name == "selected":
+        return {"candidates": [{"settings": own}, {"settings": own | {"tau": 0.1}}]}
+    return own | EXTRA.get(name, {})
+
+
 CASES = [
-    (name, own | EXTRA.get(name, {}))
+    (name, settings_of(name, own))
     for name in WEIGHTS
-    for own in (MAPS[:1] if name == "none" else MAPS)
+    for own in (MAPS[:1] if name in ("none", "dp_mlp") else MAPS)
 ]
-SETTINGS = [(n, s, k) for n, s in CASES for k in ("add", "replace")]
+SETTINGS = [
+    (n, s, k) for n, s in CASES for k in ("add", "replace") if (n, k) != ("dp_mlp", "replace")
+]
 
 
 @pytest.fixture(params=SETTINGS, ids=lambda c: f"{c[0]}-{c[1].get('features', 'default')}-{c[2]}")
@@ -54,7 +68,8 @@ def test_cost_and_forecast_are_known_before_data(case, mixed):
     name, estimator, unit, *_ = case
     events = estimator.events(schema=mixed, unit=unit)
     assert len(events) == (0 if name in ("none", "logreg") else 1)
-    assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= 0.2 + 1e-9
+    most = np.inf if name == "dp_mlp" else 0.2 + 1e-9  # a network's noise has no cap
+    assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= most
     assert 0 <= estimator.resolution(schema=mixed, nominal_rows=500) <= 1
     assert all(isinstance(w, str) for w in estimator.warnings(schema=mixed, nominal_rows=500))
     json.dumps(estimator.parameters(), allow_nan=False)
@@ -76,6 +91,9 @@ def test_ratio_is_linear_in_its_features(case, mixed):
         estimator.measure(private, synthetic, noise=SeededNoise(4)), schema=mixed
     )
     features = ratio.features(synthetic)
+    if ratio.law is None:
+        assert features.shape == (300, 0)
+        return
     assert features.shape == (synthetic.rows, ratio.law.dimension) == (300, ratio.coefficients.size)
     np.testing.assert_allclose(ratio.log_ratio(synthetic), features @ ratio.coefficients)
 
@@ -96,7 +114,7 @@ def test_weights_come_out(case, mixed, normalisation):
         assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
     if name == "none":
         assert np.all(weights.log_weights == 0)
-    assert (weights.law is None) is (name in ("none", "logreg"))
+    assert (weights.law is None) is (name in ("none", "logreg", "dp_mlp"))
 
 
 def test_only_noise_that_nobody_can_repeat_is_publishable(case):
