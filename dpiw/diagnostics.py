@@ -249,6 +249,7 @@ def diagnose(
     resolution: float | None = None,
     raw: Array | None = None,
     signal: Signal | None = None,
+    assessed: bool = True,
 ) -> Diagnostics:
     """Diagnose released log weights.
 
@@ -259,6 +260,7 @@ def diagnose(
         raw: the log weights before smoothing and clipping, shape (n,), whose tail k-hat is of;
             None if they are `log_weights`.
         signal: the released log ratio's spread against chance (`dpiw.weights.signal`).
+        assessed: False if there is noise of unknown law that nothing was compared with.
 
     Raises:
         WeightError: no rows, or a log weight that is not finite.
@@ -277,6 +279,8 @@ def diagnose(
         signal=signal,
     )
     found = _findings(facts)
+    if not assessed:
+        found.append((Verdict.CARE, "neither signal nor noise was assessed"))
     worst = Verdict.USE
     if found:
         kinds = {kind for kind, _ in found}

@@ -16,11 +16,14 @@ from dpiw.tables import PrivateTable, SyntheticTable
 
 
 class DensityRatio(Protocol):
-    """A released log-linear ratio: noisy coefficients, features, and the law of the noise."""
+    """A released log-linear ratio: noisy coefficients, features, and the law of the noise.
+
+    A ratio without such a law (`dpiw.weights.network_ratio`) has no coefficients and no features.
+    """
 
     @property
-    def law(self) -> NoiseLaw:
-        """Law of the noise in the coefficients; its dimension is the feature count d'."""
+    def law(self) -> NoiseLaw | None:
+        """Law of the noise in the coefficients, of dimension d'; None: noise of unknown law."""
         ...
 
     @property

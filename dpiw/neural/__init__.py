@@ -1,0 +1,1 @@
+"""Networks trained under differential privacy: one DP-SGD core for everything neural."""

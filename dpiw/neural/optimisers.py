@@ -1,0 +1,109 @@
+"""What is made of a noisy gradient: post-processing, so any rule is free."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import SpecError
+
+Vector = NDArray[np.float64]
+
+
+class Optimiser(Protocol):
+    """A rule with public settings; its moments are kept in the training state."""
+
+    def start(self, size: int) -> Vector:
+        """Moments before the first step, shape (k, size)."""
+        ...
+
+    def update(
+        self, parameters: Vector, gradient: Vector, moments: Vector, step: int
+    ) -> tuple[Vector, Vector]:
+        """New parameters and moments after step `step` (from 1); the arguments are left alone."""
+        ...
+
+    def parameters(self) -> dict[str, Any]:
+        """Public settings, JSON values."""
+        ...
+
+
+def _check(name: str, value: float, *, above: float, below: float) -> None:
+    if not above < value < below:
+        raise SpecError(f"optimiser.{name}: expected above {above:g}, below {below:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam:
+    """Kingma & Ba (2015), with bias correction."""
+
+    rule: ClassVar[str] = "adam"
+    learning_rate: float = 1e-3
+    first: float = 0.9
+    second: float = 0.999
+    floor: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is out of range."""
+        _check("learning_rate", self.learning_rate, above=0, below=1e6)
+        _check("first", self.first, above=-1e-12, below=1)
+        _check("second", self.second, above=-1e-12, below=1)
+        _check("floor", self.floor, above=0, below=1)
+
+    def start(self, size: int) -> Vector:
+        """See `Optimiser`; two moments."""
+        return np.zeros((2, size))
+
+    def update(
+        self, parameters: Vector, gradient: Vector, moments: Vector, step: int
+    ) -> tuple[Vector, Vector]:
+        """See `Optimiser`."""
+        kept = moments * np.array([[self.first], [self.second]])
+        kept[0] += (1 - self.first) * gradient
+        square = gradient * gradient
+        square *= 1 - self.second
+        kept[1] += square
+        # Both bias corrections in two scalars instead of two vectors.
+        root = (1 - self.second**step) ** 0.5
+        change = np.sqrt(kept[1])
+        change += self.floor * root
+        np.divide(kept[0], change, out=change)
+        change *= -self.learning_rate * root / (1 - self.first**step)
+        change += parameters
+        return change, kept
+
+    def parameters(self) -> dict[str, Any]:
+        """See `Optimiser`."""
+        return {"rule": self.rule, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum:
+    """Gradient descent with heavy-ball momentum; plain descent at momentum 0."""
+
+    rule: ClassVar[str] = "momentum"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is out of range."""
+        _check("learning_rate", self.learning_rate, above=0, below=1e6)
+        _check("momentum", self.momentum, above=-1e-12, below=1)
+
+    def start(self, size: int) -> Vector:
+        """See `Optimiser`; one moment."""
+        return np.zeros((1, size))
+
+    def update(
+        self, parameters: Vector, gradient: Vector, moments: Vector, step: int
+    ) -> tuple[Vector, Vector]:
+        """See `Optimiser`."""
+        kept = self.momentum * moments + gradient
+        return parameters - self.learning_rate * kept[0], kept
+
+    def parameters(self) -> dict[str, Any]:
+        """See `Optimiser`."""
+        return {"rule": self.rule, **asdict(self)}

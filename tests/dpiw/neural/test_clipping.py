@@ -1,0 +1,153 @@
+"""Clipped sums: the bound on one row's part, additivity over rows, rows that are no numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from dpiw.errors import SpecError
+from dpiw.neural import clipping
+from dpiw.neural.clipping import ClipRule, clipped_sum
+from dpiw.neural.losses import Critic, Logistic
+from dpiw.neural.network import Architecture, Network
+
+rules = pytest.mark.parametrize("rule", ClipRule)
+
+
+def rows(count, scale=1.0, seed=3):
+    return scale * np.random.default_rng(seed).normal(size=(count, 3))
+
+
+def naive_sum(network, x, loss, clip, rule):
+    """Row by row: gradient, its norm, the factor, the sum."""
+    total = np.zeros(network.parameters.size)
+    for row in x[:, None, :]:
+        forward = network.forward(row)
+        slopes = loss.slopes(forward.outputs)
+        gradient = forward.backward(slopes if rule is ClipRule.LOSS else np.ones((1, 1))).gradient()
+        gradient *= min(1.0, clip / np.linalg.norm(gradient))
+        total += gradient if rule is ClipRule.LOSS else slopes[0, 0] * gradient
+    return total
+
+
+@rules
+@pytest.mark.parametrize("clip", [0.05, 0.8, 100.0])
+def test_the_sum_is_that_of_rows_clipped_one_by_one(settings, rule, clip):
+    network, x = settings.network(3, 5, 1), rows(30)
+    found = clipped_sum(network, x, Logistic(label=1), clip=clip, rule=rule)
+    expected = naive_sum(network, x, Logistic(label=1), clip, rule)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@rules
+@hypothesis_settings(derandomize=True, database=None, deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([1e-8, 1.0, 1e3, 1e150, 1e300]),
+    weight=st.sampled_from([1e-3, 1.0, 1e3, 1e160]),
+    clip=st.sampled_from([1e-6, 0.3, 1e4]),
+    activation=st.sampled_from(["relu", "tanh"]),
+    label=st.sampled_from([0, 1]),
+)
+def test_no_row_moves_the_sum_by_more_than_the_bound(
+    rule, seed, scale, weight, clip, activation, label
+):
+    rng = np.random.default_rng(seed)
+    architecture = Architecture(widths=(3, 4, 1), activation=activation)
+    parameters = weight * rng.normal(size=architecture.size)
+    network = Network(architecture=architecture, parameters=parameters)
+    row = scale * rng.normal(size=(1, 3))
+    loss = Logistic(label=label)
+    part = clipped_sum(network, row, loss, clip=clip, rule=rule)
+    assert np.all(np.isfinite(part))
+    assert np.linalg.norm(part) <= clip * (1 + 1e-12)
+
+
+@rules
+def test_the_sum_adds_over_rows_and_forgets_their_order(settings, rule):
+    """No statistic of a lot enters: the sum over two lots is the sum of their sums."""
+    network, x = settings.network(3, 5, 1), rows(31)
+
+    def total(part):
+        return clipped_sum(network, part, Logistic(label=1), clip=0.4, rule=rule)
+
+    np.testing.assert_allclose(total(x), total(x[:9]) + total(x[9:]), atol=1e-13)
+    np.testing.assert_allclose(total(x), total(x[::-1]), atol=1e-13)
+    np.testing.assert_array_equal(total(x[:0]), np.zeros(network.parameters.size))
+
+
+@rules
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_no_number_counts_as_zero(settings, rule, bad):
+    network, x = settings.network(3, 5, 1, activation="relu"), rows(12)
+    broken = x.copy()
+    broken[4, 1] = bad
+    found, expected = (
+        clipped_sum(network, part, Logistic(label=1), clip=0.4, rule=rule)
+        for part in (broken, np.delete(x, 4, axis=0))
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+@rules
+def test_a_network_that_is_no_number_gives_zero(settings, rule):
+    network = settings.network(3, 5, 1)
+    network = dataclasses.replace(network, parameters=network.parameters * np.nan)
+    found = clipped_sum(network, rows(4), Logistic(label=0), clip=1.0, rule=rule)
+    np.testing.assert_array_equal(found, np.zeros(network.parameters.size))
+
+
+def test_large_lots_go_in_parts(settings, monkeypatch):
+    network, x = settings.network(3, 5, 1), rows(50)
+    whole = clipped_sum(network, x, Logistic(label=1), clip=0.4, rule=ClipRule.LOSS)
+    monkeypatch.setattr(clipping, "CHUNK", 8)
+    parts = clipped_sum(network, x, Logistic(label=1), clip=0.4, rule=ClipRule.LOSS)
+    np.testing.assert_allclose(parts, whole, atol=1e-13)
+
+
+def test_output_clipping_weighs_both_labels_alike(settings):
+    """At one place and logit 0 the two classes' parts cancel under any clip bound."""
+    network, x = settings.network(3, 5, 1), rows(6)
+    shifted = network.parameters.copy()
+    for part in x[:, None, :]:
+        shifted[-1] = network.parameters[-1] - network.forward(part).outputs[0, 0]
+        there = dataclasses.replace(network, parameters=shifted + 0.0)
+        both = sum(
+            clipped_sum(there, part, Logistic(label=label), clip=0.01, rule=ClipRule.OUTPUT)
+            for label in (0, 1)
+        )
+        np.testing.assert_allclose(both, 0, atol=1e-12)
+
+
+def test_output_clipping_keeps_its_stationary_point_and_loss_clipping_moves_it(settings):
+    """Three synthetic rows for each private one at a point: the logit log(1/3) is stationary."""
+    network, x = settings.network(3, 5, 1), rows(1)
+    parameters = network.parameters.copy()
+    parameters[-1] += np.log(1 / 3) - network.forward(x).outputs[0, 0]
+    there = dataclasses.replace(network, parameters=parameters)
+
+    def force(rule):
+        return np.linalg.norm(
+            clipped_sum(there, x, Logistic(label=1), clip=0.3, rule=rule)
+            + 3 * clipped_sum(there, x, Logistic(label=0), clip=0.3, rule=rule)
+        )
+
+    assert force(ClipRule.OUTPUT) < 1e-12
+    assert force(ClipRule.LOSS) > 0.1
+
+
+def test_output_clipping_needs_one_output_and_bounded_slopes(settings):
+    with pytest.raises(SpecError, match="one output"):
+        clipped_sum(settings.network(3, 2), rows(2), Critic(sign=1), clip=1.0, rule=ClipRule.OUTPUT)
+
+    class Steep:
+        def slopes(self, outputs):
+            return outputs * 0.0 - 50.0
+
+    part = clipped_sum(settings.network(3, 5, 1), rows(1), Steep(), clip=0.2, rule=ClipRule.OUTPUT)
+    assert np.linalg.norm(part) == pytest.approx(0.2)

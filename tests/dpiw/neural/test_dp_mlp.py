@@ -1,0 +1,367 @@
+"""The network as weights: its prior, its calibration, its replays, and its place in `weigh`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from dpiw.diagnostics import Verdict
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
+from dpiw.measurement import Measurement
+from dpiw.neural.clipping import ClipRule, clipped_sum
+from dpiw.neural.losses import Balanced, Logistic
+from dpiw.neural.network import Network
+from dpiw.neural.training_state import TrainingState
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weighting import Normalisation, weigh
+from dpiw.weights.dp_mlp import DensityNetwork
+from dpiw.weights.post_processing import PostProcessing, Temper
+from dpiw.weights.registry import make_weights
+
+SCHEMA = PublicSchema(
+    name="three",
+    columns=tuple(
+        Column(name=f"x{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(3)
+    ),
+)
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+SMALL = {"hidden": (8,), "steps": 60, "lot": 64, "learning_rate": 0.05, "replays": 0}
+
+
+def log_ratio(u):
+    """Known truth: linear in one column, an interaction of the others."""
+    return 1.5 * (u[:, 0] - 0.5) + 6 * (u[:, 1] - 0.5) * (u[:, 2] - 0.5)
+
+
+def scaled(u):
+    return ScaledTable({f"x{i}": u[:, i] for i in range(3)}, len(u))
+
+
+def uniform(rows, seed):
+    return np.random.default_rng(seed).random((rows, 3))
+
+
+def real_rows(rows, seed, truth=log_ratio):
+    rng = np.random.default_rng(seed)
+    u = rng.random((20 * rows, 3))
+    value = truth(u)
+    return u[rng.random(len(u)) < np.exp(value - value.max())][:rows]
+
+
+def private(u):
+    return PrivateTable(schema=SCHEMA, scaled=scaled(u))
+
+
+def synthetic(u):
+    return SyntheticTable(schema=SCHEMA, scaled=scaled(u))
+
+
+def ready(*, rho=0.5, nominal_rows=1000, unit=UNIT, **changes):
+    estimator = DensityNetwork(**(SMALL | changes))
+    return estimator.calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=nominal_rows)
+
+
+def error(log_weights, u):
+    target = log_ratio(u) - np.log(np.exp(log_ratio(u)).mean())
+    return math.sqrt(np.mean((log_weights - target) ** 2)), math.sqrt(np.mean(target**2))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "balanced"])
+def test_weights_of_a_known_ratio_beat_no_weights(loss):
+    """At a generous budget the error of the log weights is below half of that of weights one."""
+    estimator = ready(
+        rho=2.0, nominal_rows=4000, loss=loss, hidden=(16,), steps=300, lot=256,
+        learning_rate=0.03,
+    )  # fmt: skip
+    measured = estimator.measure(
+        private(real_rows(4000, 1)), synthetic(uniform(4000, 2)), noise=SeededNoise(3)
+    )
+    rows = uniform(2000, 4)
+    ratio = estimator.ratio(measured, schema=SCHEMA)
+    weights = weigh(ratio, synthetic(rows), debias=estimator.debias)
+    found, without = error(weights.log_weights, rows)
+    assert found < 0.5 * without
+    mean = np.average(rows[:, 1] * rows[:, 2], weights=np.exp(weights.log_weights))
+    truth = np.average(rows[:, 1] * rows[:, 2], weights=np.exp(log_ratio(rows)))
+    plain = np.mean(rows[:, 1] * rows[:, 2])
+    assert abs(mean - truth) < 0.3 * abs(plain - truth)
+
+
+def test_at_a_tiny_budget_the_weights_say_that_they_say_nothing():
+    estimator = ready(rho=1e-7, nominal_rows=300, replays=39, steps=20)
+    measured = estimator.measure(
+        private(real_rows(300, 1)), synthetic(uniform(300, 2)), noise=SeededNoise(3)
+    )
+    ratio = estimator.ratio(measured, schema=SCHEMA)
+    found = weigh(ratio, synthetic(uniform(300, 4)), debias=False).diagnostics
+    assert found.verdict is Verdict.DO_NOT_USE
+    assert found.signal.p_value > 0.03
+    assert found.noise > 0.3
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_tables_of_no_or_one_row_are_ordinary(rows):
+    estimator = ready(steps=5)
+    measured = estimator.measure(
+        private(uniform(rows, 1)), synthetic(uniform(50, 2)), noise=SeededNoise(3)
+    )
+    assert np.all(np.isfinite(measured.arrays["parameters"]))
+
+
+@pytest.mark.parametrize(("loss", "make"), [("logistic", Logistic), ("balanced", Balanced)])
+@pytest.mark.parametrize("sizes", [(2000, 6000), (3000, 500)])
+def test_the_prior_is_right_whatever_the_tables_sizes(loss, make, sizes):
+    """One cell, w = N_G-free: the expected step vanishes at logit log w + log(N_D/n0).
+
+    METHOD section 5: log w = logit + log(s0 N_G/(s1 N_D)); s1 = q, s0 = L/N_G per step.
+    """
+    rows, others = sizes
+    estimator = ready(nominal_rows=2500, loss=loss)
+    training = estimator.calibrated.training
+    rate, lot = training.private.sampling_rate, training.private.divisor / 2
+    cell = np.zeros((1, 3))
+    network = Network(
+        architecture=training.architecture,
+        parameters=training.architecture.initial(np.random.default_rng(0)),
+    )
+    # 40% of the private and 10% of the synthetic rows are in this cell.
+    logit = math.log(0.4 / 0.1) + math.log(rows / 2500)
+    parameters = network.parameters.copy()
+    parameters[-1] += logit - network.forward(cell).outputs[0, 0]
+    there = dataclasses.replace(network, parameters=parameters)
+    force = {
+        label: clipped_sum(there, cell, make(label=label), clip=0.3, rule=ClipRule.OUTPUT)
+        for label in (0, 1)
+    }
+    public = lot / min(training.batch, others)  # weight of a synthetic row of the minibatch
+    expected = 0.4 * rows * rate * force[1]
+    expected += 0.1 * min(training.batch, others) * public * force[0]
+    assert np.linalg.norm(expected) < 1e-9 * np.linalg.norm(force[0]) * lot
+
+
+def test_the_two_losses_have_the_log_ratio_as_their_stationary_point():
+    z = np.linspace(-6, 6, 25)[:, None]
+    for make in (Logistic, Balanced):
+        one, zero = make(label=1).slopes(z), make(label=0).slopes(z)
+        np.testing.assert_allclose(-zero / one, np.exp(z))
+        assert np.all(np.abs(one) <= 1)
+        assert np.all(np.abs(zero) <= 1)
+    with pytest.raises(SpecError, match="label"):
+        Balanced(label=2)
+
+
+def test_log_ratios_stay_inside_the_public_bound():
+    estimator = ready(limit=0.05)
+    measured = estimator.measure(
+        private(real_rows(500, 1)), synthetic(uniform(500, 2)), noise=SeededNoise(3)
+    )
+    found = estimator.ratio(measured, schema=SCHEMA).log_ratio(synthetic(uniform(100, 4)))
+    assert np.abs(found).max() == 0.05
+
+
+def test_a_network_that_is_no_number_weighs_all_rows_alike():
+    estimator = ready()
+    arrays = {"parameters": np.full(estimator.calibrated.training.architecture.size, np.nan)}
+    facts = {**estimator.parameters(), "schema": "three", "synthetic_rows": 3}
+    measured = Measurement(kind="dp_mlp", arrays=arrays, facts=facts, publishable=True)
+    with np.errstate(invalid="ignore"):
+        found = estimator.ratio(measured, schema=SCHEMA).log_ratio(synthetic(uniform(5, 1)))
+    np.testing.assert_array_equal(found, np.zeros(5))
+
+
+def test_events_are_known_before_data_and_are_what_is_drawn(counting):
+    estimator = ready()
+    (event,) = estimator.events(schema=SCHEMA, unit=UNIT)
+    assert event.sampling_probability == 64 / 1000
+    estimator.measure(private(real_rows(700, 1)), synthetic(uniform(300, 2)), noise=counting)
+    assert len(counting.scales) == event.count == 60
+    assert set(counting.scales) == {event.noise_multiplier * estimator.clip}
+
+
+def test_less_effort_is_more_noise():
+    found = [ready(rho=rho).events(schema=SCHEMA, unit=UNIT)[0] for rho in (0.01, 0.1, 1.0)]
+    assert [e.count for e in found] == [60] * 3
+    assert found[0].noise_multiplier > found[1].noise_multiplier > found[2].noise_multiplier
+
+
+def test_nothing_derived_from_the_table_is_in_the_facts():
+    estimator = ready()
+    facts = [
+        estimator.measure(
+            private(uniform(rows, rows)), synthetic(uniform(100, 2)), noise=SeededNoise(1)
+        ).facts
+        for rows in (40, 1700)
+    ]
+    assert facts[0] == facts[1]
+    json.dumps(estimator.parameters(), allow_nan=False)
+
+
+def test_checkpoints_and_what_a_resumed_training_must_have_reserved(counting):
+    estimator = ready()
+    tables = private(real_rows(300, 1)), synthetic(uniform(300, 2))
+    saved, shown = [], []
+    state = estimator.fit(
+        *tables, noise=counting, after=lambda s: saved.append(s.to_bytes()), every=25,
+        progress=lambda *told: shown.append(told),
+    )  # fmt: skip
+    assert shown == [(25, 60), (50, 60)]
+    with pytest.raises(PrivacyError, match="reserved"):
+        estimator.fit(*tables, noise=SeededNoise(7), resume=TrainingState.from_bytes(saved[1]))
+    measured = estimator.measurement(state, schema=SCHEMA, synthetic_rows=300)
+    assert estimator.ratio(measured, schema=SCHEMA).log_ratio(tables[1]).shape == (300,)
+    with pytest.raises(WeightError, match="not finished"):
+        estimator.measurement(TrainingState.from_bytes(saved[0]), schema=SCHEMA, synthetic_rows=300)
+
+
+def test_only_secure_noise_is_publishable():
+    estimator = ready(steps=3)
+    tables = private(real_rows(50, 1)), synthetic(uniform(50, 2))
+    assert estimator.measure(*tables, noise=SecureNoise()).publishable
+    assert not estimator.measure(*tables, noise=SeededNoise(1)).publishable
+
+
+def play(estimator, seed, truth, rows=400):
+    """One release's signal, with `truth` the log ratio."""
+    measured = estimator.measure(
+        private(real_rows(rows, seed, truth)), synthetic(uniform(rows, seed + 1)),
+        noise=SeededNoise(seed),
+    )  # fmt: skip
+    ratio = estimator.ratio(measured, schema=SCHEMA)
+    return weigh(ratio, synthetic(uniform(rows, seed + 2)), debias=False)
+
+
+def test_replays_find_a_signal_and_are_repeatable():
+    estimator = ready(replays=39, steps=40, nominal_rows=400)
+    one, two = (play(estimator, 11, lambda u: 3 * (u[:, 0] - 0.5)) for _ in range(2))
+    signal = one.diagnostics.signal
+    assert signal == two.diagnostics.signal
+    assert signal.p_value == 1 / 40
+    assert signal.to_noise > 1
+    assert one.diagnostics.verdict is Verdict.CARE
+    assert one.law is None
+    assert one.steps == ("self-normalise",)
+    assert np.all(one.noise > 0)
+
+
+def test_replays_find_no_signal_where_there_is_none():
+    """p <= 1/40 has probability at most about 1/40, so three of six have below 4e-4."""
+    estimator = ready(replays=39, steps=10, nominal_rows=100, hidden=(4,))
+    found = [
+        play(estimator, 100 + 3 * i, lambda u: np.zeros(len(u)), rows=100).diagnostics.signal
+        for i in range(6)
+    ]
+    assert sum(signal.p_value <= 1 / 40 for signal in found) < 3
+
+
+def test_without_replays_the_verdict_says_so():
+    found = play(ready(nominal_rows=400), 5, log_ratio).diagnostics
+    assert found.signal is None
+    assert found.noise is None
+    assert found.verdict is not Verdict.USE
+    assert "neither signal nor noise was assessed" in found.reasons
+
+
+def test_tempered_weights_carry_tempered_noise():
+    estimator = ready(replays=39, steps=10, nominal_rows=200)
+    measured = estimator.measure(
+        private(real_rows(200, 1)), synthetic(uniform(200, 2)), noise=SeededNoise(3)
+    )
+    ratio = estimator.ratio(measured, schema=SCHEMA)
+    rows = synthetic(uniform(150, 4))
+    plain, tempered = (
+        weigh(
+            ratio, rows, debias=False, normalisation=Normalisation.UNNORMALISED,
+            post_processing=PostProcessing(steps=steps),
+        )
+        for steps in ((), (Temper(alpha=0.5),))
+    )  # fmt: skip
+    np.testing.assert_allclose(tempered.noise, plain.noise / 2)
+    np.testing.assert_allclose(tempered.log_weights, plain.log_weights / 2)
+
+
+def test_forecasts_fall_with_the_budget():
+    generous, poor = ready(rho=5.0, nominal_rows=3000), ready(rho=1e-6, nominal_rows=3000)
+    forecasts = [
+        (
+            e.resolution(schema=SCHEMA, nominal_rows=3000),
+            e.predicted_log_weight_noise(schema=SCHEMA),
+        )
+        for e in (generous, poor)
+    ]
+    assert forecasts[0][0] > 0.6 > 0.25 > forecasts[1][0] >= 0
+    assert 2 * forecasts[0][1] < forecasts[1][1]
+    again = generous.resolution(schema=SCHEMA, nominal_rows=3000)
+    assert again == forecasts[0][0]
+
+
+def test_warnings_are_public_sentences():
+    (told,) = ready().warnings(schema=SCHEMA, nominal_rows=1000)
+    assert "no interval includes it" in told
+    assert len(ready(nominal_rows=20).warnings(schema=SCHEMA, nominal_rows=20)) == 2
+
+
+def test_the_registry_knows_it_and_refuses_what_it_cannot_do():
+    assert make_weights("dp_mlp", {"hidden": [8]}) == DensityNetwork(hidden=(8,))
+    with pytest.raises(SpecError, match="delta > 0"):
+        make_weights("dp_mlp", {}, pure=True)
+    replace_one = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+    with pytest.raises(SpecError, match="replace_one"):
+        ready(unit=replace_one)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"hidden": ()}, "hidden"),
+        ({"hidden": (0,)}, "hidden"),
+        ({"hidden": 8}, "hidden"),
+        ({"activation": "gelu"}, "activation"),
+        ({"loss": "hinge"}, "loss"),
+        ({"device": "tpu"}, "device"),
+        ({"steps": 0}, "steps"),
+        ({"lot": 2.5}, "lot"),
+        ({"replays": 10}, "replays"),
+        ({"clip": 0}, "clip"),
+        ({"learning_rate": -1}, "learning_rate"),
+        ({"limit": 21}, "limit"),
+        ({"averaged": 1.0}, "averaged"),
+    ],
+)
+def test_settings_out_of_range_are_refused(changes, text):
+    with pytest.raises(SpecError, match=text):
+        DensityNetwork(**changes)
+
+
+def test_what_does_not_fit_is_refused():
+    estimator = ready()
+    other = PublicSchema(name="other", columns=SCHEMA.columns)
+    with pytest.raises(UncalibratedError, match="calibrate before use"):
+        DensityNetwork().events(schema=SCHEMA, unit=UNIT)
+    with pytest.raises(UncalibratedError, match="another schema"):
+        estimator.events(schema=other, unit=UNIT)
+    unit = PrivacyUnit(relation=UNIT.relation, max_rows=2, id_column="id")
+    with pytest.raises(UncalibratedError, match="another unit"):
+        estimator.events(schema=SCHEMA, unit=unit)
+    with pytest.raises(WeightError, match="at least one synthetic row"):
+        estimator.measure(private(uniform(5, 1)), synthetic(uniform(0, 1)), noise=SeededNoise(1))
+    for kind, facts in (("beta", estimator.parameters()), ("dp_mlp", {"steps": 3})):
+        bad = Measurement(kind=kind, arrays={}, facts=facts, publishable=True)
+        with pytest.raises(WeightError, match="not a measurement with these settings"):
+            estimator.ratio(bad, schema=SCHEMA)
+    for rho, rows in ((0.0, 10), (1.0, 0)):
+        with pytest.raises(SpecError):
+            DensityNetwork().calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=rows)
+
+
+def test_an_estimator_is_a_value():
+    estimator = ready()
+    assert pickle.loads(pickle.dumps(estimator)) == estimator == ready()
+    assert estimator != ready(rho=0.4)

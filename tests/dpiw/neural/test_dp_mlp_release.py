@@ -1,0 +1,49 @@
+"""A whole release with `dp_mlp` weights: planned, charged, drawn, judged, published, verified."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+
+from dpiw import accounting, steps
+from dpiw.randomness import SecureNoise
+from dpiw.release import UnreliableWeightsWarning, load_release
+from dpiw.runs import ReleaseRun
+from dpiw.verification import verify
+
+
+def test_a_release_with_network_weights(make_workplace):
+    place = make_workplace(weights="dp_mlp")
+    text = place.spec.read_text().replace(
+        "weights: {method: dp_mlp,",
+        "weights: {method: dp_mlp, settings: {hidden: [8], steps: 40, lot: 64, replays: 39},",
+    )
+    place.spec.write_text(text)
+    run = ReleaseRun.prepare(place.spec, period=None)
+    (stage,) = [stage for stage in run.plan.stages if stage.name == "fit_weights"]
+    (event,) = stage.events
+    assert (event.sampling_probability, event.count) == (64 / 400, 40)
+    events = [event for one in run.plan.stages for event in one.events]
+    assert 2 * (1 - 2e-4) < accounting.epsilon(events, delta=1e-6) <= 2
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    found = steps.diagnose(run)
+    folder = steps.publish(run)
+    assert found["verdict"] in ("use with care", "do not use")
+    assert found["signal_p_value"] is not None
+    verified = verify(folder)
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["stages"][1]["method"] == "dp_mlp"
+    assert any("double precision" in line for line in certificate["assumptions"])
+    assert any("no interval" in line for line in certificate["caveats"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableWeightsWarning)
+        release = load_release(folder)
+    assert np.all(np.isfinite(release.weights))
+    assert verified.certificate.verdict == found["verdict"]

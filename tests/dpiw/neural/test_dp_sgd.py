@@ -1,0 +1,328 @@
+"""The DP-SGD core: what it draws, what it charges, where it stops, how it resumes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpiw import accounting
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.neural.backend import TorchBackend
+from dpiw.neural.clipping import ClipRule, clipped_sum
+from dpiw.neural.dp_sgd import PrivateTraining
+from dpiw.neural.losses import Logistic
+from dpiw.neural.network import Network
+from dpiw.neural.optimisers import Adam, Momentum
+from dpiw.neural.training_state import TrainingState
+from dpiw.privacy import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
+from dpiw.randomness import SecureNoise, SeededNoise
+
+
+def trained(settings, noise, *, lots=None, **changes):
+    training = settings.training(**changes)
+    start = settings.start(training, noise)
+    return start, training.train(start, settings.lots() if lots is None else lots, noise=noise)
+
+
+def person(rows):
+    relation = NeighbouringRelation.ADD_OR_REMOVE_ONE
+    return PrivacyUnit(relation=relation, max_rows=rows, id_column="id" if rows > 1 else None)
+
+
+def test_the_event_is_what_was_drawn(settings, counting):
+    trained(settings, counting)
+    (event,) = settings.training().events()
+    assert event == PoissonSampledGaussianEvent(
+        sampling_probability=0.25, noise_multiplier=1.5, count=20
+    )
+    assert len(counting.scales) == len(counting.lots) == event.count
+    assert set(counting.scales) == {1.5 * 0.5}
+
+
+def test_a_step_is_the_noisy_sum_over_the_public_divisor(settings, no_noise):
+    training = settings.training(steps=1, sampling_rate=1.0)
+    start = settings.start(training, no_noise)
+    moved = {}
+    for rows in (0, 1, 2):
+        values = np.repeat([[0.3, -1.0, 0.5]], rows, axis=0).reshape(rows, 3)
+        end = training.private_step(start, settings.lots(rows=values), noise=no_noise)
+        moved[rows] = start.parameters - end.parameters
+    np.testing.assert_array_equal(moved[0], 0)
+    assert np.linalg.norm(moved[1]) * training.divisor <= training.clip + 1e-3
+    np.testing.assert_allclose(moved[2], 2 * moved[1], atol=1e-3 * training.scale)
+
+
+def test_public_rows_enter_without_noise_and_without_budget(settings, no_noise):
+    training = settings.training(steps=3)
+    start = settings.start(training, no_noise)
+    lots = settings.lots(rows=np.empty((0, 3)))
+    asked = []
+
+    def public(network, step):
+        asked.append(step)
+        return 10.0 * np.ones(network.parameters.size)
+
+    end = training.train(start, lots, noise=no_noise, public=public)
+    assert asked == [0, 1, 2]
+    np.testing.assert_allclose(start.parameters - end.parameters, 3.0)
+
+
+def test_people_with_several_rows_get_more_noise_and_a_higher_rate(settings):
+    training = settings.training(unit=person(3))
+    (event,) = training.events()
+    assert training.scale == pytest.approx(3 * settings.training().scale)
+    assert event.sampling_probability == pytest.approx(1 - 0.75**3)
+    assert event.noise_multiplier == pytest.approx(1.5)
+    assert settings.training(unit=person(3), sampling_rate=1.0).unit_rate == 1.0
+
+
+def hockey_stick(one, two, epsilon):
+    """Integral of (one - e^epsilon two)+ over a fine grid, both densities in grid cells."""
+    return np.maximum(one - math.exp(epsilon) * two, 0).sum()
+
+
+@pytest.mark.parametrize(("k", "q", "s"), [(2, 0.1, 1.0), (3, 0.3, 2.0), (5, 0.02, 0.6)])
+def test_the_group_event_covers_the_exact_law_of_a_persons_rows(settings, k, q, s):
+    """k rows shift the sum by a binomial number of bounds; j of them by any number up to j."""
+    (event,) = settings.training(unit=person(k), sampling_rate=q, noise_multiplier=s).events()
+    cells = np.linspace(-12 * k * s, 12 * k * s + k, 40001)
+    cell = cells[1] - cells[0]
+
+    def law(shifts, chances):  # noise of k s bounds
+        return cell * chances @ stats.norm.pdf(cells, np.array(shifts)[:, None], k * s)
+
+    rate = event.sampling_probability
+    ours, nothing = law([0, k], np.array([1 - rate, rate])), law([0], np.ones(1))
+    for least in (-1, 0, 1):  # shifts against, without and with the worst direction
+        chances = stats.binom.pmf(range(k + 1), k, q)
+        exact = law([j if least == 1 else least * j for j in range(k + 1)], chances)
+        for epsilon in (0.0, 0.1, 0.5, 2.0):
+            removed = hockey_stick(exact, nothing, epsilon)
+            assert removed <= hockey_stick(ours, nothing, epsilon) + 1e-12
+            added = hockey_stick(nothing, exact, epsilon)
+            assert added <= hockey_stick(nothing, ours, epsilon) + 1e-12
+
+
+def test_replace_one_is_refused(settings):
+    unit = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+    with pytest.raises(SpecError, match="replace_one: networks are trained under add_or_remove"):
+        settings.training(unit=unit)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"sampling_rate": 0.0}, "sampling_rate"),
+        ({"sampling_rate": 1.1}, "sampling_rate"),
+        ({"steps": 0}, "steps"),
+        ({"reserve": -1}, "steps"),
+        ({"clip": 0.0}, "clip"),
+        ({"clip": math.inf}, "clip"),
+        ({"divisor": math.nan}, "divisor"),
+        ({"averaged": 1.0}, "averaged"),
+    ],
+)
+def test_constants_out_of_range_are_refused(settings, changes, text):
+    with pytest.raises(SpecError, match=text):
+        settings.training(**changes)
+
+
+@pytest.mark.parametrize("multiplier", [None, 0.0, math.nan, math.inf])
+def test_nothing_is_drawn_before_calibration(settings, counting, multiplier):
+    with pytest.raises(UncalibratedError, match="noise multiplier"):
+        trained(settings, counting, noise_multiplier=multiplier)
+    assert not counting.scales
+    with pytest.raises(UncalibratedError, match="calibrate before use"):
+        settings.training(noise_multiplier=None).events()
+
+
+def test_training_stops_where_the_accountant_did(settings, counting):
+    training = settings.training()
+    _, end = trained(settings, counting)
+    assert end.step == training.steps
+    with pytest.raises(PrivacyError, match="every accounted step"):
+        training.private_step(end, settings.lots(), noise=counting)
+    assert training.train(end, settings.lots(), noise=counting) is end
+    assert len(counting.scales) == training.steps
+
+
+def test_a_state_of_other_settings_is_refused(settings, counting):
+    training = settings.training(steps=5)
+    state = settings.start(training, counting)
+    other = dataclasses.replace(training, noise_multiplier=0.1)
+    with pytest.raises(PrivacyError, match="other settings"):
+        other.private_step(state, settings.lots(), noise=counting)
+
+
+def test_seeded_noise_never_becomes_publishable(settings):
+    training = settings.training(steps=2)
+    state = settings.start(training, SecureNoise())
+    with pytest.raises(PrivacyError, match="publishable noise source"):
+        training.private_step(state, settings.lots(), noise=SeededNoise(1))
+    assert training.train(state, settings.lots(), noise=SecureNoise()).publishable
+    assert not trained(settings, SeededNoise(1), steps=2)[1].publishable
+
+
+def test_effort_becomes_noise_continuously_and_downwards(settings):
+    training = settings.training(steps=300, sampling_rate=0.05)
+    efforts = np.geomspace(1e-6, 1e6, 200)
+    found = np.array([training.multiplier_for(rho) for rho in efforts])
+    assert np.all(np.diff(found) < 0)
+    # Against the accountant, where the limit theorem is good: rho = mu^2/2 of a Gaussian.
+    for rho in (0.02, 0.2):
+        ready = dataclasses.replace(training, noise_multiplier=training.multiplier_for(rho))
+        sampled = accounting.epsilon(ready.events(), delta=1e-6)
+        plain = accounting.epsilon(
+            [PoissonSampledGaussianEvent(
+                sampling_probability=1.0, noise_multiplier=1 / math.sqrt(2 * rho)
+            )],
+            delta=1e-6,
+        )  # fmt: skip
+        assert sampled == pytest.approx(plain, rel=0.1)
+    with pytest.raises(SpecError, match="rho"):
+        training.multiplier_for(0.0)
+
+
+def test_parameters_are_plain_public_numbers(settings):
+    training = settings.training(unit=person(2), optimiser=Adam(), rule=ClipRule.OUTPUT)
+    found = training.parameters()
+    assert json.loads(json.dumps(found)) == found
+    assert training.digest != settings.training().digest
+
+
+def test_the_average_is_over_the_last_share_of_the_steps(settings, counting):
+    training = settings.training(steps=10, averaged=0.4)
+    state = settings.start(training, counting)
+    path = []
+    for _ in range(10):
+        state = training.private_step(state, settings.lots(), noise=counting)
+        path.append(state.parameters)
+    np.testing.assert_allclose(state.average, np.mean(path[6:], axis=0))
+    _, last = trained(settings, counting, steps=10)
+    np.testing.assert_array_equal(last.average, last.parameters)
+
+
+def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(settings, counting):
+    _, state = trained(settings, counting)
+    again = TrainingState.from_bytes(state.to_bytes())
+    assert again.to_bytes() == state.to_bytes()
+    assert (again.step, again.settings, again.publishable) == (20, state.settings, False)
+    for name in ("parameters", "moments", "average"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(state, name))
+    with pytest.raises(PrivacyError, match="not a checkpoint"):
+        TrainingState.from_bytes(b"something else")
+
+
+def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
+    """Killed after step 13 with a checkpoint of step 10: steps 11 to 13 are drawn again."""
+    training = settings.training(reserve=5)
+    state, saved = settings.start(training, counting), {}
+    for _ in range(13):
+        state = training.private_step(state, settings.lots(), noise=counting)
+        if state.step % 5 == 0:
+            saved[len(counting.scales)] = state.to_bytes()
+    drawn, checkpoint = max(saved.items())
+    resumed = TrainingState.from_bytes(checkpoint)
+    assert resumed.step == drawn == 10
+    shown = []
+    end = training.train(
+        resumed, settings.lots(), noise=counting, after=lambda s: shown.append(s.step), every=5,
+        progress=lambda step, steps: shown.append((step, steps)),
+    )  # fmt: skip
+    assert shown == [15, (15, 20), 20, (20, 20)]
+    assert end.step == training.steps
+    (event,) = training.events()
+    assert len(counting.scales) == 23 <= event.count == 25
+
+
+def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(settings):
+    """With the same noise from there on, bit for bit; moments and averages included."""
+    changes = {"optimiser": Adam(learning_rate=0.1), "averaged": 0.5}
+    training = settings.training(**changes)
+    noise = SeededNoise(4)
+    state = settings.start(training, noise)
+    for _ in range(12):
+        state = training.private_step(state, settings.lots(), noise=noise)
+    ends = []
+    for held in (state, TrainingState.from_bytes(state.to_bytes())):
+        ends.append(training.train(held, settings.lots(), noise=SeededNoise(9)))
+    assert ends[0].to_bytes() == ends[1].to_bytes()
+
+
+def test_learning_happens(settings):
+    """Two separated clouds: the logit of private rows ends above that of public ones."""
+    rng = np.random.default_rng(0)
+    private, other = rng.normal(size=(400, 3)) + 1.0, rng.normal(size=(400, 3)) - 1.0
+    training = settings.training(
+        steps=150, divisor=100.0, clip=1.0, noise_multiplier=1.0,
+        optimiser=Momentum(learning_rate=0.5, momentum=0.5),
+    )  # fmt: skip
+
+    def public(network, step):
+        return 0.25 * clipped_sum(network, other, Logistic(label=0), clip=1.0, rule=ClipRule.LOSS)
+
+    noise = SeededNoise(2)
+    start = settings.start(training, noise)
+    end = training.train(start, settings.lots(rows=private), noise=noise, public=public)
+    network = Network(architecture=settings.architecture, parameters=end.parameters)
+    score = (
+        np.mean(network.forward(private).outputs > 0),
+        np.mean(network.forward(other).outputs < 0),
+    )
+    assert min(score) > 0.9
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_torch_takes_the_same_steps(settings, device):
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA device here")
+    training = settings.training(optimiser=Adam(learning_rate=0.05))
+    there = TorchBackend(device)
+    lots = settings.lots()
+    twin = dataclasses.replace(lots, rows=there.array(lots.rows), backend=there)
+    ends = [
+        training.train(settings.start(training, SeededNoise(3)), found, noise=SeededNoise(3))
+        for found in (lots, twin)
+    ]
+    # Sums differ in the last bits, so single coordinates may round to the next lattice point.
+    assert np.mean(np.abs(ends[0].parameters - ends[1].parameters) < 1e-9) > 0.9
+    np.testing.assert_allclose(ends[0].parameters, ends[1].parameters, atol=1e-2)
+
+
+def test_a_training_is_a_value(settings):
+    assert settings.training() == settings.training()
+    assert isinstance(hash(settings.training()), int)
+    assert isinstance(settings.training(), PrivateTraining)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.training().steps = 3
+
+
+@pytest.mark.parametrize("make", [Adam, Momentum])
+def test_optimisers_leave_their_arguments_alone_and_check_their_settings(make):
+    rule = make(learning_rate=0.1)
+    parameters, gradient, moments = np.ones(3), np.arange(3.0), rule.start(3)
+    copies = [a.copy() for a in (parameters, gradient, moments)]
+    rule.update(parameters, gradient, moments, 1)
+    for one, two in zip((parameters, gradient, moments), copies, strict=True):
+        np.testing.assert_array_equal(one, two)
+    with pytest.raises(SpecError, match="learning_rate"):
+        make(learning_rate=0.0)
+
+
+def test_adam_is_that_of_the_paper():
+    """Kingma & Ba (2015), algorithm 1, written out."""
+    rule, rng = Adam(learning_rate=0.01), np.random.default_rng(0)
+    ours, moments = np.zeros(4), rule.start(4)
+    theirs, m, v = np.zeros(4), np.zeros(4), np.zeros(4)
+    for t in range(1, 30):
+        g = rng.normal(size=4)
+        ours, moments = rule.update(ours, g, moments, t)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        theirs = theirs - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10)
