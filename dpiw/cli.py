@@ -1,4 +1,4 @@
-"""The command line: `dpiw plan | ledger | workspace | verify | describe | key`.
+"""The command line: `dpiw plan | rehearse | ledger | workspace | verify | describe | key`.
 
 The flow itself is `python -m flows.release SPEC`. Nothing here reads confidential data.
 """
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dpiw.cli_rehearse import add_rehearse_command
 from dpiw.errors import DPIWError
 from dpiw.version import __version__
 
@@ -90,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("spec", type=Path)
     plan.add_argument("--json", action="store_true")
     plan.set_defaults(handler=_plan)
+    add_rehearse_command(commands)
 
     verify = commands.add_parser("verify", help="check a release folder, offline")
     verify.add_argument("folder", type=Path)

@@ -41,6 +41,8 @@ def law_of_release(release: Release) -> WeightLaw | None:
     if stage is None or stage.method not in ("beta_debiased", "beta_noised"):
         return None
     facts: dict[str, Any] = dict(stage.parameters)
+    if facts["features"] == "critic":  # the generator's discriminator is not in the release
+        return None
     schema = PublicSchema.from_mapping(release.schema)
     features = feature_map(
         facts["features"],

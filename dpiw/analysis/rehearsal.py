@@ -183,6 +183,9 @@ def mechanism_of(release: Release) -> Mechanism:
         steps = certificate.weights.get("post_processing", ())
         if any(step["step"] == "beta_calibrate" for step in steps):
             raise ReleaseError("rehearsal: beta calibrated weights cannot be replayed")
+        asked = certificate.weights["settings"].get("features") == "critic"
+        if asked or certificate.weights["method"] == "discriminator":
+            raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
         if certificate.weights["method"] == "selected":
             raise ReleaseError("rehearsal: weights chosen by a private score cannot be replayed")
         found = make_weights(

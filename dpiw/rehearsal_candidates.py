@@ -1,0 +1,137 @@
+"""What a rehearsal compares: the spec's own weights, none, and the feature maps as they come.
+
+Every candidate is a whole plan at the spec's total (epsilon, delta), compiled once; nothing is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpiw.errors import SpecError
+from dpiw.plan import Plan, compile_plan
+from dpiw.schema import PublicSchema
+from dpiw.spec import ReleaseSpec, SharesSpec
+from dpiw.weights.output import OutputNoised
+
+NONE, OWN = "none", "spec"
+
+FEATURES: Mapping[str, Mapping[str, Any]] = {
+    "linear": {"features": "linear"},
+    "interactions": {"features": "interactions"},
+    "fourier": {"features": "fourier", "omega_seed": 1},
+}
+"""Settings of `beta_debiased`, all others at their defaults. The frequencies' seed is public."""
+
+MOST_STAND_IN_ROWS = 100_000
+"""Most rows of a stand-in table: a spec of more nominal rows is rehearsed at this size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One way to spend the budget.
+
+    Attributes:
+        name: `none`, `spec`, or that of a feature map.
+        told: method and settings for people.
+        plan: compiled with `when_infeasible: keep`; None where it cannot be compiled.
+        reason: why not.
+    """
+
+    name: str
+    told: str
+    plan: Plan | None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values: what it is, how it was calibrated, what the plan forecasts."""
+        plan, found = self.plan, {"name": self.name, "told": self.told, "reason": self.reason}
+        if plan is None:
+            return found
+        return found | {
+            "stages": [
+                {"name": stage.name, "method": stage.method, "parameters": dict(stage.parameters)}
+                for stage in plan.stages
+            ],
+            "forecast": None if plan.forecast is None else vars(plan.forecast),
+            "warnings": list(plan.warnings),
+        }
+
+
+def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
+    """The spec at the sizes a rehearsal plays: at most `rows` synthetic rows.
+
+    `output_noised` weights keep theirs: their noise depends on the number.
+    """
+    bound = spec.weights.method == OutputNoised.method
+    return spec.model_copy(
+        update={
+            "synthetic_rows": spec.synthetic_rows if bound else min(spec.synthetic_rows, rows),
+            "nominal_rows": min(spec.nominal_rows, MOST_STAND_IN_ROWS),
+        }
+    )
+
+
+def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]:
+    """Compile every candidate; `none` first, then the spec's own weights, then the maps.
+
+    A map whose plan equals the spec's own is left out.
+
+    Raises:
+        SpecError: the spec's own plan, or `none`, cannot be compiled.
+    """
+    none = Candidate(
+        name=NONE,
+        told="the generator alone, with the whole budget",
+        plan=compile_plan(_weighted(spec, NONE, {}), schema),
+    )
+    found = [none]
+    own = spec.weights
+    if own.method != NONE:
+        plan = compile_plan(_weighted(spec, own.method, own.settings), schema)
+        found.append(Candidate(name=OWN, told=_told(own.method, own.settings), plan=plan))
+    for name, settings in FEATURES.items():
+        made = _feature_map(spec, schema, name, settings)
+        if not any(_same(made, other) for other in found):
+            found.append(made)
+    return tuple(found)
+
+
+def _feature_map(
+    spec: ReleaseSpec, schema: PublicSchema, name: str, settings: Mapping[str, Any]
+) -> Candidate:
+    told = _told("beta_debiased", settings)
+    try:
+        plan = compile_plan(_weighted(spec, "beta_debiased", settings), schema)
+    except SpecError as error:
+        return Candidate(name=name, told=told, plan=None, reason=str(error))
+    return Candidate(name=name, told=told, plan=plan)
+
+
+def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> ReleaseSpec:
+    """The spec with other weights; what is done to them afterwards stays."""
+    changes: dict[str, Any] = {
+        "method": method,
+        "settings": dict(settings),
+        "when_infeasible": "keep",
+    }
+    if method == NONE:
+        changes["post_processing"] = []
+    # A spec without weights may give them no share.
+    shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec()
+    return spec.model_copy(
+        update={"weights": spec.weights.model_copy(update=changes), "shares": shares}
+    )
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    if one.plan is None or other.plan is None or other.plan.weights is None:
+        return False
+    return one.plan.stages == other.plan.stages
+
+
+def _told(method: str, settings: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{key} {value}" for key, value in settings.items())
+    return f"{method} ({given})" if given else method

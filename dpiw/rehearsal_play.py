@@ -1,0 +1,147 @@
+"""One release made in memory from public rows, step by step as the flow would make it.
+
+Privacy: the rows are public stand-ins and the noise is seeded, so nothing is charged and no result
+can be published. The noise has the scale that the plan's events promise for confidential rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpiw.diagnostics import Verdict
+from dpiw.pairing import informed
+from dpiw.plan import Plan
+from dpiw.randomness import SeededNoise
+from dpiw.rehearsal_populations import WeightedRows
+from dpiw.schema import ScaledTable
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weighting import Normalisation, Weights, starting_ratio, uniform_weights, weigh
+from dpiw.weights.base import DensityRatio, WeightEstimator
+from dpiw.weights.beta import BetaRatio
+from dpiw.weights.beta_calibration import PublicRows, calibrate_on_public_rows
+from dpiw.weights.output import OutputNoised
+from dpiw.weights.post_processing import PostProcessing, parse_post_processing
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Played:
+    """A release as an analyst would hold it.
+
+    Attributes:
+        rows: the published rows with the weights to use, which sum to one.
+        weights: as certified.
+        verdict: `none` where rows are published unweighted.
+    """
+
+    rows: WeightedRows
+    weights: Weights
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Stage:
+    """What the weights' stages of one play share."""
+
+    plan: Plan
+    table: PrivateTable
+    labelled: ScaledTable
+    published: SyntheticTable
+    fitting: SyntheticTable
+    noise: SeededNoise
+
+
+def play(
+    plan: Plan, stand_in: ScaledTable, *, labelled: ScaledTable, rng: np.random.Generator
+) -> Played:
+    """Make the release of `plan` from public rows.
+
+    Args:
+        plan: calibrated.
+        stand_in: public rows in the confidential table's place.
+        labelled: other rows of the same law, in the place of those that a calibration on public
+            rows is fitted on; may have no row where the plan asks for none.
+        rng: simulation only; equal states give equal releases.
+
+    Raises:
+        WeightError: a stage would fail.
+    """
+    table = PrivateTable(schema=plan.schema, scaled=stand_in)
+    noise = SeededNoise(int(rng.integers(2**62)))
+    model = plan.generator.model(plan.generator.measure(table, noise=noise), schema=plan.schema)
+    rows = model.sample(plan.spec.synthetic_rows, rng=rng)
+    if plan.weights is None:
+        even = np.full(rows.rows, 1 / rows.rows)
+        return Played(
+            rows=WeightedRows(scaled=rows.scaled, weights=even),
+            weights=uniform_weights(rows.rows),
+            verdict="none",
+        )
+    stage = _Stage(
+        plan=plan,
+        table=table,
+        labelled=labelled,
+        published=rows,
+        fitting=model.sample(plan.spec.synthetic_rows, rng=rng),
+        noise=noise,
+    )
+    return _judged(rows, _weights(stage, informed(plan.weights, model), rng))
+
+
+def _weights(stage: _Stage, estimator: WeightEstimator, rng: np.random.Generator) -> Weights:
+    """The weights' draw, the calibration's, and everything free that follows."""
+    plan, settings = stage.plan, stage.plan.spec.weights
+    drawing = estimator
+    if isinstance(estimator, OutputNoised):
+        drawing = estimator.for_rows(stage.published)
+    measured = drawing.measure(stage.table, stage.fitting, noise=stage.noise)
+    ratio, steps = _calibrated(stage, estimator, estimator.ratio(measured, schema=plan.schema))
+    return weigh(
+        ratio,
+        stage.published,
+        debias=estimator.debias,
+        normalisation=Normalisation(settings.normalisation),
+        resolution=None if plan.forecast is None else plan.forecast.resolution,
+        post_processing=steps,
+        rng=rng,
+    )
+
+
+def _calibrated(
+    stage: _Stage, estimator: WeightEstimator, ratio: DensityRatio
+) -> tuple[DensityRatio, PostProcessing]:
+    """The ratio to be weighed by, and the steps; both as they were without a calibration."""
+    plan = stage.plan
+    steps = parse_post_processing(plan.spec.weights.post_processing)
+    step = steps.calibrate
+    if step is None:
+        return ratio, steps
+    assert isinstance(ratio, BetaRatio)  # the plan sees to it
+    start = starting_ratio(
+        ratio,
+        stage.fitting,
+        debias=estimator.debias,
+        normalisation=Normalisation(plan.spec.weights.normalisation),
+    )
+    if plan.calibration is not None:
+        drawn = plan.calibration.measure(stage.table, stage.fitting, ratio=start, noise=stage.noise)
+        return plan.calibration.apply(start, drawn), steps
+    public = PublicRows(
+        table=SyntheticTable(schema=plan.schema, scaled=stage.labelled), declared=step.declared
+    )
+    found = calibrate_on_public_rows(start, public, stage.fitting, limit=step.bound)
+    return start, steps.with_calibration(*found.map, limit=step.bound)
+
+
+def _judged(rows: SyntheticTable, weights: Weights) -> Played:
+    """The rows as the verdict tells analysts to use them; resampled rows cannot be unweighted."""
+    used = np.exp(weights.log_weights - weights.log_weights.max())
+    if weights.diagnostics.verdict is Verdict.DO_NOT_USE:
+        used = np.ones_like(used)
+    scaled = rows.scaled if weights.chosen is None else rows.scaled.take(weights.chosen)
+    return Played(
+        rows=WeightedRows(scaled=scaled, weights=used / used.sum()),
+        weights=weights,
+        verdict=weights.diagnostics.verdict.value,
+    )

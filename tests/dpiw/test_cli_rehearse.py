@@ -1,0 +1,157 @@
+"""`dpiw rehearse`: what a curator sees, and what is never touched."""
+
+import json
+import os
+
+import pytest
+
+from dpiw.cli import main
+from dpiw.errors import ReleaseError, SourceError, SpecError
+from dpiw.rehearsal_inputs import labelled_rows
+from dpiw.spec import load_schema, load_spec
+
+FAST = ["--runs", "5", "--rows", "150", "--populations", "strong"]
+
+
+@pytest.fixture
+def place(make_workplace):
+    return make_workplace()
+
+
+def files(place):
+    """Every file of the workplace with its bytes and times, but what tests write."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(place.root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(place, capsys, tmp_path):
+    place.source.unlink()
+    os.mkfifo(place.source)  # opening it would wait for ever
+    before = files(place)
+    target = tmp_path / "found.json"
+    call = ["rehearse", str(place.spec), *FAST]
+    assert main(call) == 0  # a seed is drawn, and printed
+    shown = capsys.readouterr()
+    assert files(place) == before
+    (line,) = [text for text in shown.out.splitlines() if "simulation seed" in text]
+    seed = int(line.split()[-1])
+    assert main([*call, "--seed", str(seed), "--json", str(target)]) == 0
+    assert capsys.readouterr().out == shown.out
+    for word in (
+        "stand-in rows",
+        "synthetic rows   150",
+        "nominal_rows",
+        "1-way TV",
+        "verdicts:",
+        "rule: weights help",
+        "recommendation: publish",
+    ):
+        assert word in shown.out, word
+    assert "smaller here" in shown.out
+    assert "5 of 5 populations" in shown.err
+    found = json.loads(target.read_text())
+    assert found["seed"] == seed
+    assert found["synthetic_rows"] == 150
+    assert {c["name"] for c in found["candidates"]} == {"none", "spec", "interactions", "fourier"}
+    assert len(found["scores"]) == 5 * 5
+    assert found["recommendation"] in " ".join(shown.out.split())
+
+
+def test_the_source_can_not_be_offered_as_public_rows(place, capsys, tmp_path):
+    link, hard = tmp_path / "link.csv", tmp_path / "hard.csv"
+    link.symlink_to(place.source)
+    os.link(place.source, hard)
+    workspace = place.root / "state" / "workspace"
+    workspace.mkdir()
+    (workspace / "rows.csv").write_text("x\n")
+    for path in (place.source, link, hard, workspace / "rows.csv"):
+        call = ["rehearse", str(place.spec), "--public-rows", str(path)]
+        assert main([*call, "--i-declare-these-rows-public"]) == SpecError.exit_code
+        assert "confidential" in capsys.readouterr().err
+    before = files(place)
+    alias = tmp_path / "figures.json"
+    alias.symlink_to(place.source)
+    for path in (alias, place.root / "state" / "figures.json"):
+        assert main(["rehearse", str(place.spec), *FAST, "--json", str(path)]) == 10
+        assert "confidential" in capsys.readouterr().err
+    assert files(place) == before
+
+
+def test_public_rows_need_the_curators_word(place, capsys, tmp_path):
+    rows = tmp_path / "public.csv"
+    rows.write_bytes(place.source.read_bytes())
+    call = ["rehearse", str(place.spec), "--runs", "5", "--rows", "100", "--seed", "1"]
+    call += ["--public-rows", str(rows)]
+    place.source.unlink()
+    assert main(call) == SpecError.exit_code
+    assert "--i-declare-these-rows-public" in capsys.readouterr().err
+    assert main([*call, "--i-declare-these-rows-public"]) == 0
+    assert "public: rows that the curator declares public" in capsys.readouterr().out
+    rows.write_text("\n".join(rows.read_text().splitlines()[:20]) + "\n")
+    assert main([*call, "--i-declare-these-rows-public"]) == SourceError.exit_code
+    assert "at least 50 rows" in capsys.readouterr().err
+
+
+def test_a_calibration_on_public_rows_is_rehearsed_at_their_number(place, tmp_path):
+    rows = tmp_path / "public.csv"
+    rows.write_bytes(place.source.read_bytes())
+    step = "[{step: beta_calibrate, rows: %s, declared: a census}]"
+    text = place.spec.read_text()
+    settings = "when_infeasible: keep"
+    place.spec.write_text(text.replace(settings, f"{settings}, post_processing: {step % rows}"))
+    spec = load_spec(place.spec)
+    place.source.unlink()
+    assert labelled_rows(spec, load_schema(spec)) == 400
+    place.spec.write_text(text)
+    spec = load_spec(place.spec)
+    assert labelled_rows(spec, load_schema(spec)) == 0
+
+
+def test_a_former_release_can_stand_in(place, capsys, make_workplace):
+    from dpiw import steps
+    from dpiw.randomness import SecureNoise
+    from dpiw.runs import ReleaseRun
+
+    run = ReleaseRun.prepare(place.spec, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    folder = steps.publish(run)
+    before = files(place)
+    call = ["rehearse", str(place.spec), "--runs", "5", "--rows", "100", "--like", str(folder)]
+    assert main([*call, "--key", str(place.root / "state/keys/test.pub")]) == 0
+    assert "release: rows of a former release" in capsys.readouterr().out
+    assert files(place) == before
+    other = make_workplace()
+    text = (other.root / "schema.yaml").read_text().replace("upper: 100}", "upper: 90}")
+    (other.root / "schema.yaml").write_text(text)
+    call[1] = str(other.spec)
+    assert main(call) == ReleaseError.exit_code
+    assert "columns are not those" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--runs", "2"], "runs=2"),
+        (["--rows", "0"], "--rows"),
+        (["--jobs", "0"], "--jobs"),
+        (["--key", "k.pub"], "--key"),
+        (["--json", "ledger.sqlite"], "ends in .json"),
+        (["--populations", "odd"], "populations"),
+        (["--populations", "weak", "--like", "folder"], "--populations"),
+        (["--seed", "-1"], "seed"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_one_clear_line(place, capsys, more, told):
+    assert main(["rehearse", str(place.spec), *more]) == SpecError.exit_code
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert shown.count("\n") == 1

@@ -1,0 +1,295 @@
+"""A release rehearsed on public stand-ins: what it plays, what it finds, what it recommends."""
+
+import numpy as np
+import pytest
+
+from dpiw import rehearsal as module
+from dpiw.errors import SpecError, WeightError
+from dpiw.rehearsal import FAILED, FLOOR, Rehearsal, rehearse
+from dpiw.rehearsal_candidates import Candidate, candidates, played_spec
+from dpiw.rehearsal_play import play
+from dpiw.rehearsal_populations import KINDS, random_law
+from dpiw.rehearsal_summary import Change, Line, advise, summarise
+from dpiw.schema import PublicSchema
+from dpiw.spec import parse_spec
+
+SCHEMA = PublicSchema.from_mapping({
+    "name": "pair",
+    "columns": [
+        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+        {"name": "z", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+        {"name": "y", "kind": "boolean", "role": "target"},
+    ],
+})  # fmt: skip
+
+
+def spec(**changes):
+    settings = {
+        "format": 1, "name": "r", "population": "r",
+        "source": {"path": "absent.csv", "format": "csv"}, "schema": "unused",
+        "epsilon": "3", "delta": "1e-6", "nominal_rows": 3000,
+        "generator": {"method": "histogram", "settings": {"bins": 8}},
+        "weights": {"method": "beta_debiased", "settings": {"features": "interactions"}},
+        "synthetic_rows": 1500,
+        "state": "absent", "signing_key": "absent", "publish_to": "absent",
+    }  # fmt: skip
+    return parse_spec(settings | changes)
+
+
+def rehearsal(own, *, schema=SCHEMA, names=("none", "spec"), kinds=("strong",), runs=6, seed=1):
+    found = tuple(c for c in candidates(own, schema) if c.name in names)
+    return Rehearsal(schema=schema, candidates=found, populations=kinds, runs=runs, seed=seed)
+
+
+def planned(own, name="spec"):
+    return next(c.plan for c in candidates(own, SCHEMA) if c.name == name)
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(8)
+    return random_law(SCHEMA, KINDS["strong"], rng=rng).draw(3000, rng=rng)
+
+
+def test_candidates_cost_the_same_and_none_has_it_all():
+    found = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
+    assert list(found) == ["none", "spec", "linear", "fourier"]  # `interactions` is the spec's own
+    assert found["none"].weights is None
+    for plan in found.values():
+        assert plan.spec.epsilon == 3
+        assert 2.9 < plan.epsilon_pld <= 3
+    multiplier = {name: plan.stages[0].events[0].noise_multiplier for name, plan in found.items()}
+    assert all(multiplier["none"] < multiplier[name] for name in found if name != "none")
+
+
+def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
+    own = spec(delta="0", epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
+    found = {c.name: c for c in candidates(own, SCHEMA)}
+    assert all(c.plan is None or c.plan.weights is not None or c.name == "none"
+               for c in found.values())  # fmt: skip
+    feasible = [c.plan.forecast.feasible for c in found.values() if c.plan and c.plan.forecast]
+    assert not all(feasible)
+    wide = PublicSchema.from_mapping({
+        "name": "one", "columns": [{"name": "g", "kind": "categorical", "levels": ["only"]}],
+    })  # fmt: skip
+    lacking = {c.name: c.reason for c in candidates(spec(weights={"method": "none"}), wide)}
+    assert next(iter(lacking)) == "none"
+    assert "spec" not in lacking
+    assert "needs a column that can vary" in lacking["fourier"]
+
+
+def test_played_sizes_are_the_specs_up_to_a_limit():
+    assert played_spec(spec(), rows=500).synthetic_rows == 500
+    assert played_spec(spec(), rows=9999).synthetic_rows == 1500
+    assert played_spec(spec(nominal_rows=999_999), rows=500).nominal_rows == 100_000
+    own = spec(weights={"method": "output_noised"}, synthetic_rows=8)
+    assert played_spec(own, rows=5).synthetic_rows == 8
+    assert played_spec(own, rows=5).nominal_rows == 3000
+
+
+def test_a_play_does_what_the_spec_says(table):
+    def played(**weights):
+        own = spec(weights={"method": "beta_debiased"} | weights)
+        return play(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+
+    plain = played()
+    assert plain.rows.scaled.rows == 1500
+    assert plain.weights.steps == ("debias b(x - mu)", "self-normalise")
+    assert plain.verdict == plain.weights.diagnostics.verdict.value
+    assert plain.rows.weights.sum() == pytest.approx(1)
+    assert played(normalisation="unnormalised").weights.steps == ("debias b(x)",)
+    steps = [{"step": "clip", "at": 5}, {"step": "resample", "rows": 70}]
+    resampled = played(post_processing=steps)
+    assert any("clip at 5" in step for step in resampled.weights.steps)
+    assert resampled.rows.scaled.rows == 70
+    private = played(post_processing=[{"step": "beta_calibrate", "source": "private"}])
+    assert any("beta calibration" in step and "private" in step for step in private.weights.steps)
+    named = {"step": "beta_calibrate", "rows": "r.csv", "declared": "a census", "sha256": "0" * 64}
+    public = played(post_processing=[named])
+    assert any("beta calibration" in step and "census" in step for step in public.weights.steps)
+    none = play(planned(spec(), "none"), table, labelled=table, rng=np.random.default_rng(2))
+    assert none.verdict == "none"
+    assert np.ptp(none.rows.weights) == 0
+
+
+def test_rows_are_used_as_their_verdict_says(table):
+    own = spec(epsilon="0.05", weights={"method": "beta_debiased"})
+    played = play(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+    assert played.verdict == "do not use"
+    assert np.ptp(played.weights.log_weights) > 0
+    assert np.ptp(played.rows.weights) == 0
+    good = play(planned(spec()), table, labelled=table, rng=np.random.default_rng(2))
+    assert good.verdict != "do not use"
+    assert np.ptp(good.rows.weights) > 0
+
+
+def test_weights_of_published_rows_are_played_too(table):
+    settings = {"features": "interactions", "rows": 8, "allow_more_rows": True}
+    own = spec(weights={"method": "output_noised", "settings": settings}, synthetic_rows=8)
+    played = play(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+    assert played.rows.scaled.rows == 8
+
+
+def test_weights_that_clearly_help_are_recommended():
+    """An independent generator and strong dependence: seeded, so there is no false alarm."""
+    settings = {"features": "fourier", "omega_seed": 1, "frequencies": 50}
+    weights = {"method": "beta_debiased", "settings": settings}
+    found = rehearsal(spec(epsilon="6", weights=weights))
+    lines = summarise(found, rehearse(found))
+    line = next(line for line in lines if line.candidate == "spec")
+    assert line.outcome == "helps"
+    assert line.changes["two_way"].gains
+    assert line.changes["coefficients"].gains
+    assert line.paired == 6
+    assert sum(line.verdicts.values()) == 6
+    assert "do not use" not in line.verdicts
+    assert 0 < line.ess_share < 1
+    advice = advise(lines)
+    assert advice.candidate == "spec"
+    assert advice.text.startswith("publish the spec's own weights: they help on strong.")
+
+
+def test_weights_that_cannot_help_are_not_recommended():
+    """Independent columns, which the generator keeps: nothing to repair, at a price."""
+    found = rehearsal(spec(nominal_rows=300, epsilon="1"), kinds=("independent",), runs=8)
+    lines = summarise(found, rehearse(found))
+    line = next(line for line in lines if line.candidate == "spec")
+    assert line.outcome == "hurts"
+    assert line.changes["one_way"].loses
+    assert line.verdicts["do not use"] >= 7
+    advice = advise(lines)
+    assert advice.candidate == "none"
+    assert advice.text == "publish none: no weights help."
+
+
+def test_the_floor_is_the_stand_in_table_itself():
+    found = rehearsal(spec(nominal_rows=2000), names=("none",), runs=5)
+    lines = {line.candidate: line for line in summarise(found, rehearse(found))}
+    assert set(lines) == {FLOOR, "none"}
+    for measure in found.scorer.measures:
+        assert lines[FLOOR].changes[measure].mean < lines["none"].changes[measure].mean
+    assert lines["none"].changes["one_way"].difference == 0
+    assert not lines["none"].changes["one_way"].gains
+
+
+def test_a_seed_decides_everything_and_the_number_of_processes_nothing():
+    own = spec(nominal_rows=300, synthetic_rows=200)
+    scores = rehearse(rehearsal(own, runs=5))
+    assert rehearse(rehearsal(own, runs=5), jobs=2) == scores
+    assert rehearse(rehearsal(own, runs=5, seed=2)) != scores
+
+
+def test_progress_is_told():
+    told = []
+    found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
+    rehearse(found, progress=lambda done, total: told.append((done, total)))
+    assert told == [(n, 5) for n in range(1, 6)]
+
+
+def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
+    real, calls = module.play, []
+
+    def failing(plan, table, *, labelled, rng):
+        if plan.weights is not None:
+            calls.append(1)
+            if len(calls) == 2:
+                raise WeightError("no")
+        return real(plan, table, labelled=labelled, rng=rng)
+
+    monkeypatch.setattr(module, "play", failing)
+    found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), runs=5)
+    lines = {line.candidate: line for line in summarise(found, rehearse(found))}
+    assert lines["spec"].verdicts[FAILED] == 1
+    assert lines["spec"].paired == 4
+    assert lines["none"].paired == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({"runs": 4}, "at least 5"), ({"seed": -1}, "seed"), ({"kinds": ("odd",)}, "independent"),
+     ({"kinds": ()}, "populations")],
+)  # fmt: skip
+def test_a_rehearsal_that_makes_no_sense_is_refused(changes, told):
+    with pytest.raises(SpecError, match=told):
+        rehearsal(spec(), names=("none",), **changes)
+
+
+# The rule
+
+
+def line(population, candidate, *differences, error=1.0):
+    names = ("one_way", "two_way", "wasserstein", "coefficients", "means")
+    changes = {
+        name: Change(mean=10 + d, error=1, difference=d, difference_error=error)
+        for name, d in zip(names, differences, strict=True)
+    }
+    return Line(population=population, candidate=candidate, changes=changes, verdicts={"use": 5},
+                ess_share=0.5, paired=5)  # fmt: skip
+
+
+HELP, TRADE, HURT, NOTHING = (0, -3, 0, -3, 1), (3, 0, 3, -3, 0), (3, 0, 1, 0, 0), (1, -1, 2, -2, 0)
+
+
+def test_outcomes_by_hand():
+    unclear = "no clear change"
+    for differences, outcome in ((HELP, "helps"), (TRADE, "trades"), (HURT, "hurts"),
+                                 (NOTHING, unclear), ((-3, 0, 0, 0, 0), unclear),
+                                 ((-3, -3, 3, 3, 0), "trades")):  # fmt: skip
+        assert line("weak", "spec", *differences).outcome == outcome
+    # Sure, but a trifle of none's error, 10: more runs must not make every loss count.
+    small = line("weak", "spec", 0.4, -3, 0.4, -3, 0.4, error=0.01)
+    assert small.outcome == "helps"
+    assert line("weak", "spec", 0.6, -3, 0.6, -3, 0.6, error=0.01).outcome == "trades"
+
+
+def test_advice_needs_help_on_every_kind_that_asks_for_it():
+    both = [line("independent", "spec", *HURT), line("weak", "spec", *HELP),
+            line("strong", "spec", *HELP)]  # fmt: skip
+    advice = advise(both)
+    assert advice.candidate == "spec"
+    assert "weak and strong" in advice.text
+    assert "(independent): sum of 1-way TV 10 -> 13" in advice.text
+    some = [line("weak", "spec", *HURT), line("strong", "spec", *HELP),
+            line("clusters", "spec", *TRADE)]  # fmt: skip
+    advice = advise(some)
+    assert advice.candidate == "none"
+    assert advice.text == (
+        "publish none, unless public knowledge says that the table is like strong: there the"
+        " spec's own weights help; on clusters they trade some measures for others; on weak they"
+        " do not."
+    )
+    advice = advise([line("weak", "spec", *TRADE), line("weak", "fourier", *HURT)])
+    assert advice.text == (
+        "publish none: no weights help. The spec's own weights trade on weak: better coefficients,"
+        " worse sum 1-way TV and sum 1-D W; they are for analysts who need the former more."
+    )
+
+
+def test_advice_prefers_what_helps_on_more_kinds_then_what_gains_more():
+    lines = [line("weak", "spec", *HURT), line("weak", "fourier", *HELP),
+             line("strong", "spec", *HELP), line("strong", "fourier", *HELP)]  # fmt: skip
+    advice = advise(lines)
+    assert advice.candidate == "fourier"
+    assert advice.text.endswith("The spec's own help on strong.")
+    lines = [line("weak", "linear", 0, -3, 0, -3, 0), line("weak", "fourier", 0, -6, 0, -6, 0)]
+    assert advise(lines).candidate == "fourier"
+
+
+def test_chance_gains_as_often_as_the_rule_says():
+    """Paired differences without any effect, 20,000 times: 0.030 at 20 runs, 0.058 at 5.
+
+    That is where none's error is small beside the differences; else less often.
+    """
+    rng = np.random.default_rng(5)
+    for runs, stated in ((20, 0.030), (5, 0.058)):
+        x = rng.standard_normal((20_000, runs))
+        gains = x.mean(axis=1) < -2 * x.std(axis=1, ddof=1) / np.sqrt(runs)
+        assert abs(gains.mean() - stated) < 0.007  # four standard errors
+
+
+def test_a_candidate_without_a_plan_is_not_played():
+    absent = Candidate(name="fourier", told="f", plan=None, reason="because")
+    base = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
+    found = Rehearsal(schema=SCHEMA, candidates=(*base.candidates, absent),
+                      populations=("weak",), runs=5, seed=1)  # fmt: skip
+    assert {score.candidate for score in rehearse(found)} == {FLOOR, "none"}
