@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all population test test-crash nightly check format serve bench-banknote bench-adult bench-weights clean
+.PHONY: help release release-all population test test-crash nightly check format serve bench-banknote bench-adult bench-weights bench-dp-sgd clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -18,6 +18,7 @@ help:
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
 	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
+	@echo "make bench-dp-sgd                 DP-SGD against Opacus: throughput"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 
 $(VENV)/.pipeline: pyproject.toml $(LOCK)
@@ -77,6 +78,11 @@ bench-adult: $(VENV)/.bench
 
 bench-weights: $(VENV)/.bench
 	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --jobs 2 $(if $(QUICK),--quick)
+
+bench-dp-sgd: $(VENV)/.pipeline
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,neural]'
+	$(BIN)/python benchmarks/dp_sgd.py --out benchmarks/results
 
 clean:
 	rm -rf $(VENV) build dist
