@@ -26,11 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ot
 import pandas as pd
-from scipy.stats import wasserstein_distance
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from metrics import (
+    auc,
+    coefficient_errors,
+    design,
+    ess_share,
+    exact_wasserstein,
+    linear_fit,
+    wasserstein_1d_sum,
+)
 
 from dpiw.plan import compile_plan
 from dpiw.randomness import SeededNoise
@@ -41,7 +46,6 @@ from dpiw.version import __version__
 from dpiw.weighting import uniform_weights, weigh
 
 ROOT = Path(__file__).resolve().parents[1]
-PENALTY_PER_ROW = 1e-3
 SYNTHETIC_ROWS = 4000
 TRANSPORT_ROWS = 1000
 METRICS = ("relative_coefficient_error", "linear_auc", "wasserstein_1d_sum", "wasserstein_exact",
@@ -53,50 +57,24 @@ WEIGHTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def matrix(schema: PublicSchema, scaled: ScaledTable) -> tuple[np.ndarray, np.ndarray]:
-    """Features in [0, 1] and the label."""
-    target = schema.target
-    assert target is not None
-    names = [c.name for c in schema.released if c.name != target.name]
-    features = np.column_stack([scaled.columns[name] for name in names])
-    return features, scaled.columns[target.name].astype(int)
-
-
-def coefficients(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Logistic fit with `PENALTY_PER_ROW`; weights of mean one."""
-    model = LogisticRegression(C=1 / (PENALTY_PER_ROW * len(x)), max_iter=5000)
-    model.fit(x, y, sample_weight=w)
-    return model, np.concatenate([model.coef_[0], model.intercept_])
-
-
 def evaluate(
     schema: PublicSchema, rows: ScaledTable, w: np.ndarray, test: ScaledTable, seed: int
 ) -> dict[str, float]:
     """The metrics of one weighted table against the held-out rows."""
-    x, y = matrix(schema, rows)
-    tx, ty = matrix(schema, test)
-    _, truth = coefficients(tx, ty, np.ones(len(tx)))
-    if len(np.unique(y)) < 2:
-        error, auc = 1.0, 0.5
-    else:
-        model, found = coefficients(x, y, w)
-        error = float(((found - truth) ** 2).sum() / (truth**2).sum())
-        auc = float(roc_auc_score(ty, model.decision_function(tx)))
+    x, y = design(schema, rows)
+    tx, ty = design(schema, test)
+    truth = linear_fit(tx, ty, np.ones(len(tx)), regression=False, solver="lbfgs")
+    assert truth is not None
+    fit = linear_fit(x, y, w, regression=False, solver="lbfgs")
+    _, error = coefficient_errors(None if fit is None else fit.coefficients, truth.coefficients)
     full, t_full = np.column_stack([x, y]), np.column_stack([tx, ty])
-    sums = sum(
-        wasserstein_distance(full[:, j], t_full[:, j], u_weights=w) for j in range(full.shape[1])
-    )
     chosen = np.random.default_rng(seed).permutation(len(full))[:TRANSPORT_ROWS]
-    mass = w[chosen] / w[chosen].sum()
-    cost = ot.dist(full[chosen], t_full, metric="euclidean")
-    share = np.full(len(t_full), 1 / len(t_full))
-    exact = ot.emd2(mass, share, cost, numItermax=1_000_000)
     return {
         "relative_coefficient_error": error,
-        "linear_auc": auc,
-        "wasserstein_1d_sum": float(sums),
-        "wasserstein_exact": float(exact),
-        "ess_share": float(w.sum() ** 2 / (w**2).sum() / len(w)),
+        "linear_auc": auc(ty, None if fit is None else fit.score(tx)),
+        "wasserstein_1d_sum": wasserstein_1d_sum(schema, rows, w, test),
+        "wasserstein_exact": exact_wasserstein(full[chosen], w[chosen], t_full),
+        "ess_share": ess_share(w),
     }
 
 

@@ -15,7 +15,6 @@ trained on synthetic rows is measured on the test part.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import platform
 import resource
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from metrics import total_variation
 
 from dpiw import accounting
 from dpiw.domain import Domain
@@ -91,26 +91,6 @@ def speed_apart(folder: Path, epsilon: float) -> dict[str, float]:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
-
-
-def total_variation(one: Any, two: Any, sizes: tuple[int, ...]) -> tuple[float, float]:
-    """Mean total variation over all one-way and all two-way marginals."""
-
-    def distance(columns: tuple[int, ...]) -> float:
-        tables = []
-        for codes in (one, two):
-            packed = np.zeros(len(codes), dtype=np.intp)
-            for j in columns:
-                packed = packed * sizes[j] + codes[:, j]
-            count = int(np.prod([sizes[j] for j in columns]))
-            tables.append(np.bincount(packed, minlength=count) / len(codes))
-        return float(np.abs(tables[0] - tables[1]).sum() / 2)
-
-    indices = range(len(sizes))
-    return (
-        statistics.fmean(distance((j,)) for j in indices),
-        statistics.fmean(distance(pair) for pair in itertools.combinations(indices, 2)),
-    )
 
 
 def classifier_auc(schema: PublicSchema, train: ScaledTable, test: ScaledTable) -> float:

@@ -1,0 +1,214 @@
+"""The page of the weights table: markdown from summaries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from weights_cells import UNUSED
+from weights_summary import (
+    CELL,
+    GROUPS,
+    HIGHER_IS_BETTER,
+    JUDGED,
+    LABELS,
+    OUTCOMES,
+    VERDICTS,
+    WEIGHTED,
+    Change,
+    agreement,
+    better_alone,
+    changes,
+    metrics_of,
+    outcome_of,
+    tally,
+    verdict_counts,
+)
+
+
+def _number(mean: float, error: float) -> str:
+    return f"{mean:.3g}" if math.isnan(error) else f"{mean:.3g} ± {error:.1g}"
+
+
+def _signed(change: Change, name: str) -> str:
+    """Weighted minus unweighted in the metric's own direction; bold better, italic worse."""
+    mean = change.mean if name in HIGHER_IS_BETTER else -change.mean
+    text = f"{mean:+.2g} ± {change.error:.1g}"
+    return {"helped": f"**{text}**", "hurt": f"*{text}*"}.get(change.outcome, text)
+
+
+def _row(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _head(cells: Sequence[str]) -> list[str]:
+    return [_row(cells), "|" + "---|" * len(cells)]
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count)
+
+
+def _values(
+    part: pd.DataFrame, forecasts: Mapping[tuple[str, ...], Mapping[str, Any]]
+) -> list[str]:
+    names = metrics_of(part)
+    lines = _head(["generator", "epsilon", "weights", *(LABELS[n] for n in names), "ESS share",
+                   "forecast", "verdicts"])  # fmt: skip
+    for key, own in part.groupby(CELL, sort=False):
+        cells = [_number(own[n].mean(), own[n].sem()) for n in [*names, "ess_share"]]
+        forecast, verdicts = forecasts.get(key), ""
+        told = "" if forecast is None else (
+            f"{forecast['resolution']:.2f}, {forecast['tau']:.2f}"
+            + ("" if forecast["feasible"] else ", no")
+        )  # fmt: skip
+        if key[-1] in WEIGHTED:
+            verdicts = _told(verdict_counts(own))
+        lines.append(_row([*key[1:], *cells, told, verdicts]))
+    return lines
+
+
+def _differences(part: pd.DataFrame, base: str) -> list[str]:
+    names = metrics_of(part)
+    lines = _head(["generator", "epsilon", "weights", *(LABELS[n] for n in names)])
+    for key, found in changes(part, base).items():
+        lines.append(_row([*key[1:], *(_signed(found[name], name) for name in names)]))
+    return lines
+
+
+def _counts(change: Mapping[str, Change]) -> str:
+    """`models +2 -0, distributions +0 -3`; a group where nothing is clear is left out."""
+    told = []
+    for group in GROUPS:
+        helped, hurt = tally(change, group)
+        if helped or hurt:
+            told.append(f"{group} +{helped} -{hurt}")
+    return ", ".join(told) or "nothing clear"
+
+
+def _map(frame: pd.DataFrame, base: str) -> list[str]:
+    lines = _head(["data", "generator", "epsilon", *WEIGHTED])
+    found = changes(frame, base)
+    for key, _ in frame[frame.weights.isin(WEIGHTED)].groupby(CELL[:3], sort=False):
+        cells = []
+        for kind in WEIGHTED:
+            own = frame[(frame[CELL] == [*key, kind]).all(axis=1)]
+            cells.append(f"{_counts(found[(*key, kind)])}; {_told(verdict_counts(own))}")
+        lines.append(_row([*key, *cells]))
+    return lines
+
+
+def _breakdown(frame: pd.DataFrame, base: str) -> list[str]:
+    found = changes(frame, base)
+    lines = _head(["settings", *(f"{group}: {o}" for group in GROUPS for o in OUTCOMES)])
+
+    def count(name: str, chosen: Callable[[tuple[str, ...]], bool]) -> None:
+        cells = []
+        for group in GROUPS:
+            own = [outcome_of(change, group) for key, change in found.items() if chosen(key)]
+            cells += [own.count(outcome) for outcome in OUTCOMES]
+        lines.append(_row([name, *cells]))
+
+    count("all", lambda key: True)
+    for place, _ in enumerate(CELL):
+        for value in dict.fromkeys(key[place] for key in found):
+            shown = f"epsilon {value}" if CELL[place] == "epsilon" else value
+            count(shown, lambda key, p=place, v=value: key[p] == v)
+    return lines
+
+
+def _by_aspect(frame: pd.DataFrame) -> list[str]:
+    lines = _head(["aspect", *(f"{kind}, against {told}" for kind in WEIGHTED
+                               for told in ("none", UNUSED))])  # fmt: skip
+    found = {base: changes(frame, base) for base in ("none", UNUSED)}
+    for aspect in JUDGED:
+        cells = []
+        for kind in WEIGHTED:
+            for base in ("none", UNUSED):
+                own = [outcome_of(c, aspect) for key, c in found[base].items() if key[-1] == kind]
+                cells.append(f"+{own.count('helped')} -{own.count('hurt')} of {len(own)}")
+        lines.append(_row([aspect, *cells]))
+    return lines
+
+
+def _agreement(frame: pd.DataFrame) -> list[str]:
+    lines = []
+    for base, title in (
+        (UNUSED, "Against the same rows without their weights: what the verdict is asked"),
+        ("none", "Against no weights at equal total epsilon: what the budget bought"),
+    ):
+        lines += ["", f"### {title}", ""]
+        lines += _head(["judged by", "verdict", "releases", *OUTCOMES])
+        for chosen in (None, *GROUPS, *JUDGED):
+            table = agreement(frame, base, chosen)
+            for verdict in VERDICTS:
+                own = table.loc[verdict]
+                lines.append(_row([chosen or "all aspects", verdict, own.sum(), *own]))
+    lines += ["", "### Release by release", "", "Releases that were better with their weights than"
+              " without them, by sign alone:", ""]  # fmt: skip
+    lines += _head(["aspect", *VERDICTS])
+    for aspect in JUDGED:
+        counts = better_alone(frame, aspect)
+        lines.append(_row([aspect, *(f"{counts.better[v]} of {counts.releases[v]}"
+                                     for v in VERDICTS)]))  # fmt: skip
+    return lines
+
+
+def _plain(frame: pd.DataFrame) -> list[str]:
+    """Sentences: where weights do not help, and whether the verdict agrees."""
+    found, lines = changes(frame, "none"), []
+    for group in GROUPS:
+        outcomes = {key: outcome_of(change, group) for key, change in found.items()}
+        count = list(outcomes.values()).count
+        lines.append(f"- {group.capitalize()}, against no weights at equal total epsilon: of"
+                     f" {len(outcomes)} settings weights helped in {count('helped')}, were mixed in"
+                     f" {count('mixed')}, made no clear difference in"
+                     f" {count('no clear difference')} and hurt in {count('hurt')}.")  # fmt: skip
+        for outcome in ("helped", "mixed"):
+            own = [key for key, value in outcomes.items() if value == outcome]
+            lines.append(f"    - {outcome}: {_settings(own)}.")
+    for base, told in ((UNUSED, "the same rows without weights"), ("none", "no weights")):
+        for group in GROUPS:
+            table = agreement(frame, base, group)
+            counts = "; ".join(
+                f"`{verdict}` ({table.loc[verdict].sum()}): helped {table.loc[verdict, 'helped']},"
+                f" did not help {table.loc[verdict].sum() - table.loc[verdict, 'helped']}"
+                f" (of these hurt {table.loc[verdict, 'hurt']})"
+                for verdict in VERDICTS
+            )
+            lines.append(f"- Verdict and {group}, against {told}: {counts}.")
+    return lines
+
+
+def _settings(keys: Sequence[tuple[str, ...]]) -> str:
+    """Settings in words, epsilons gathered."""
+    gathered: dict[tuple[str, ...], list[str]] = {}
+    for dataset, generator, epsilon, kind in keys:
+        gathered.setdefault((dataset, generator, kind), []).append(epsilon)
+    told = [f"{' '.join(key)} at {', '.join(epsilons)}" for key, epsilons in gathered.items()]
+    return "; ".join(told) or "nowhere"
+
+
+def page(frame: pd.DataFrame, forecasts: Mapping[Any, Mapping[str, Any]]) -> list[str]:
+    """The body of weights_table.md."""
+    lines = ["## Where weights help, and whether the verdict agrees", "",
+             "Everything not named as helped or mixed did not help.", "", *_plain(frame), "",
+             "Settings by outcome, against no weights at equal total epsilon:", "",
+             *_breakdown(frame, "none"), "",
+             "The same, against the same rows without their weights:", "",
+             *_breakdown(frame, UNUSED), "",
+             "Settings helped (+) and hurt (-), by aspect and features:", "", *_by_aspect(frame),
+             "", "Aspects helped (+) and hurt (-), of the three of models and the four of"
+             " distributions, and the verdicts given; against no weights at equal total epsilon:",
+             "", *_map(frame, "none"), "",
+             "The same, against the same rows without their weights:", "", *_map(frame, UNUSED), "",
+             "## Verdict against outcome", "",
+             "Releases, by their verdict and by the outcome of their setting.",
+             *_agreement(frame)]  # fmt: skip
+    for dataset, part in frame.groupby("dataset", sort=False):
+        lines += ["", f"## {str(dataset).capitalize()}", "", *_values(part, forecasts), "",
+                  "Weighted minus unweighted at equal total epsilon:", "",
+                  *_differences(part, "none")]  # fmt: skip
+    return lines
