@@ -10,22 +10,45 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from dpiw import accounting
-from dpiw.errors import NotPublishableError, PrivacyError, SpecError, UncalibratedError
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.generators.base import Synthesizer
-from dpiw.generators.registry import make_generator
-from dpiw.privacy import PrivacyCost, PrivacyEvent
+from dpiw.privacy import PrivacyCost
+from dpiw.private_stages import (
+    CALIBRATION_STAGE,
+    GENERATOR_STAGE,
+    PRIVATE_STAGES,
+    WEIGHTS_STAGE,
+    PrivateMethods,
+    StagePlan,
+)
 from dpiw.renyi import RenyiVector
 from dpiw.schema import PublicSchema
-from dpiw.spec import ReleaseSpec
+from dpiw.spec import ReleaseSpec, public_steps
 from dpiw.version import __version__
 from dpiw.weights.base import WeightEstimator
-from dpiw.weights.registry import make_weights
+from dpiw.weights.beta_calibration import BetaCalibration
+from dpiw.weights.discriminator import DiscriminatorWeights
+
+__all__ = [
+    "CALIBRATION_STAGE",
+    "GENERATOR_STAGE",
+    "PRIVATE_STAGES",
+    "WEIGHTS_STAGE",
+    "Plan",
+    "StagePlan",
+    "WeightsForecast",
+    "canonical_json",
+    "compile_plan",
+    "restore_plan",
+    "spec_digest",
+]
 
 RESOLUTION_FLOOR = 0.25
 """Weights that can show less than this share of the log ratio's variance are not worth budget.
@@ -33,9 +56,6 @@ RESOLUTION_FLOOR = 0.25
 `resolution` is computed from public facts alone: how much of the log ratio's variance survives
 the shrinkage that the noise forces on the regression (METHOD section 2.3, `docs/method.md`).
 """
-
-GENERATOR_STAGE = "fit_generator"
-WEIGHTS_STAGE = "fit_weights"
 
 
 def canonical_json(value: object) -> str:
@@ -49,7 +69,8 @@ class WeightsForecast:
 
     Attributes:
         method: the estimator the spec asks for.
-        tau: predicted standard deviation of the log-weight noise at a reference row.
+        tau: predicted standard deviation of the log-weight noise at a reference row, that of a
+            private calibration included.
         resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
         feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
     """
@@ -61,16 +82,6 @@ class WeightsForecast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagePlan:
-    """One private stage: what it will do to the data, and what that would cost alone."""
-
-    name: str
-    method: str
-    parameters: Mapping[str, Any]
-    events: tuple[PrivacyEvent, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A compiled spec. Holds no data and was made without reading any.
 
@@ -78,6 +89,7 @@ class Plan:
         effort: the zCDP-equivalent rho that the search found, split by the spec's shares.
         generator: the calibrated generator.
         weights: the calibrated estimator; None when rows are published unweighted.
+        calibration: the calibrated beta calibration on private rows; None without one.
         stages: the private stages in order, with their events.
         cost: what a complete run is charged: the spec's total.
         epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
@@ -91,6 +103,7 @@ class Plan:
     effort: float
     generator: Synthesizer
     weights: WeightEstimator | None
+    calibration: BetaCalibration | None
     stages: tuple[StagePlan, ...]
     cost: PrivacyCost
     epsilon_pld: float
@@ -178,60 +191,43 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
         },
     )
     decisions["public_truth"] = spec.public_truth is not None
+    decisions["weights"]["post_processing"] = public_steps(spec)
+    if decisions["shares"]["calibration"] is None:  # as before there was such a share
+        del decisions["shares"]["calibration"]
     body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
     return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
 
 
-def _calibrated(
-    spec: ReleaseSpec,
-    schema: PublicSchema,
-    generator: Synthesizer,
-    weights: WeightEstimator | None,
-    rho: float,
-) -> tuple[Synthesizer, WeightEstimator | None]:
-    shares = spec.shares
-    total = shares.generator + (shares.weights if weights is not None else 0.0)
-    facts: dict[str, Any] = {
-        "schema": schema,
-        "unit": spec.privacy_unit,
-        "nominal_rows": spec.nominal_rows,
-    }
-    ready = generator.calibrate(rho=rho * shares.generator / total, **facts)
-    if weights is None:
-        return ready, None
-    return ready, weights.calibrate(rho=rho * shares.weights / total, **facts)
-
-
 def _solve(
-    spec: ReleaseSpec,
-    schema: PublicSchema,
-    generator: Synthesizer,
-    weights: WeightEstimator | None,
-) -> tuple[float, Synthesizer, WeightEstimator | None]:
-    unit = spec.privacy_unit
-
-    def events(rho: float) -> list[PrivacyEvent]:
-        ready, weighted = _calibrated(spec, schema, generator, weights, rho)
-        found = list(ready.events(schema=schema, unit=unit))
-        if weighted is not None:
-            found += weighted.events(schema=schema, unit=unit)
-        return found
-
+    spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
+) -> tuple[float, PrivateMethods]:
     try:
-        rho = accounting.calibrate(events, epsilon=float(spec.epsilon), delta=float(spec.delta))
+        rho = accounting.calibrate(
+            lambda rho: methods.calibrate(spec, schema, rho).events(spec, schema),
+            epsilon=float(spec.epsilon),
+            delta=float(spec.delta),
+        )
     except UncalibratedError:
         raise SpecError(
             f"epsilon={spec.epsilon}, delta={spec.delta}: expected larger ones; the noise they need"
             " is beyond what can be drawn exactly"
         ) from None
-    return rho, *_calibrated(spec, schema, generator, weights, rho)
+    return rho, methods.calibrate(spec, schema, rho)
 
 
-def _forecast(spec: ReleaseSpec, schema: PublicSchema, weights: WeightEstimator) -> WeightsForecast:
+def _forecast(
+    spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
+) -> WeightsForecast | None:
+    weights, calibration = methods.weights, methods.calibration
+    if weights is None or isinstance(weights, DiscriminatorWeights):  # nothing public tells
+        return None
     resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
+    tau = weights.predicted_log_weight_noise(schema=schema)
+    if calibration is not None:
+        tau = math.hypot(tau, calibration.predicted_log_weight_noise(schema=schema))
     return WeightsForecast(
         method=spec.weights.method,
-        tau=weights.predicted_log_weight_noise(schema=schema),
+        tau=tau,
         resolution=resolution,
         feasible=resolution >= RESOLUTION_FLOOR,
     )
@@ -253,63 +249,35 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             infeasible and the spec says `when_infeasible: refuse`.
         NotPublishableError: the spec names a method that is not private.
     """
-    pure = spec.delta == 0
-    generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
-    weights = make_weights(
-        spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
-    )
-    for method in (generator, weights):
-        if method is not None and not method.private:
-            raise NotPublishableError(
-                f"{method.method}: not a private method; it serves benchmarks alone"
-            )
-    rho, ready, weighted = _solve(spec, schema, generator, weights)
+    rho, ready = _solve(spec, schema, PrivateMethods.of_spec(spec))
     warnings: list[str] = []
-    forecast = None
-    if weighted is not None:
-        forecast = _forecast(spec, schema, weighted)
-        if not forecast.feasible and spec.weights.when_infeasible == "refuse":
+    forecast = _forecast(spec, schema, ready)
+    if forecast is not None and not forecast.feasible:
+        if spec.weights.when_infeasible == "refuse":
             raise SpecError(_infeasible(forecast))
-        if not forecast.feasible and spec.weights.when_infeasible == "none":
+        if spec.weights.when_infeasible == "none":
             warnings.append(
                 f"{_infeasible(forecast)}: none are published, and the whole budget goes to the"
                 " generator"
             )
-            rho, ready, weighted = _solve(spec, schema, generator, None)
-        elif not forecast.feasible:
+            rho, ready = _solve(spec, schema, ready.generator_alone())
+        else:
             warnings.append(f"{_infeasible(forecast)}: kept because the spec says so")
-    if weighted is not None:
-        warnings += weighted.warnings(schema=schema, nominal_rows=spec.nominal_rows)
-    return _assemble(spec, schema, rho, ready, weighted, forecast, tuple(warnings))
+    for method in (ready.weights, ready.calibration):
+        if method is not None:
+            warnings += method.warnings(schema=schema, nominal_rows=spec.nominal_rows)
+    return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
 
 
 def _assemble(
     spec: ReleaseSpec,
     schema: PublicSchema,
     rho: float,
-    generator: Synthesizer,
-    weights: WeightEstimator | None,
+    methods: PrivateMethods,
     forecast: WeightsForecast | None,
     warnings: tuple[str, ...],
 ) -> Plan:
-    unit = spec.privacy_unit
-    stages = [
-        StagePlan(
-            name=GENERATOR_STAGE,
-            method=generator.method,
-            parameters=generator.parameters(),
-            events=generator.events(schema=schema, unit=unit),
-        )
-    ]
-    if weights is not None:
-        stages.append(
-            StagePlan(
-                name=WEIGHTS_STAGE,
-                method=weights.method,
-                parameters=weights.parameters(),
-                events=weights.events(schema=schema, unit=unit),
-            )
-        )
+    stages = methods.stages(spec, schema)
     events = [event for stage in stages for event in stage.events]
     delta = float(spec.delta)
     composed = accounting.epsilon(events, delta=delta)
@@ -321,9 +289,10 @@ def _assemble(
         spec=spec,
         schema=schema,
         effort=rho,
-        generator=generator,
-        weights=weights,
-        stages=tuple(stages),
+        generator=methods.generator,
+        weights=methods.weights,
+        calibration=methods.calibration,
+        stages=stages,
         cost=spec.cost,
         epsilon_pld=composed,
         epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
@@ -334,24 +303,16 @@ def _assemble(
 
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
     """Rebuild the plan a run was started with, from its stored effort; nothing is searched anew."""
-    pure = spec.delta == 0
-    generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
-    weights = (
-        make_weights(
-            spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
-        )
-        if record["publishes_weights"]
-        else None
-    )
+    methods = PrivateMethods.of_spec(spec)
+    if not record["publishes_weights"]:
+        methods = methods.generator_alone()
     effort = float(record["effort"])
-    ready, weighted = _calibrated(spec, schema, generator, weights, effort)
     stored = record["forecast"]
     return _assemble(
         spec,
         schema,
         effort,
-        ready,
-        weighted,
+        methods.calibrate(spec, schema, effort),
         None if stored is None else WeightsForecast(**stored),
         tuple(record["warnings"]),
     )

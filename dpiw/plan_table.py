@@ -7,6 +7,7 @@ from typing import Any
 
 from dpiw import accounting
 from dpiw.plan import Plan, StagePlan
+from dpiw.weights.post_processing import parse_post_processing
 
 
 def _number(value: Any) -> str:
@@ -46,13 +47,17 @@ def plan_table(plan: Plan) -> str:
     for stage in plan.stages:
         lines += _stage(stage, plan)
     if plan.forecast is None:
-        lines.append("weights: none")
+        free = "none" if plan.weights is None else f"{plan.weights.method}, free, no forecast"
+        lines.append(f"weights: {free}")
     else:
         lines.append(
             f"weights: predicted log-weight noise tau={plan.forecast.tau:.3f}, resolution"
             f" {plan.forecast.resolution:.0%},"
             f" {'published' if plan.weights is not None else 'not published'}"
         )
+    step = parse_post_processing(spec.weights.post_processing).calibrate
+    if step is not None and step.sha256 is not None:
+        lines.append(f"weights: beta calibrated on declared public rows, SHA-256 {step.sha256}")
     lines += [f"warning: {warning}" for warning in plan.warnings]
     lines.append(f"plan digest {plan.digest}; no data was read")
     return "\n".join(lines)

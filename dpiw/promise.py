@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dpiw.neural.dp_sgd import ASSUMPTION
 from dpiw.plan import Plan
-from dpiw.privacy import NeighbouringRelation, NoiseKind
+from dpiw.privacy import NeighbouringRelation, NoiseKind, PoissonSampledGaussianEvent
+from dpiw.weights.post_processing import BetaCalibrate, parse_post_processing
 
 
 def assumptions(plan: Plan) -> tuple[str, ...]:
@@ -32,10 +34,19 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
             "Lattice noise is accounted as continuous noise of 1e-4 less scale; the lattice is"
             " finer than 2^-20 of the scale."
         )
+    drawn = [event for stage in plan.stages for event in stage.events]
+    if any(isinstance(event, PoissonSampledGaussianEvent) for event in drawn):
+        found.append(ASSUMPTION)
     if any(stage.parameters.get("noise") == NoiseKind.SPHERICAL.value for stage in plan.stages):
         found.append(
             "Spherical noise is drawn in 110-digit arithmetic and rounded to a lattice; its law"
             " differs from the ideal one by less than 2^-150 in total variation."
+        )
+    step = _calibrate(plan)
+    if step is not None and step.source == "public" and plan.weights is not None:
+        found.append(
+            "The rows on which the weights were beta calibrated (SHA-256"
+            f" {step.sha256}) are public: {step.declared}."
         )
     if plan.spec.public_truth is not None:
         found.append("The truth shown in the report is of a simulated population, and public.")
@@ -54,9 +65,43 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
         return (*found, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":
         found.append("Self-normalised weights have a bias of second order in the noise.")
+    if plan.spec.weights.method == "dp_mlp":
+        return (
+            *found,
+            "Weights are those of a network trained with noise in every step. That noise has no"
+            " known law: weights are not debiased, the stated noise is how replays on synthetic"
+            " rows vary, and no interval includes it. The signal test compares with those replays.",
+        )
+    if plan.spec.weights.method == "discriminator":
+        return (
+            *found,
+            "Weights are those of the generator's own discriminator: an approximate density ratio,"
+            " noised in every step of its training. That noise has no known law: weights are not"
+            " debiased, no noise is stated for them, and no interval includes it.",
+        )
+    found.append(
+        "Weights correct towards the regularised regression fit, not all the way to the truth."
+    )
+    errors = (
+        "Ordinary standard errors of weighted analyses leave out the privacy noise of the weights;"
+    )
+    if plan.spec.weights.method == "selected":
+        return (
+            *found,
+            "Weights were chosen by a private score among several noisy fits, whose number is"
+            " secret. What the choice did to their noise is not known: they are not debiased, the"
+            " stated noise is that of one fit, and no interval includes it. The signal test's"
+            " p-value is multiplied by the expected number of fits.",
+        )
+    if plan.spec.weights.settings.get("features") == "critic":
+        return (*found, f"{errors} of weights that ask a critic no interval includes it.")
+    if _calibrate(plan) is None:
+        return (*found, f"{errors} dpiw.analysis.confidence_interval includes it.")
     return (
         *found,
-        "Weights correct towards the regularised regression fit, not all the way to the truth.",
-        "Ordinary standard errors of weighted analyses leave out the privacy noise of the weights;"
-        " dpiw.analysis.confidence_interval includes it.",
+        f"{errors} of calibrated weights no interval of dpiw.analysis includes it.",
     )
+
+
+def _calibrate(plan: Plan) -> BetaCalibrate | None:
+    return parse_post_processing(plan.spec.weights.post_processing).calibrate

@@ -5,7 +5,8 @@
         run.json                              the spec, the schema and the plan it runs under
         private/                              copies of the source, scaled snapshot, validation
         log/                                  what the confidential stages said
-        fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger)
+        fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger);
+        fit_calibration.npz                   the last where weights are calibrated privately
         *.parquet  *.json                     post-processing of those, repeatable
         built/                                the signed release folder, before it is published
 
@@ -26,8 +27,12 @@ from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan import Plan, canonical_json, compile_plan, restore_plan
 from dpiw.private_folder import check_state_folder, private_folder
+from dpiw.public_rows import read_public_rows
 from dpiw.schema import PublicSchema
+from dpiw.sources import IngestLimits
 from dpiw.spec import ReleaseSpec, load_schema, load_spec, parse_spec
+from dpiw.tables import write_snapshot
+from dpiw.weights.post_processing import parse_post_processing
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 
@@ -54,6 +59,16 @@ def _check_period(period: str) -> str:
 def ledger_url(spec: ReleaseSpec) -> str:
     """Where a spec's ledger lies: `ledger`, or a SQLite file in the state folder."""
     return spec.ledger or f"sqlite:///{Path(spec.state) / 'ledger.sqlite'}"
+
+
+def run_folder(state: Path, population: str, key: str) -> Path:
+    """Where a run's folder lies in the workspace of a state folder."""
+    return state / "workspace" / population / key[:32]
+
+
+def measurement_file(folder: Path, stage: str) -> Path:
+    """The file of a run's folder that a private stage's draw is kept in."""
+    return folder / f"{stage}.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +108,33 @@ class ReleaseRun:
         key = plan.run_key(label)
         state = Path(spec.state)
         check_state_folder(state)
-        directory = state / "workspace" / spec.population / key[:32]
+        directory = run_folder(state, spec.population, key)
         for folder in (directory.parents[1], directory.parent, directory,
                        directory / "private", directory / "log"):  # fmt: skip
             private_folder(folder)
         run = cls(directory=directory, key=key, period=label, plan=plan)
+        run._keep_public_rows()
         run._store()
         return cls.load(directory)
+
+    def _keep_public_rows(self) -> None:
+        """Keep the rows of a public calibration, which the plan names by their SHA-256."""
+        step = parse_post_processing(self.spec.weights.post_processing).calibrate
+        if step is None or step.rows is None or self.public_rows.exists():
+            return
+        source = self.spec.source
+        limits = IngestLimits(
+            max_bytes=source.max_bytes,
+            max_rows=source.max_rows,
+            max_columns=source.max_columns,
+            max_cell_bytes=source.max_cell_bytes,
+            max_memory_bytes=source.max_memory_bytes,
+        )
+        scaled = read_public_rows(
+            Path(step.rows), sha256=str(step.sha256), schema=self.plan.schema,
+            directory=self.private, limits=limits,
+        )  # fmt: skip
+        write_snapshot(scaled, self.public_rows)
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; later ones only refresh where files lie."""
@@ -154,9 +189,18 @@ class ReleaseRun:
         """The scaled table, once ingested."""
         return self.private / "scaled.parquet"
 
+    @property
+    def public_rows(self) -> Path:
+        """Scaled public rows of a calibration on such rows."""
+        return self.directory / "public_rows.parquet"
+
+    def draws(self, stage: str) -> bool:
+        """Whether the plan has this private stage."""
+        return any(planned.name == stage for planned in self.plan.stages)
+
     def measurement(self, stage: str) -> Path:
         """The file a private stage's draw is kept in."""
-        return self.directory / f"{stage}.npz"
+        return measurement_file(self.directory, stage)
 
     def open_ledger(self) -> Ledger:
         """The population's ledger; fails closed when it is not there."""

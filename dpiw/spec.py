@@ -16,14 +16,20 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dpiw.errors import SpecError
+from dpiw.ledger_location import absolute_location, check_location
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, NeighbouringRelation, PrivacyCost, PrivacyUnit
+from dpiw.public_rows import named_file
 from dpiw.schema import PublicSchema
 from dpiw.strict_yaml import load_file
-from dpiw.weights.post_processing import parse_post_processing
+from dpiw.weights.post_processing import BetaCalibrate, parse_post_processing
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
+
+CALIBRATION_SHARE = 0.1
+"""Share of a private calibration that states none, beside 0.5 for each other stage: it has three
+coefficients, and does not pay for much more (docs/spec.md)."""
 
 _CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@|[?&]password=")
 
@@ -44,6 +50,17 @@ def _plain_text(value: str) -> str:
     if _CREDENTIALS.search(value):
         raise ValueError("holds a password; put it in the environment or in a file of its own")
     return value
+
+
+def _ledger(value: str) -> str:
+    check_location(value, error=ValueError)
+    return value
+
+
+def _is_plain(value: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return _plain_text(value) == value
+    return False
 
 
 def _count(value: object) -> int:
@@ -140,10 +157,19 @@ class WeightsSpec(_Section):
 
 
 class SharesSpec(_Section):
-    """Wishes about effort: how much of the joint budget each private stage gets."""
+    """Wishes about effort: how much of the joint budget each private stage gets.
+
+    `calibration` is for a beta calibration on private rows alone; None: `CALIBRATION_SHARE`.
+    """
 
     generator: Share = 0.5
     weights: Share = 0.5
+    calibration: Share | None = None
+
+    @property
+    def for_calibration(self) -> float:
+        """The share of a private calibration, should there be one."""
+        return CALIBRATION_SHARE if self.calibration is None else self.calibration
 
 
 class CatalogueSpec(_Section):
@@ -174,7 +200,7 @@ class ReleaseSpec(_Section):
     synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
     max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
     state: PlainText
-    ledger: PlainText | None = None
+    ledger: Annotated[PlainText, AfterValidator(_ledger)] | None = None
     signing_key: PlainText
     publish_to: PlainText
     catalogue: CatalogueSpec = CatalogueSpec()
@@ -198,16 +224,41 @@ class ReleaseSpec(_Section):
 def _check_weights(spec: ReleaseSpec) -> None:
     steps = parse_post_processing(spec.weights.post_processing)
     steps.check(self_normalised=spec.weights.normalisation == "self")
-    if steps.needs_private_stage:
+    if not steps.needs_private_stage and spec.shares.calibration is not None:
         raise SpecError(
-            "weights.post_processing: beta_calibrate on private rows needs a charged stage of its"
-            " own, which releases do not have yet"
+            "shares.calibration: expected only with a beta_calibrate step of source: private"
         )
-    if steps.calibrate is not None and steps.calibrate.source == "public":
+    if steps.needs_private_stage and spec.shares.for_calibration <= 0:
+        raise SpecError("shares.calibration: expected a number > 0, or no beta_calibrate step")
+    if steps.calibrate is not None:
+        _check_calibration(spec, steps.calibrate)
+
+
+def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
+    if spec.weights.method in ("none", "output_noised"):
         raise SpecError(
-            "weights.post_processing: beta_calibrate on public rows is for analysts who hold such"
-            " rows (dpiw.weighting.calibrate_on_public_rows), not for a release spec"
+            "weights.post_processing: beta_calibrate needs the released ratio at every row;"
+            f" expected another weights.method than {spec.weights.method}"
         )
+    for name, text in (("declared", step.declared), ("rows", step.rows or "")):
+        if len(text) > 4096 or not _is_plain(text):
+            raise SpecError(
+                f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 plain"
+                " characters and no password"
+            )
+    if step.a is not None:
+        raise SpecError(
+            "weights.post_processing: beta_calibrate.a, b, c: the released ratio they belong to"
+            " does not exist yet; expected source: private, or source: public with `rows`, a file"
+        )
+
+
+def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
+    """The spec's post-processing without the paths of files; their SHA-256 stand for them."""
+    return [
+        {name: value for name, value in step.items() if name != "rows"}
+        for step in spec.model_dump(mode="json")["weights"]["post_processing"]
+    ]
 
 
 def _check_promise(spec: ReleaseSpec) -> None:
@@ -283,13 +334,29 @@ def load_spec(path: Path) -> ReleaseSpec:
             "source": spec.source.model_copy(
                 update={"path": str(source.parent.resolve() / source.name)}
             ),
+            "weights": spec.weights.model_copy(
+                update={"post_processing": _located_steps(spec, base, source)}
+            ),
             "schema_path": absolute("schema", spec.schema_path),
             "state": absolute("state", spec.state),
             "signing_key": absolute("signing_key", spec.signing_key),
             "publish_to": absolute("publish_to", spec.publish_to),
             "public_truth": None if truth is None else absolute("public_truth", truth),
+            "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
         }
     )
+
+
+def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:
+    """The post-processing steps, with path and SHA-256 of a file of public rows."""
+
+    def located(step: dict[str, Any]) -> dict[str, Any]:
+        if not step.get("rows"):
+            return step
+        path = _located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
+        return named_file(step, path.resolve(strict=False), source=source)
+
+    return [located(step) for step in spec.weights.post_processing]
 
 
 def _located(base: Path, field: str, text: str) -> Path:

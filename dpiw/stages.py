@@ -35,6 +35,7 @@ STAGES: Mapping[str, Callable[[ReleaseRun], None]] = {
     "ingest": steps.ingest,
     "fit_generator": lambda run: steps.fit_generator(run, noise=SecureNoise()),
     "fit_weights": lambda run: steps.fit_weights(run, noise=SecureNoise()),
+    "fit_calibration": lambda run: steps.fit_calibration(run, noise=SecureNoise()),
 }
 
 _SPEAKING = (

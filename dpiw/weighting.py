@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from dpiw.diagnostics import Diagnostics, diagnose
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.privacy import NoiseLaw
+from dpiw.privacy import NoiseKind, NoiseLaw
 from dpiw.smoothing import pareto_smooth
-from dpiw.weights.beta_map import CalibratedRatio, TemperedRatio, to_coefficients, to_map
+from dpiw.weights.beta_map import (
+    CalibratedRatio,
+    DebiasedRatio,
+    TemperedRatio,
+    to_coefficients,
+    to_map,
+)
 from dpiw.weights.debiasing import (
     debias_self_normalised,
     debias_unnormalised,
@@ -21,6 +27,7 @@ from dpiw.weights.debiasing import (
     normalised,
     weighted_centre,
 )
+from dpiw.weights.network_ratio import NetworkRatio
 from dpiw.weights.post_processing import (
     Clip,
     ParetoSmooth,
@@ -30,17 +37,20 @@ from dpiw.weights.post_processing import (
     parse_post_processing,
 )
 from dpiw.weights.resampling import resample_rows
+from dpiw.weights.selected_ratio import SelectedRatio
 from dpiw.weights.signal import Signal, noise_test
 
 if TYPE_CHECKING:
     from dpiw.tables import SyntheticTable
     from dpiw.weights.base import DensityRatio
+    from dpiw.weights.beta import BetaRatio
 
 __all__ = [
     "Normalisation",
     "PostProcessing",
     "Weights",
     "parse_post_processing",
+    "starting_ratio",
     "uniform_weights",
     "weigh",
 ]
@@ -67,9 +77,10 @@ class Weights:
         log_weights: shape (n,), natural log; mean weight one after self-normalisation; zeros
             after resampling.
         steps: what was done to the noisy log ratio, in order.
-        law: law of the coefficient noise; None when the weights carry none.
+        law: law of the coefficient noise; None when the weights carry none, or one without law.
         noise: shape (n,), standard deviation of each log weight's privacy noise:
-            sigma norm(x - mu) after self-normalisation, sigma norm(x) before. After resampling:
+            sigma norm(x - mu) after self-normalisation, sigma norm(x) before; of a network as its
+            replays vary, and zero without replays. After resampling:
             of the log weight by which the row was drawn.
         diagnostics: effective sample size, k-hat, signal, verdict; of the weights before
             resampling.
@@ -104,6 +115,25 @@ def uniform_weights(rows: int) -> Weights:
     )
 
 
+def starting_ratio(
+    ratio: BetaRatio, fitting: SyntheticTable, *, debias: bool, normalisation: Normalisation
+) -> BetaRatio | DebiasedRatio:
+    """What a beta calibration starts from: the ratio as its weights would be without one.
+
+    Args:
+        ratio: the released ratio.
+        fitting: public rows that are not published; mu is the weighted mean of their features.
+        debias: as for `weigh`.
+        normalisation: as for `weigh`.
+    """
+    if not debias:
+        return ratio
+    if normalisation is Normalisation.UNNORMALISED:
+        return DebiasedRatio(base=ratio, centre=None)
+    features = ratio.features(fitting)
+    return DebiasedRatio(base=ratio, centre=weighted_centre(ratio.score(features), features))
+
+
 def weigh(
     ratio: DensityRatio,
     synthetic: SyntheticTable,
@@ -117,7 +147,9 @@ def weigh(
     """Weight the rows of `synthetic` by a released ratio.
 
     Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
-    resampling. Everything is computed from released values and public constants: free.
+    resampling. Everything is computed from released values and public constants: free. After a
+    private calibration the factor is that of its own noise, b(g); the ratio's own is in the ratio
+    before it (`starting_ratio`), or left to the calibration.
 
     Args:
         ratio: the ratio with the law of its noise; with a private beta calibration, the ratio
@@ -148,13 +180,20 @@ def weigh(
     final, reshaped = _reshaped(raw, steps, normalisation)
     parts = _noise_parts(whole, synthetic)
     noise = _noise(parts, log_ratio, normalisation)
+    signal = _signal(ratio, synthetic)
+    assessed = whole.law is not None or signal is not None
     found = Weights(
         log_weights=final,
         steps=(*reworded, *debiased, *reshaped),
-        law=next((law for law, _ in parts if law.scale > 0), None),
+        law=whole.law and next((law for law, _ in parts if law.scale > 0), None),
         noise=noise,
         diagnostics=diagnose(
-            final, noise=noise, resolution=resolution, raw=raw, signal=_signal(ratio, synthetic)
+            final,
+            noise=noise if assessed else None,
+            resolution=resolution,
+            raw=raw,
+            signal=signal,
+            assessed=assessed,
         ),
     )
     return found if rng is None else _resampled(found, steps, rng)
@@ -176,10 +215,12 @@ def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio
     texts = []
     calibrate = steps.calibrate
     if calibrate is not None:
+        below = ratio.base if isinstance(ratio, CalibratedRatio) else ratio
+        texts += [below.text] if isinstance(below, DebiasedRatio) else []
         texts.append(calibrate.text)
         if calibrate.source == "public":
-            coefficients = to_coefficients(*calibrate.map, calibrate.limit)
-            ratio = CalibratedRatio(base=ratio, coefficients=coefficients, limit=calibrate.limit)
+            coefficients = to_coefficients(*calibrate.map, calibrate.bound)
+            ratio = CalibratedRatio(base=ratio, coefficients=coefficients, limit=calibrate.bound)
     for step in steps.steps:
         if isinstance(step, Temper):
             texts.append(step.text)
@@ -190,7 +231,7 @@ def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio
 def _debiased(
     log_ratio: Array,
     features: Array,
-    law: NoiseLaw,
+    law: NoiseLaw | None,
     debias: bool,
     steps: PostProcessing,
     normalisation: Normalisation,
@@ -199,11 +240,11 @@ def _debiased(
     x = "g" if steps.calibrate is not None else "x"
     tempered = any(isinstance(step, Temper) for step in steps.steps)
     if normalisation is Normalisation.UNNORMALISED:
-        if not debias or law.scale == 0:
+        if not debias or law is None or law.scale == 0:
             return log_ratio, ()
         told = f"debias b(alpha {x})" if tempered else f"debias b({x})"
         return debias_unnormalised(log_ratio, features, law), (told,)
-    if not debias or law.scale == 0:
+    if not debias or law is None or law.scale == 0:
         return normalised(log_ratio), ()
     told = f"debias b(alpha ({x} - mu))" if tempered else f"debias b({x} - mu)"
     return debias_self_normalised(log_ratio, features, law)[0], (told,)
@@ -234,13 +275,17 @@ def _noise_parts(ratio: DensityRatio, synthetic: SyntheticTable) -> list[tuple[N
     Through a calibration the base's noise passes by its slope, to first order. The calibration
     has seen the base's noise and removes some of it; that is not subtracted.
     """
+    if isinstance(ratio, NetworkRatio):  # no law: as the replays vary, sampling error included
+        played = ratio.chance(synthetic)
+        own = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=played.shape[1])
+        return [(own, played / max(1, played.shape[1] - 1) ** 0.5)]
     if isinstance(ratio, TemperedRatio):
         return [(law, ratio.alpha * x) for law, x in _noise_parts(ratio.base, synthetic)]
     if isinstance(ratio, CalibratedRatio):
         slope = ratio.slope(synthetic)[:, None]
         below = [(law, slope * x) for law, x in _noise_parts(ratio.base, synthetic)]
         return [(ratio.law, ratio.features(synthetic)), *below]
-    return [(ratio.law, ratio.features(synthetic))]
+    return [] if ratio.law is None else [(ratio.law, ratio.features(synthetic))]
 
 
 def _noise(
@@ -258,7 +303,12 @@ def _signal(ratio: DensityRatio, synthetic: SyntheticTable) -> Signal | None:
     """Asked of the released ratio itself: calibration and tempering add nothing to it."""
     if isinstance(ratio, CalibratedRatio | TemperedRatio):
         return _signal(ratio.base, synthetic)
-    if ratio.law.scale == 0:
+    if isinstance(ratio, SelectedRatio):
+        own = _signal(ratio.base, synthetic)
+        return None if own is None else own.among(ratio.mean_runs)
+    if isinstance(ratio, NetworkRatio):
+        return ratio.signal(synthetic)
+    if ratio.law is None or ratio.law.scale == 0:
         return None
     return noise_test(
         ratio.coefficients,

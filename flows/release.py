@@ -3,7 +3,8 @@
     python -m flows.release examples/breast-cancer/release.yaml
 
 Private rows are read by three tasks, each in a process of its own that hands back an exit code:
-`ingest`, `fit_generator` and `fit_weights`. Everything else works on what those two fits released.
+`ingest`, `fit_generator` and `fit_weights`; by a fourth, `fit_calibration`, where the plan has it.
+Everything else works on what the fits released.
 Prefect sees the name of a spec, a period, and which step succeeded: never a value.
 """
 
@@ -14,10 +15,13 @@ from pathlib import Path
 
 from prefect import flow
 
+from dpiw.private_stages import CALIBRATION_STAGE
+from dpiw.runs import ReleaseRun
 from flows import console
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
+from tasks.fit_calibration import fit_calibration
 from tasks.fit_generator import fit_generator
 from tasks.fit_weights import fit_weights
 from tasks.ingest import ingest
@@ -43,6 +47,8 @@ def release(spec: str, period: str | None = None) -> str:
     fit_generator(run)
     draw_synthetic(run)
     fit_weights(run)
+    if ReleaseRun.load(run).draws(CALIBRATION_STAGE):
+        fit_calibration(run)
     debias(run)
     diagnose(run)
     return str(publish(run))

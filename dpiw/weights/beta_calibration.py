@@ -34,17 +34,23 @@ from dpiw.weights.beta import BetaRatio
 from dpiw.weights.beta_map import (
     DIMENSION,
     CalibratedRatio,
+    DebiasedRatio,
     calibration_features,
     identity,
     to_map,
 )
-from dpiw.weights.calibration import Calibration, calibration
+from dpiw.weights.calibration import Calibration, calibration, check_moments
 from dpiw.weights.features import FeatureBounds
 from dpiw.weights.post_processing import BetaCalibrate
 from dpiw.weights.settings import real
 from dpiw.weights.solver import GRADIENT_TOLERANCE, Regression, solve
 
 MEASUREMENT_KIND = "beta_calibration"
+
+_SELDOM = (
+    "beta_calibrate: seldom worth its budget in our simulations; dpiw.analysis.unshrunk, which is"
+    " free, did better and cannot be used on calibrated weights (docs/spec.md)"
+)
 
 BOUNDS = FeatureBounds(
     dimension=DIMENSION,
@@ -90,7 +96,7 @@ def calibrate_on_public_rows(
     section 3.2), so that the calibrated ratio never falls as the ratio rises.
 
     Args:
-        ratio: the released ratio.
+        ratio: the released ratio, or a `DebiasedRatio` of it.
         real_rows: public rows of the real distribution.
         synthetic: rows of the synthetic distribution, best not those the ratio was fitted on.
         limit: clip bound of the log ratio.
@@ -205,9 +211,25 @@ class BetaCalibration:
         return (kind(noise_multiplier=ready.multiplier),)
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Standard deviation this stage adds to a log weight at a reference row."""
+        """Standard deviation this stage adds to a log weight at a reference row.
+
+        Raises:
+            UncalibratedError: before `calibrate`.
+            SpecError: the noise's exponential may have no variance (`check_moments`).
+        """
         ready = self._ready()
+        check_moments(ready.law, BOUNDS, field="post_processing.beta_calibrate.noise")
         return ready.noise_level / ready.penalty
+
+    def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
+        """Sentences a curator should read, from public facts."""
+        if not self._ready().capped:
+            return (_SELDOM,)
+        return (
+            _SELDOM,
+            f"beta_calibrate: nominal_rows={nominal_rows} is small for this epsilon and share: the"
+            f" penalty is set by the noise cap tau={self.tau:g}, so it changes little",
+        )
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
@@ -219,14 +241,15 @@ class BetaCalibration:
         table: PrivateTable,
         synthetic: SyntheticTable,
         *,
-        ratio: BetaRatio,
+        ratio: BetaRatio | DebiasedRatio,
         noise: NoiseSource,
     ) -> Measurement:
         """Fit private against synthetic rows along the released ratio and draw the map.
 
         Args:
             table: the confidential rows.
-            synthetic: the rows the weights were fitted on, or others; public.
+            synthetic: the rows the weights were fitted on, or others that are not published;
+                public.
             ratio: the released ratio, public; one with a feature map, so that it can be computed
                 at any row.
             noise: where the draw comes from.
@@ -248,7 +271,7 @@ class BetaCalibration:
             raise UncalibratedError(f"{self.method}: rows of another schema")
         if synthetic.rows == 0:
             raise WeightError("weights: expected at least one synthetic row")
-        own = ratio.map.matrix(table.confidential()) @ ratio.coefficients
+        own = ratio.score(ratio.map.matrix(table.confidential()))
         problem = Regression(
             private=calibration_features(own, self.limit),
             synthetic=calibration_features(ratio.log_ratio(synthetic), self.limit),
@@ -283,7 +306,7 @@ class BetaCalibration:
         return to_map(self._coefficients(measurement), self.limit)
 
     def apply(self, ratio: DensityRatio, measurement: Measurement) -> CalibratedRatio:
-        """The ratio seen through the released map; free.
+        """The ratio seen through the released map; free. Give it the ratio of `measure`.
 
         Raises:
             WeightError: the measurement is of another kind or other settings.
@@ -292,3 +315,24 @@ class BetaCalibration:
         coefficients = self._coefficients(measurement)
         law = NoiseLaw(kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=DIMENSION)
         return CalibratedRatio(base=ratio, coefficients=coefficients, limit=self.limit, law=law)
+
+
+def private_calibration(step: BetaCalibrate, *, pure: bool) -> BetaCalibration:
+    """The mechanism that a spec's `beta_calibrate` step of source `private` asks for.
+
+    Args:
+        step: the step.
+        pure: whether the release promises delta = 0. Then the noise is spherical unless the step
+            says laplace, and gaussian noise is refused.
+
+    Raises:
+        SpecError: gaussian noise at delta = 0.
+    """
+    kind = step.noise or (NoiseKind.SPHERICAL if pure else NoiseKind.GAUSSIAN)
+    if pure and kind is NoiseKind.GAUSSIAN:
+        raise SpecError(
+            "post_processing.beta_calibrate.noise=gaussian: expected spherical or laplace at"
+            " delta 0"
+        )
+    own = BetaCalibration(noise=kind, limit=step.bound)
+    return own if step.tau is None else replace(own, tau=step.tau)

@@ -17,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.privacy import NoiseKind, NoiseLaw
+from dpiw.weights.debiasing import log_debias
 
 if TYPE_CHECKING:
     from dpiw.tables import SyntheticTable
     from dpiw.weights.base import DensityRatio
+    from dpiw.weights.beta import BetaRatio
+    from dpiw.weights.features import FeatureMap
 
 Array = NDArray[np.float64]
 
@@ -65,11 +68,67 @@ def to_map(coefficients: Array, limit: float) -> tuple[float, float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DebiasedRatio:
+    """A released ratio with its own debiasing factor in it: what a calibration starts from.
+
+    It is a public function of a row once the coefficients are released, and so may be calibrated
+    as the ratio itself may. A calibration that changes nothing then leaves the debiased weights.
+
+    Attributes:
+        base: the released ratio, on a feature map.
+        centre: mu, shape (d',), the weighted mean of the features over rows that are not
+            published, for self-normalised weights; None for unnormalised ones: b(x).
+    """
+
+    base: BetaRatio
+    centre: Array | None
+
+    @property
+    def text(self) -> str:
+        """For the certificate."""
+        factor = "b(x)" if self.centre is None else "b(x - mu)"
+        return f"debias {factor} before the calibration"
+
+    @property
+    def law(self) -> NoiseLaw:
+        """That of the base."""
+        return self.base.law
+
+    @property
+    def coefficients(self) -> Array:
+        """Those of the base."""
+        return self.base.coefficients
+
+    @property
+    def map(self) -> FeatureMap:
+        """That of the base."""
+        return self.base.map
+
+    def features(self, synthetic: SyntheticTable) -> Array:
+        """Those of the base, shape (rows, d')."""
+        return self.base.features(synthetic)
+
+    def score(self, features: Array) -> Array:
+        """b_bar.x + log b(x - centre) at feature rows of the map, shape (rows,)."""
+        centred = features if self.centre is None else features - self.centre
+        return np.asarray(self.base.score(features) + log_debias(self.law, centred))
+
+    def log_ratio(self, synthetic: SyntheticTable) -> Array:
+        """`score` of the rows."""
+        return self.score(self.features(synthetic))
+
+    def sampling_covariance(self, synthetic: SyntheticTable) -> Array | None:
+        """That of the base."""
+        return self.base.sampling_covariance(synthetic)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CalibratedRatio:
     """A released ratio seen through a beta calibration: log-linear in g, whatever it was before.
 
-    It corrects the released coefficients as they are, noise included, so their own debiasing
-    factor no longer applies; the noise in the map's three coefficients is debiased instead.
+    It is fitted to the released ratio as it is, noise included, and so corrects what that noise
+    does; only the noise z in its own three coefficients is left to be debiased, with b(g). Given
+    the released ratio, b(g) exp(g.(c + z)) is on average exp(g.c), the weight without that noise.
 
     Attributes:
         base: the ratio that is calibrated.
@@ -113,7 +172,7 @@ class TemperedRatio:
     alpha: float
 
     @property
-    def law(self) -> NoiseLaw:
+    def law(self) -> NoiseLaw | None:
         """That of the base."""
         return self.base.law
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.errors import SpecError
 from dpiw.mechanisms import calibrated_law
 from dpiw.privacy import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 from dpiw.weights.features import FeatureBounds
@@ -198,6 +199,34 @@ def calibration(
         sensitivity=sensitivity,
         law=law,
     )
+
+
+def check_moments(law: NoiseLaw, bounds: FeatureBounds, *, field: str) -> None:
+    """Refuse noise whose exponential has no variance at some admissible row. Public.
+
+    Needs scale * norm(x) < 1/2 (laplace: scale * max|x_j| < 1/2) for x and for x - mu. Gaussian
+    noise always passes.
+
+    Args:
+        law: of the coefficient noise.
+        bounds: of the features.
+        field: the spec's field that chose the noise, for the message.
+
+    Raises:
+        SpecError: names the field, the value and the range.
+    """
+    if law.kind is NoiseKind.GAUSSIAN:
+        return
+    laplace = law.kind is NoiseKind.LAPLACE
+    reach = 2 * bounds.coordinate if laplace else max(bounds.norm, bounds.diameter)
+    product = law.scale * reach
+    if product >= 0.5:
+        lacking = "variance" if product < 1 else "mean"
+        raise SpecError(
+            f"{field}={law.kind.value}: debiased weights may have no {lacking}: scale times row"
+            f" length is {product:.3g} (expected < 0.5); raise epsilon, nominal_rows or penalty,"
+            " lower tau, or use gaussian noise"
+        )
 
 
 def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penalty: float) -> float:

@@ -22,7 +22,8 @@ from dpiw.weights.geometry import ColumnBlock, blocks, characteristic
 CONSTANT = 0.5
 """Value of the appended constant; 1/2 matches the centred box (METHOD section 1)."""
 
-FEATURE_MAPS = ("linear", "interactions", "fourier")
+FEATURE_MAPS = ("linear", "interactions", "fourier", "critic")
+"""`critic` is of `dpiw.weights.critic_features`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def _with_constant(columns: list[NDArray[np.float64]], rows: int) -> NDArray[np.
     return np.hstack([*columns, np.full((rows, 1), CONSTANT)])
 
 
-def _bounds(
+def bounds_of(
     *,
     dimension: int,
     squared_norm: float,
@@ -78,6 +79,7 @@ def _bounds(
     coordinate: float,
     reference: float,
 ) -> FeatureBounds:
+    """Bounds from squares; L1 by Cauchy and Schwarz where that is tighter."""
     norm = math.sqrt(squared_norm)
     diameter = min(2 * norm, math.sqrt(squared_diameter))
     root = math.sqrt(dimension)
@@ -106,7 +108,7 @@ class LinearMap:
     def bounds(self) -> FeatureBounds:
         """Attained at the corners of the schema's box."""
         parts = blocks(self.schema)
-        return _bounds(
+        return bounds_of(
             dimension=parts[-1].stop + 1,
             squared_norm=math.fsum(part.squared_norm for part in parts) + CONSTANT**2,
             squared_diameter=math.fsum(part.squared_diameter for part in parts),
@@ -185,7 +187,7 @@ class InteractionMap:
         )
         l1 = math.fsum(part.l1_norm for part in parts) + CONSTANT
         products = [2 * a.coordinate * b.coordinate for a, b in pairs]
-        return _bounds(
+        return bounds_of(
             dimension=self.reference_eigenvalues().size,
             squared_norm=squared,
             squared_diameter=2 * squared - 2 * self._smallest_inner(),
@@ -325,4 +327,6 @@ def feature_map(
         return FourierMap(schema, frequencies, frequency_scale, omega_seed)
     if name == "fourier":
         raise SpecError("weights.settings.omega_seed: fourier features need a public integer >= 0")
+    if name == "critic":
+        raise SpecError("weights.settings.features=critic: expected a method that asks a generator")
     raise SpecError(f"weights.settings.features={name}: expected one of {', '.join(FEATURE_MAPS)}")

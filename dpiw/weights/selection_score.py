@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 
 _CHUNK_ROWS = 8192
 _ROUNDING = 1 + 1e-4
-"""A row's u and the sum are doubles. The sum's error is below 4e-9 L in each chunk of 8,192 rows, at
-worst: this covers 10^8 rows of two neighbours, and rows that are rounded differently in each."""
+"""A row's u and the sum are doubles. The sum's error is at worst 4e-9 L a chunk of 8,192 rows: this
+covers 10^8 rows of two neighbours, and rows that are rounded differently in each."""
 
 
 def score_sensitivity(clip: float, unit: PrivacyUnit) -> float:

@@ -36,11 +36,20 @@ def settings_of(name, own):
 CASES = [
     (name, settings_of(name, own))
     for name in WEIGHTS
-    for own in (MAPS[:1] if name in ("none", "dp_mlp") else MAPS)
+    for own in (MAPS[:1] if name in ("none", "dp_mlp", "discriminator") else MAPS)
 ]
 SETTINGS = [
     (n, s, k) for n, s in CASES for k in ("add", "replace") if (n, k) != ("dp_mlp", "replace")
 ]
+
+
+class AnyJudge:
+    """A generator's discriminator, as far as weights ask it."""
+
+    ratio = True
+
+    def critic(self, scaled):
+        return 2 * scaled.columns["x"]
 
 
 @pytest.fixture(params=SETTINGS, ids=lambda c: f"{c[0]}-{c[1].get('features', 'default')}-{c[2]}")
@@ -55,6 +64,8 @@ def case(request, mixed, rows, unit, replace_unit):
     synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 300, rng))
     if name == "output_noised":
         estimator = estimator.for_rows(synthetic)
+    if name == "discriminator":
+        estimator = estimator.informed(AnyJudge())
     return name, estimator, own, private, synthetic
 
 
@@ -67,7 +78,7 @@ def test_names_and_flags(case):
 def test_cost_and_forecast_are_known_before_data(case, mixed):
     name, estimator, unit, *_ = case
     events = estimator.events(schema=mixed, unit=unit)
-    assert len(events) == (0 if name in ("none", "logreg") else 1)
+    assert len(events) == (0 if name in ("none", "logreg", "discriminator") else 1)
     most = np.inf if name == "dp_mlp" else 0.2 + 1e-9  # a network's noise has no cap
     assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= most
     assert 0 <= estimator.resolution(schema=mixed, nominal_rows=500) <= 1
@@ -114,13 +125,13 @@ def test_weights_come_out(case, mixed, normalisation):
         assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
     if name == "none":
         assert np.all(weights.log_weights == 0)
-    assert (weights.law is None) is (name in ("none", "logreg", "dp_mlp"))
+    assert (weights.law is None) is (name in ("none", "logreg", "dp_mlp", "discriminator"))
 
 
 def test_only_noise_that_nobody_can_repeat_is_publishable(case):
     name, estimator, _, private, synthetic = case
     measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
-    assert measured.publishable is (name == "none")
+    assert measured.publishable is (name in ("none", "discriminator"))
 
 
 def test_estimators_and_measurements_pickle_and_tables_do_not(case):

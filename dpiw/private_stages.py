@@ -1,0 +1,160 @@
+"""The private stages of a run: which methods read the table, in what order, and at what effort.
+
+    fit_generator     always
+    fit_weights       unless rows are published unweighted
+    fit_calibration   where the spec asks for a beta calibration on private rows
+
+Each is a method that is calibrated before data is read; the plan shares one effort among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from dpiw.errors import NotPublishableError, SpecError
+from dpiw.generators.base import Synthesizer
+from dpiw.generators.registry import make_generator
+from dpiw.pairing import check_pairing
+from dpiw.privacy import PrivacyEvent
+from dpiw.schema import PublicSchema
+from dpiw.spec import ReleaseSpec
+from dpiw.weights.base import WeightEstimator
+from dpiw.weights.beta import BetaRegression
+from dpiw.weights.beta_calibration import BetaCalibration, private_calibration
+from dpiw.weights.discriminator import DiscriminatorWeights
+from dpiw.weights.output import OutputNoised
+from dpiw.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.weights.registry import make_weights
+
+GENERATOR_STAGE = "fit_generator"
+WEIGHTS_STAGE = "fit_weights"
+CALIBRATION_STAGE = "fit_calibration"
+
+PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE, CALIBRATION_STAGE)
+"""Every stage a run may draw, in the only order; a plan may lack the later ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """One private stage: what it will do to the data, and what that would cost alone."""
+
+    name: str
+    method: str
+    parameters: Mapping[str, Any]
+    events: tuple[PrivacyEvent, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateMethods:
+    """The methods of a run that read the table.
+
+    Attributes:
+        generator: of the synthetic rows.
+        weights: of the density ratio; None when rows are published unweighted.
+        calibration: of the released ratio; None without one, or without weights.
+    """
+
+    generator: Synthesizer
+    weights: WeightEstimator | None
+    calibration: BetaCalibration | None
+
+    @classmethod
+    def of_spec(cls, spec: ReleaseSpec) -> Self:
+        """The methods a spec asks for, not calibrated.
+
+        Raises:
+            SpecError: a method or a setting is unknown, or they do not fit each other.
+            NotPublishableError: a method is not private.
+        """
+        pure = spec.delta == 0
+        generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
+        weights = make_weights(
+            spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
+        )
+        for method in (generator, weights):
+            if method is not None and not method.private:
+                raise NotPublishableError(
+                    f"{method.method}: not a private method; it serves benchmarks alone"
+                )
+        check_pairing(generator, weights)
+        step = parse_post_processing(spec.weights.post_processing).calibrate
+        calibration = None if step is None else _calibration(step, weights, pure=pure)
+        return cls(generator=generator, weights=weights, calibration=calibration)
+
+    def generator_alone(self) -> Self:
+        """The same generator, with the whole effort; rows go unweighted."""
+        return replace(self, weights=None, calibration=None)
+
+    def calibrate(self, spec: ReleaseSpec, schema: PublicSchema, rho: float) -> Self:
+        """Every method at its share of the zCDP-equivalent effort `rho`."""
+        wishes = spec.shares
+        shares = dict(
+            zip(PRIVATE_STAGES, (wishes.generator, wishes.weights, wishes.for_calibration),
+                strict=True)
+        )  # fmt: skip
+        total = sum(shares[name] for name in self.by_stage)
+
+        def facts(stage: str) -> dict[str, Any]:
+            return {
+                "rho": rho * shares[stage] / total,
+                "schema": schema,
+                "unit": spec.privacy_unit,
+                "nominal_rows": spec.nominal_rows,
+            }
+
+        weights, calibration = self.weights, self.calibration
+        return replace(
+            self,
+            generator=self.generator.calibrate(**facts(GENERATOR_STAGE)),
+            weights=weights and weights.calibrate(**facts(WEIGHTS_STAGE)),
+            calibration=calibration and calibration.calibrate(**facts(CALIBRATION_STAGE)),
+        )
+
+    @property
+    def by_stage(self) -> dict[str, Synthesizer | WeightEstimator | BetaCalibration]:
+        """The methods there are by the name of their stage, in order; free ones have none."""
+        methods = (self.generator, self.weights, self.calibration)
+        pairs = zip(PRIVATE_STAGES, methods, strict=True)
+        return {
+            name: method
+            for name, method in pairs
+            if method is not None and not isinstance(method, DiscriminatorWeights)
+        }
+
+    def events(self, spec: ReleaseSpec, schema: PublicSchema) -> list[PrivacyEvent]:
+        """Everything the calibrated methods will do, in order."""
+        unit, methods = spec.privacy_unit, self.by_stage.values()
+        return [event for one in methods for event in one.events(schema=schema, unit=unit)]
+
+    def stages(self, spec: ReleaseSpec, schema: PublicSchema) -> tuple[StagePlan, ...]:
+        """What each calibrated method will do, in order."""
+        return tuple(
+            StagePlan(
+                name=name,
+                method=method.method,
+                parameters=method.parameters(),
+                events=method.events(schema=schema, unit=spec.privacy_unit),
+            )
+            for name, method in self.by_stage.items()
+        )
+
+
+def _calibration(
+    step: BetaCalibrate, weights: WeightEstimator | None, *, pure: bool
+) -> BetaCalibration | None:
+    """What a `beta_calibrate` step does to the table; None: it works on public rows."""
+    if not isinstance(weights, BetaRegression) or isinstance(weights, OutputNoised):
+        raise SpecError(
+            "weights.post_processing: beta_calibrate needs the released ratio at every row;"
+            " expected weights.method beta_debiased or beta_noised"
+        )
+    if step.source == "private":
+        return private_calibration(step, pure=pure)
+    if step.sha256 is None:
+        raise SpecError(
+            "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"
+            " that the rows' SHA-256 is known"
+        )
+    return None

@@ -1,0 +1,153 @@
+"""A beta calibration on a declared public file: free, named by its SHA-256, read once."""
+
+import hashlib
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from dpiw import steps
+from dpiw.analysis.recovery import law_of_release
+from dpiw.errors import SpecError
+from dpiw.ledger import Ledger
+from dpiw.plan import compile_plan
+from dpiw.plan_table import plan_table
+from dpiw.randomness import SecureNoise
+from dpiw.release import UnreliableWeightsWarning, load_release
+from dpiw.runs import ReleaseRun
+from dpiw.spec import load_schema, load_spec, parse_spec
+from tests.conftest import town
+
+STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
+
+
+@pytest.fixture
+def place(make_workplace):
+    made = make_workplace()
+    made.add_steps(STEP)
+    town(500, seed=3).to_csv(made.root / "survey.csv", index=False)
+    return made
+
+
+def prepared(place):
+    return ReleaseRun.prepare(place.spec, period=None)
+
+
+def publish(run):
+    noise = SecureNoise()
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=noise)
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=noise)
+    steps.fit_calibration(run, noise=noise)
+    steps.debias(run)
+    steps.diagnose(run)
+    folder = steps.publish(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableWeightsWarning)
+        return folder, load_release(folder)
+
+
+def test_a_release_calibrated_on_public_rows(place):
+    digest = hashlib.sha256((place.root / "survey.csv").read_bytes()).hexdigest()
+    run = prepared(place)
+    folder, release = publish(run)
+    certificate = release.certificate
+    # two private stages and no more: the calibration is free
+    assert [stage.stage for stage in certificate.stages] == ["fit_generator", "fit_weights"]
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+    (step,) = certificate.weights["post_processing"]
+    assert step == {"step": "beta_calibrate", "source": "public", "declared": "the 2020 survey",
+                    "sha256": digest}  # fmt: skip
+    assert any(digest in said and "the 2020 survey" in said for said in certificate.assumptions)
+    first, second, last = certificate.post_processing
+    assert first == "debias b(x - mu) before the calibration"
+    assert second.startswith("beta calibration (a=")
+    assert second.endswith("; the 2020 survey)")
+    assert last == "self-normalise"  # the map has no noise of its own
+    assert law_of_release(release) is None
+    assert digest in plan_table(run.plan)
+    # neither the file's place nor its rows are published
+    published = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert b"survey.csv" not in published
+    assert str(place.root).encode() not in published
+    # a rerun is the same release, also when the free steps are repeated
+    before = (run.directory / "weights.npz").read_bytes()
+    steps.debias(prepared(place))
+    with np.load(run.directory / "weights.npz") as again:
+        assert again["log_weights"].size == 300
+    assert (run.directory / "weights.npz").read_bytes() == before
+
+
+def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):
+    run = prepared(place)
+    kept = run.public_rows.read_bytes()
+    (place.root / "survey.csv").rename(place.root / "moved.csv")
+    place.spec.write_text(place.spec.read_text().replace("survey.csv", "moved.csv"))
+    assert prepared(place).key == run.key
+    assert run.public_rows.read_bytes() == kept
+    town(500, seed=4).to_csv(place.root / "moved.csv", index=False)
+    assert prepared(place).key != run.key
+    # a digest in the spec pins the file
+    place.spec.write_text(
+        place.spec.read_text().replace("declared:", f"sha256: {'0' * 64}, declared:")
+    )
+    with pytest.raises(SpecError, match="SHA-256 is not the one the spec states"):
+        load_spec(place.spec)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "the file cannot be read"),
+        ("age,income,region,ill\n", "expected at least one row"),
+        ("age,income,region\n1,2,north\n", "columns missing in the file: ill"),
+        ("age,income,region,ill,id\n1,2,north,true,7\n", "columns that the schema does not"),
+        ("age,income,region,ill\n1,2,north\n", "ragged"),
+        ("", "columns missing"),
+    ],
+)
+def test_a_file_that_will_not_do_costs_nothing(place, content, message):
+    path = place.root / "survey.csv"
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(SpecError, match=f"beta_calibrate.rows: .*{message}"):
+        prepared(place)
+    assert Ledger.open(place.ledger).spent("town").epsilon == 0
+    left = [p.name for p in place.root.rglob(".public-*")]
+    assert left == []
+
+
+def test_the_confidential_file_is_no_public_file(place):
+    place.spec.write_text(place.spec.read_text().replace("survey.csv", "data.csv"))
+    with pytest.raises(SpecError, match="this is the confidential source"):
+        load_spec(place.spec)
+    (place.root / "link.csv").symlink_to(place.source)
+    place.spec.write_text(place.spec.read_text().replace("rows: data.csv", "rows: link.csv"))
+    with pytest.raises(SpecError, match="this is the confidential source"):
+        load_spec(place.spec)
+
+
+def test_a_file_that_changes_after_the_plan_is_refused(place, monkeypatch):
+    spec = load_spec(place.spec)
+    town(500, seed=4).to_csv(place.root / "survey.csv", index=False)
+    monkeypatch.setattr("dpiw.runs.load_spec", lambda path: spec)
+    with pytest.raises(SpecError, match="has changed since the plan was made"):
+        prepared(place)
+
+
+def test_a_plan_needs_the_digest(place):
+    spec = load_spec(place.spec)
+    mapping = spec.model_dump(mode="json", by_alias=True)
+    assert compile_plan(parse_spec(json.loads(json.dumps(mapping))), load_schema(spec))
+    del mapping["weights"]["post_processing"][0]["sha256"]
+    with pytest.raises(SpecError, match="expected a spec read from a file"):
+        compile_plan(parse_spec(mapping), load_schema(spec))
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".csv", ".", "/dev/null"])
+def test_what_is_no_file_is_refused(place, name):
+    place.spec.write_text(place.spec.read_text().replace("survey.csv", name))
+    with pytest.raises(SpecError, match=r"beta_calibrate\.rows: the file cannot be read"):
+        load_spec(place.spec)

@@ -1,0 +1,197 @@
+"""A generator's discriminator as free weights, and as a feature of the private regression."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dpiw.diagnostics import Verdict
+from dpiw.errors import SpecError, UncalibratedError
+from dpiw.privacy import GaussianEvent
+from dpiw.randomness import SeededNoise
+from dpiw.schema import ScaledTable
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weighting import weigh
+from dpiw.weights.beta import BetaDebiased, BetaNoised
+from dpiw.weights.critic_features import REACH, Critic, CriticMap
+from dpiw.weights.discriminator import DiscriminatorWeights
+from dpiw.weights.features import LinearMap
+from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.registry import make_weights
+
+TILT = 1.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Tilted:
+    """Synthetic rows are uniform; the critic is factor * (TILT x0 + shift) on [0, 1]."""
+
+    schema: object
+    factor: float = 1.0
+    shift: float = 0.0
+    ratio: bool = True
+
+    def sample(self, rows, *, rng):
+        columns = {c.name: rng.random(rows) for c in self.schema.released}
+        return SyntheticTable(schema=self.schema, scaled=ScaledTable(columns, rows))
+
+    def critic(self, scaled):
+        return self.factor * (TILT * scaled.columns["x0"] + self.shift)
+
+
+@pytest.fixture
+def schema(numeric):
+    return numeric(3)
+
+
+def real_rows(schema, rows, seed=0):
+    """First column of density TILT exp(TILT x)/(exp(TILT) - 1), by its inverse; others uniform."""
+    rng = np.random.default_rng(seed)
+    found = {c.name: rng.random(rows) for c in schema.released}
+    found["x0"] = np.log1p(rng.random(rows) * np.expm1(TILT)) / TILT
+    return PrivateTable(schema=schema, scaled=ScaledTable(found, rows))
+
+
+def ready(schema, unit, kind=BetaDebiased, *, rho=0.5, judge=None, **settings):
+    one = kind(features="critic", **settings).calibrate(
+        rho=rho, schema=schema, unit=unit, nominal_rows=4000
+    )
+    return one if judge is None else dataclasses.replace(one, critic=Critic.of(judge))
+
+
+def test_the_free_ratio_is_the_clamped_logit(schema):
+    rows = Tilted(schema).sample(50, rng=np.random.default_rng(1))
+    free = DiscriminatorWeights(limit=1.0).informed(Tilted(schema))
+    ratio = free.ratio(None, schema=schema)
+    wanted = np.minimum(TILT * rows.scaled.columns["x0"], 1.0)
+    np.testing.assert_allclose(ratio.log_ratio(rows), wanted)
+    assert (wanted == 1.0).any()
+    broken = dataclasses.replace(free, judge=Tilted(schema, factor=np.nan))
+    assert (broken.ratio(None, schema=schema).log_ratio(rows) == 0).all()
+
+
+def test_free_weights_of_the_true_ratio_correct_the_mean(schema):
+    """E[x0] is 0.620 under the real law, 0.5 under the synthetic one; standard error 0.006."""
+    judge = Tilted(schema)
+    rows = judge.sample(4000, rng=np.random.default_rng(2))
+    ratio = DiscriminatorWeights().informed(judge).ratio(None, schema=schema)
+    weights = weigh(ratio, rows, debias=False)
+    value = np.average(rows.scaled.columns["x0"], weights=np.exp(weights.log_weights))
+    assert value == pytest.approx(1 / -np.expm1(-TILT) - 1 / TILT, abs=0.03)
+    assert weights.law is None
+    assert (weights.noise == 0).all()
+    assert weights.diagnostics.verdict is Verdict.CARE
+    assert "neither signal nor noise was assessed" in weights.diagnostics.reasons
+
+
+def test_a_critic_that_is_no_ratio_is_refused(schema):
+    with pytest.raises(SpecError, match="critic is no log ratio"):
+        DiscriminatorWeights().informed(Tilted(schema, ratio=False))
+    with pytest.raises(UncalibratedError, match="expected a fitted generator"):
+        DiscriminatorWeights().ratio(None, schema=schema)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 21, "wide", True])
+def test_limits_out_of_range_are_refused(limit):
+    with pytest.raises(SpecError, match=r"settings\.limit"):
+        DiscriminatorWeights(limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("discriminator", "judge"), ("beta_debiased", "critic")]
+)
+def test_no_spec_brings_a_critic_of_its_own(method, name):
+    with pytest.raises(SpecError, match=rf"settings\.{name}: unknown"):
+        make_weights(method, {name: None})
+
+
+def test_the_map_s_bounds_hold_and_are_known_before_the_critic(schema, numeric):
+    """Whatever the critic says, infinities and NaN included; those of one centred column."""
+    features = CriticMap(schema, Critic.of(Tilted(schema, factor=40.0)))
+    rows = features.matrix(Tilted(schema).sample(500, rng=np.random.default_rng(3)).scaled)
+    bounds = features.bounds
+    assert bounds == CriticMap(schema).bounds == LinearMap(numeric(1)).bounds
+    assert features == CriticMap(schema)
+    for factor in (1e9, -1e9, np.inf, np.nan):
+        wild = dataclasses.replace(features.critic, judge=Tilted(schema, factor=factor))
+        more = CriticMap(schema, wild).matrix(real_rows(schema, 100).confidential())
+        rows = np.vstack([rows, more])
+    assert rows.shape[1] == bounds.dimension == 2
+    assert np.abs(rows).max() <= bounds.coordinate
+    assert np.linalg.norm(rows, axis=1).max() <= bounds.norm * (1 + 1e-12)
+    assert np.abs(rows).sum(axis=1).max() <= bounds.l1_norm + 1e-12
+    assert np.ptp(rows[:, 0]) == pytest.approx(bounds.diameter)
+    np.testing.assert_allclose(
+        features.reference_eigenvalues(), LinearMap(numeric(1)).reference_eigenvalues()
+    )
+
+
+def test_the_critic_s_scale_does_not_matter(schema):
+    rows = real_rows(schema, 200).confidential()
+    one, other = (
+        Critic.of(Tilted(schema, factor=factor, shift=shift)).values(rows)
+        for factor, shift in ((1.0, 0.0), (37.0, -2.0))
+    )
+    np.testing.assert_allclose(one, other, atol=1e-12)
+    uniform = Critic.of(Tilted(schema)).values(
+        Tilted(schema).sample(20_000, rng=np.random.default_rng(4)).scaled
+    )
+    assert 2 * REACH * uniform.std() == pytest.approx(1, abs=0.03)
+
+
+def test_neighbours_are_within_the_stated_sensitivity(schema, unit):
+    """Exact solutions of 30 neighbours of a small table; the noise is calibrated to the bound."""
+    judge = Tilted(schema)
+    one = ready(schema, unit, judge=judge, rho=5.0)
+    synthetic = judge.sample(300, rng=np.random.default_rng(5))
+    table = real_rows(schema, 30)
+    whole = one.solution(one.regression(table, synthetic))
+    moves = []
+    for row in range(30):
+        kept = table.confidential().take(np.delete(np.arange(30), row))
+        smaller = PrivateTable(schema=schema, scaled=kept)
+        moves.append(np.linalg.norm(whole - one.solution(one.regression(smaller, synthetic))))
+    assert 0 < max(moves) <= one.calibrated.sensitivity
+    assert one.calibrated.law.dimension == 2
+
+
+def test_the_plan_does_not_need_the_critic(schema, unit):
+    """Events, noise and forecast are the same before and after; measuring needs it."""
+    before, after = ready(schema, unit), ready(schema, unit, judge=Tilted(schema))
+    assert before == after
+    assert before.parameters() == after.parameters()
+    assert before.parameters()["features"] == "critic"
+    (event,) = before.events(schema=schema, unit=unit)
+    assert isinstance(event, GaussianEvent)
+    with pytest.raises(UncalibratedError, match="features=critic"):
+        before.measure(
+            real_rows(schema, 20), Tilted(schema).sample(9, rng=np.random.default_rng(6)),
+            noise=SeededNoise(0),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [BetaDebiased, BetaNoised])
+def test_a_critic_on_any_scale_becomes_a_ratio(schema, unit, kind):
+    """A critic of seven times the log ratio: its exponential is no weight, the regression's is.
+
+    Root mean square error of the log ratio over the rows, against 0.43 without weights and 2.6
+    with the critic itself; seeds 0 to 4.
+    """
+    judge = Tilted(schema, factor=7.0, shift=3.0)
+    one = ready(schema, unit, kind, judge=judge, rho=0.1)
+    rows = judge.sample(4000, rng=np.random.default_rng(7))
+    truth = TILT * rows.scaled.columns["x0"]
+    for seed in range(5):
+        measured = one.measure(real_rows(schema, 4000, seed), rows, noise=SeededNoise(seed))
+        found = one.ratio(measured, schema=schema).log_ratio(rows)
+        assert (found - truth).std() < 0.15
+    assert (judge.critic(rows.scaled) - truth).std() > 2
+    assert truth.std() > 0.4
+    assert weigh(one.ratio(measured, schema=schema), rows, debias=one.debias).law is not None
+
+
+def test_estimators_that_ask_no_generator_refuse_the_map(schema):
+    with pytest.raises(SpecError, match="expected a method that asks a generator"):
+        LogisticRegressionRatio(features="critic").feature_map(schema)
