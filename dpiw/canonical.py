@@ -20,7 +20,9 @@ import numpy as np
 from dpiw.errors import ReleaseError
 
 _T = TypeVar("_T")
-_DECIMAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?(E[+-]?[0-9]+)?")
+_DECIMAL = re.compile(r"(0|[1-9][0-9]{0,63})(\.[0-9]{1,64})?(E[+-]?[0-9]{1,3})?")
+"""Of bounded length: an exponent may be too large for a Decimal, or its whole number for memory."""
+
 _HEX = re.compile(r"[0-9a-f]+")
 
 

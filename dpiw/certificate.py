@@ -27,7 +27,8 @@ _TEXTS = (
 )  # fmt: skip
 _DECIMALS = ("epsilon", "delta", "spent_epsilon", "spent_delta", "budget_epsilon", "budget_delta")
 _LISTS = ("post_processing", "assumptions", "caveats")
-_MAPPINGS = ("accountants", "generator", "weights", "diagnostics", "versions")
+_MAPPINGS = ("account", "accountants", "generator", "weights", "diagnostics", "versions")
+_ACCOUNT = ("composition", "held", "drawn")
 _UNIT = ("relation", "max_rows", "id_column")
 
 
@@ -36,7 +37,7 @@ class StageRecord:
     """What one stage did to the confidential table.
 
     Attributes:
-        stage: `fit_generator` or `fit_weights`.
+        stage: `fit_generator`, `fit_weights` or `fit_calibration`.
         method: the registry's name of the method.
         events: the privacy events, as JSON values (`dpiw.accounting.event_to_json`).
         parameters: public settings of the mechanism, as JSON values.
@@ -95,6 +96,9 @@ class Certificate:
             their sum.
         spent_epsilon: of the population over its whole life, this release included.
         spent_delta: likewise.
+        account: the ledger's account behind these sums, in its own whole units: `composition`, the
+            sum `held` and the part `drawn` of it that can never be given back
+            (`dpiw.ledger.charges.Charge.to_payload`). A ledger that was lost is recovered from it.
         budget_epsilon: lifetime budget of the population.
         budget_delta: likewise.
         accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the guarantee
@@ -125,6 +129,7 @@ class Certificate:
     attempts: tuple[Mapping[str, Any], ...]
     spent_epsilon: str
     spent_delta: str
+    account: Mapping[str, Any]
     budget_epsilon: str
     budget_delta: str
     accountants: Mapping[str, float]
@@ -158,6 +163,7 @@ class Certificate:
         for name in _MAPPINGS:
             typed(getattr(self, name), Mapping, what=_field(name), error=ManifestError)  # type: ignore[type-abstract]
             object.__setattr__(self, name, plain(getattr(self, name)))
+        record_of(self.account, _ACCOUNT, what=_field("account"), error=ManifestError)
         for name in ("nominal_rows", "ledger_sequence"):
             if typed(getattr(self, name), int, what=_field(name), error=ManifestError) < 0:
                 raise ManifestError(f"{_field(name)}: expected a whole number >= 0")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli_ledger_recover import add_export, add_recover, run_export, run_recover, since
@@ -16,7 +17,7 @@ from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.privacy import NeighbouringRelation
 
 if TYPE_CHECKING:
-    from dpiw.ledger import Entry, Ledger, Population, RunRecord
+    from dpiw.ledger import Entry, Ledger, LedgerHead, Population, PublishedHead, RunRecord
 
 
 def add_ledger_commands(subparsers: Any) -> None:
@@ -34,12 +35,20 @@ def add_ledger_commands(subparsers: Any) -> None:
         "--head",
         action="append",
         default=[],
-        metavar="SEQ:HASH",
-        help="a published head that must be in the chain; may be repeated",
+        metavar="SEQ:HASH[:MANIFEST]",
+        help="a published head that must be in the chain, or whose release, named by SHA-256 of its"
+        " manifest.json, was recovered; may be repeated",
     )
     void = _add(commands, "void", "give back an attempt of which nothing was armed", run_void)
     void.add_argument("run_key", metavar="RUN", help="the run's key")
     void.add_argument("--attempt", type=int, default=1, help="attempt number (1)")
+    void.add_argument(
+        "--state",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="the spec's state folder; an attempt whose draw lies in its workspace stays charged",
+    )
     add_recover(_add(commands, "recover", "take a ledger up again that lost entries", run_recover))
     add_export(_add(commands, "export", "entries as JSON lines", run_export))
 
@@ -70,6 +79,9 @@ def _add_register(commands: Any) -> None:
     )
     parser.add_argument("--max-rows", type=int, default=1, help="rows per privacy unit (1)")
     parser.add_argument(
+        "--id-column", help="the column that names a privacy unit (none: each row is a unit)"
+    )
+    parser.add_argument(
         "--create",
         action="store_true",
         help="make the ledger if there is none (a new ledger knows nothing that was spent before)",
@@ -97,12 +109,14 @@ def run_register(arguments: argparse.Namespace) -> int:
         epsilon=exact_decimal("epsilon", arguments.epsilon),
         delta=exact_decimal("delta", arguments.delta),
         composition=CompositionRule(arguments.composition),
+        id_column=arguments.id_column,
     )
     ledger = (Ledger.create if arguments.create else Ledger.open)(arguments.ledger)
     known = ledger.register(population)
     rule = ", composition renyi" if known.renyi else ""
+    unit = f", id_column={known.id_column}" if known.id_column else ""
     write_lines(
-        arguments, [f"population {known.name}: {known.budget}, {known.relation.value}{rule}"]
+        arguments, [f"population {known.name}: {known.budget}, {known.relation.value}{unit}{rule}"]
     )
     return 0
 
@@ -155,19 +169,32 @@ def _notes(ledger: Ledger) -> list[str]:
         for one in ledger.recoveries()
     ]
     return found + [
-        f"note: population {one.name} has spent more than its budget; nothing more is granted"
+        f"note: population {one.name} has spent more than its budget; nothing more is granted,"
+        " nor drawn"
         for one in ledger.populations()
-        if not one.budget.covers(ledger.spent(one.name))
+        if ledger.account(one.name).overdrawn
     ]
 
 
 def run_void(arguments: argparse.Namespace) -> int:
     """Void an attempt and show what its population has left."""
     from dpiw.ledger import Ledger
+    from dpiw.runs import run_folder
+    from dpiw.steps.forgotten import check_undrawn
 
     ledger = Ledger.open(arguments.ledger)
-    ledger.void(arguments.run_key, arguments.attempt)
-    name = ledger.run(arguments.run_key).population
+    run = ledger.run(arguments.run_key)
+    name = run.population
+    folder = run_folder(arguments.state, name, run.run_key)
+    if not folder.is_dir():
+        raise SpecError(
+            "state: the folder of this run is not in its workspace; expected the spec's state"
+            " folder, so that a draw that lies there is not given back"
+        )
+    for attempt in run.attempts:
+        if attempt.attempt == arguments.attempt and not attempt.armed:
+            check_undrawn(folder, attempt)
+    ledger.void(run.run_key, arguments.attempt)
     write_lines(arguments, [f"voided; population {name} has {ledger.remaining(name)} left"])
     return 0
 
@@ -212,6 +239,7 @@ def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
         "name": one.name,
         "relation": one.relation.value,
         "max_rows": one.max_rows,
+        "id_column": one.id_column,
         "composition": one.composition.value,
         "budget": str(one.budget),
         "spent": str(ledger.spent(one.name)),
@@ -272,7 +300,8 @@ def _table(facts: dict[str, Any]) -> list[str]:
         lines += [
             "",
             f"population {population['name']}  ({population['relation']}, "
-            f"max_rows={population['max_rows']}, composition {population['composition']})",
+            f"max_rows={population['max_rows']}, id_column={population['id_column']}, "
+            f"composition {population['composition']})",
             f"  budget     {population['budget']}",
             f"  spent      {population['spent']}",
             f"  remaining  {population['remaining']}",
@@ -322,10 +351,11 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _head(text: str) -> Any:
-    from dpiw.ledger import LedgerHead
+def _head(text: str) -> LedgerHead | PublishedHead:
+    from dpiw.ledger import LedgerHead, PublishedHead
 
-    seq, _, digest = text.partition(":")
-    if not seq.isdecimal() or not digest:
-        raise SpecError("head: expected SEQ:HASH")
-    return LedgerHead(seq=int(seq), hash=digest)
+    seq, *digests = text.split(":")
+    if not seq.isdecimal() or len(digests) not in (1, 2) or not all(digests):
+        raise SpecError("head: expected SEQ:HASH or SEQ:HASH:MANIFEST")
+    head = LedgerHead(seq=int(seq), hash=digests[0])
+    return head if len(digests) == 1 else PublishedHead(head=head, manifest_digest=digests[1])

@@ -13,8 +13,8 @@ from dpiw.cli_text import exact_decimal, write_lines
 from dpiw.errors import LedgerConflictError, LedgerTamperedError, SpecError
 
 if TYPE_CHECKING:
-    from dpiw.ledger import Entry, Recovery
-    from dpiw.verification import VerifiedRelease
+    from dpiw.ledger import Entry, Ledger, Recovery
+    from dpiw.recovery import MissingRelease
 
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
 
@@ -22,11 +22,11 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?
 def add_recover(parser: argparse.ArgumentParser) -> None:
     """The arguments of `recover`."""
     parser.add_argument(
-        "--releases", required=True, action="append", type=Path, metavar="FOLDER",
+        "--releases", default=[], action="append", type=Path, metavar="FOLDER",
         help="a release, or a folder of releases; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--key", required=True, action="append", type=Path, metavar="PUB",
+        "--key", default=[], action="append", type=Path, metavar="PUB",
         help="the curator's public key; may be repeated after a change of keys",
     )  # fmt: skip
     parser.add_argument("--population", help="which one, if several have missing releases")
@@ -37,7 +37,11 @@ def add_recover(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss-delta", required=True, metavar="DELTA", help="likewise")
     parser.add_argument(
         "--loss-only", action="store_true",
-        help="after an earlier recovery: state a further loss though no release is missing",
+        help="state a loss though no release is missing; --releases may then be left out",
+    )  # fmt: skip
+    parser.add_argument(
+        "--previous-lost", action="store_true",
+        help="the release before a missing one is lost, too: charge all that was spent by then",
     )  # fmt: skip
 
 
@@ -50,6 +54,8 @@ def run_recover(arguments: argparse.Namespace) -> int:
         "loss_epsilon": exact_decimal("loss-epsilon", arguments.loss_epsilon),
         "loss_delta": exact_decimal("loss-delta", arguments.loss_delta),
     }
+    if not arguments.loss_only and not (arguments.releases and arguments.key):
+        raise SpecError("releases, key: expected both, unless --loss-only is said")
     ledger = Ledger.open(arguments.ledger)
     missing = missing_releases(ledger, verified_releases(arguments.releases, arguments.key))
     name = _population(arguments, missing)
@@ -59,7 +65,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
             f"population {name}: nothing to recover; every head of these releases is in the ledger"
             " or recovered"
         )
-    recovery = recover(ledger, name, releases, **loss)
+    recovery = recover(ledger, name, releases, previous_lost=arguments.previous_lost, **loss)
     report = ledger.verify()
     if not report.ok:
         raise LedgerTamperedError(f"ledger {ledger.location}: {report.fault}")
@@ -67,18 +73,21 @@ def run_recover(arguments: argparse.Namespace) -> int:
         *_recovery_lines(recovery, releases),
         f"population {name} has spent {ledger.spent(name)}; {ledger.remaining(name)} is left",
         f"ledger verifies: {report.entries} entries",
+        *_others(ledger, name),
     ]
     write_lines(arguments, lines)
     return 0
 
 
 def _population(
-    arguments: argparse.Namespace, missing: dict[str, tuple[VerifiedRelease, ...]]
+    arguments: argparse.Namespace, missing: dict[str, tuple[MissingRelease, ...]]
 ) -> str:
     if arguments.population is not None:
         return str(arguments.population)
     if len(missing) == 1:
         return next(iter(missing))
+    if arguments.loss_only:
+        raise SpecError("population: needed with --loss-only")
     if not missing:
         raise LedgerConflictError(
             "nothing to recover: every head of these releases is in the ledger or recovered"
@@ -86,9 +95,20 @@ def _population(
     raise SpecError(f"population: expected one of {', '.join(sorted(missing))}, each by itself")
 
 
-def _recovery_lines(recovery: Recovery, releases: Sequence[VerifiedRelease]) -> list[str]:
+def _others(ledger: Ledger, name: str) -> list[str]:
+    """A ledger that lost entries of one population lost those of all."""
+    others = [one.name for one in ledger.populations() if one.name != name]
+    if not others:
+        return []
+    return [
+        f"also in this ledger: {', '.join(others)}. If entries were lost, state the losses of"
+        " each (--population NAME --loss-only)"
+    ]
+
+
+def _recovery_lines(recovery: Recovery, releases: Sequence[MissingRelease]) -> list[str]:
     lines = [
-        f"recovered {one.certificate.release_id}: head {record.head.seq} was missing;"
+        f"recovered {one.release.certificate.release_id}: head {record.head.seq} was missing;"
         f" its certificate states {record.charge.cost}"
         for one, record in zip(releases, recovery.releases, strict=True)
     ]

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
+from dpiw.durable import make_folder
 from dpiw.errors import SpecError
+from dpiw.ownership import owner_fault
 
 
 def private_folder(path: Path) -> Path:
     """Make a folder of mode 0700, or accept the one that is there if it is closed to others.
 
     An open folder is refused and not closed: somebody may have read or planted something already,
-    and its owner should know. Its parent must exist.
+    and its owner should know. So are another user's, and a link: what it leads to lies in other
+    people's folders, is missed by a purge, and may be changed for something else at any time. Its
+    parent must exist. Its name is durable when this returns.
 
     Raises:
-        SpecError: it cannot be made, is not a folder, or is open to group or others.
+        SpecError: it cannot be made, is not a folder, is open to group or others, or is not this
+            user's.
     """
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
-        mode = path.stat().st_mode
+        make_folder(path, mode=0o700)
+        status = path.lstat()
     except OSError as reason:
-        raise SpecError(f"state: folder {path} cannot be used: {reason.strerror}") from reason
-    if mode & 0o077:
-        raise SpecError(
-            f"state: folder {path} has mode {stat.S_IMODE(mode):04o}, so others may see what is"
-            " confidential; expected 0700 (look who could get in, then chmod 700)"
-        )
+        raise _unusable(path, reason) from reason
+    check_private(path, status)
     return path
+
+
+def check_private(path: Path, status: os.stat_result) -> None:
+    """Raise SpecError unless `status`, of `path` itself, is that of a closed folder of ours."""
+    if stat.S_ISLNK(status.st_mode):
+        raise SpecError(
+            f"state: {path} is a link; expected a folder (to keep it on another disk, mount that"
+            " there, or let `state` itself lie on it)"
+        )
+    if not stat.S_ISDIR(status.st_mode):
+        raise SpecError(f"state: {path} is not a folder")
+    if status.st_mode & 0o077:
+        raise SpecError(
+            f"state: folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may see"
+            " what is confidential; expected 0700 (look who could get in, then chmod 700)"
+        )
+    if fault := owner_fault(status):
+        raise SpecError(f"state: folder {path} {fault}")
 
 
 def check_state_folder(path: Path) -> None:
@@ -37,15 +57,22 @@ def check_state_folder(path: Path) -> None:
     published releases may lie in it.
 
     Raises:
-        SpecError: it cannot be made, is not a folder, or group or others may write to it.
+        SpecError: it cannot be made, is not a folder, group or others may write to it, or it is
+            another user's.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = path.stat().st_mode
+        make_folder(path, mode=0o700, parents=True)
+        status = path.stat()
     except OSError as reason:
-        raise SpecError(f"state: folder {path} cannot be used: {reason.strerror}") from reason
-    if mode & 0o022:
+        raise _unusable(path, reason) from reason
+    if status.st_mode & 0o022:
         raise SpecError(
-            f"state: folder {path} has mode {stat.S_IMODE(mode):04o}, so others may replace what"
-            " lies in it; expected 0700 (chmod go-w at least)"
+            f"state: folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may"
+            " replace what lies in it; expected 0700 (chmod go-w at least)"
         )
+    if fault := owner_fault(status):
+        raise SpecError(f"state: folder {path} {fault}")
+
+
+def _unusable(path: Path, reason: OSError) -> SpecError:
+    return SpecError(f"state: folder {path} cannot be used: {reason.strerror}")

@@ -8,10 +8,8 @@ destination is either absent or whole, and running again with the same inputs gi
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
-import hashlib
 import os
 import secrets
 import shutil
@@ -21,18 +19,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpiw.durable import sync_directory
+from dpiw.durable import rename_exclusively, sync_directory
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.manifest import MANIFEST, SIGNATURE, FileEntry, Manifest, ManifestFacts, check_file_name
 from dpiw.signing import PrivateKey, PublicKey
-from dpiw.verification import STAGING_PREFIX, check_files, file_digest, read_signed_manifest
+from dpiw.verification import (
+    STAGING_PREFIX,
+    check_files,
+    file_digest,
+    manifest_digest,
+    read_signed_manifest,
+)
 
 FileSource = bytes | Callable[[Path], None]
 """A file's bytes, or a function that creates the file at the path it is given."""
 
-_AT_FDCWD = -100
-_RENAME_NOREPLACE = 1
-_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _RENAME_LOCK = ".rename.lock"
 
 
@@ -96,6 +97,7 @@ def build_folder(
     """
     with _staging(folder.parent) as staging:
         manifest = _build(staging, files, facts, key)
+        _make_readable(staging)
         try:
             _rename_without_replacing(staging, folder)
             sync_directory(folder.parent)
@@ -118,7 +120,7 @@ def publish_built(
         for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
             _write(folder / name, partial(_copy, built / name))
         check_files(folder, manifest)
-        _make_readable(folder)
+        _make_durable(folder)
         return _install(folder, destination, manifest, key, commit)
 
 
@@ -134,6 +136,7 @@ def _install(
     if os.path.lexists(destination):
         return _already_published(destination, manifest, key)
     commit(manifest.digest)
+    _make_readable(folder)  # until now nobody but us could look into it
     try:
         _rename_without_replacing(folder, destination)
     except FileExistsError:  # another process was faster
@@ -209,7 +212,7 @@ def _build(
         raise ManifestError("manifest.json: does not read back as it was written")
     _write(folder / MANIFEST, data)
     _write(folder / SIGNATURE, key.sign(data))
-    _make_readable(folder)
+    _make_durable(folder)
     return manifest
 
 
@@ -259,12 +262,11 @@ def _write(path: Path, source: FileSource) -> FileEntry:
 
 
 def _already_published(destination: Path, manifest: Manifest, key: PublicKey) -> Publication:
-    """Accept a destination that holds this very release, whole; refuse anything else."""
-    try:
-        same = hashlib.sha256((destination / MANIFEST).read_bytes()).hexdigest() == manifest.digest
-    except OSError:
-        same = False
-    if not same:
+    """Accept a destination that holds this very release, whole; refuse anything else.
+
+    A link is something else: what it leads to may be replaced, and need not be there for readers.
+    """
+    if manifest_digest(destination) != manifest.digest:
         raise ReleaseError(
             f"release folder {destination.name} exists and holds something else: a release is "
             "never replaced, a correction is a new release"
@@ -275,19 +277,9 @@ def _already_published(destination: Path, manifest: Manifest, key: PublicKey) ->
 
 
 def _rename_without_replacing(source: Path, destination: Path) -> None:
-    """Rename atomically; FileExistsError if there is anything at `destination`.
-
-    A plain rename silently replaces an empty folder.
-    """
-    library = ctypes.CDLL(None, use_errno=True)
-    if hasattr(library, "renameat2"):
-        names = os.fsencode(source), os.fsencode(destination)
-        if not library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE):
-            return
-        code = ctypes.get_errno()
-        if code not in _UNSUPPORTED:
-            raise OSError(code, os.strerror(code))  # Python picks FileExistsError for EEXIST
-    _rename_under_lock(source, destination)
+    """Rename atomically; FileExistsError if there is anything at `destination`."""
+    if not rename_exclusively(source, destination):
+        _rename_under_lock(source, destination)
 
 
 def _rename_under_lock(source: Path, destination: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,41 @@ from typing import Any
 from dpiw import accounting
 from dpiw.certificate import Certificate
 from dpiw.errors import LedgerConflictError, ReleaseError, SignatureError, SpecError
-from dpiw.ledger import Ledger, LedgerHead, Population, RecoveredRelease, Recovery
+from dpiw.ledger import (
+    Ledger,
+    LedgerHead,
+    Population,
+    PublishedHead,
+    RecoveredRelease,
+    Recovery,
+)
+from dpiw.ledger.accounts import Account, check_kind
 from dpiw.ledger.charges import Charge
 from dpiw.manifest import MANIFEST
 from dpiw.privacy import PrivacyBudget, PrivacyCost, PrivacyEvent
 from dpiw.renyi import RenyiVector
-from dpiw.verification import VerifiedRelease, file_digest, verify
+from dpiw.verification import VerifiedRelease, release_folders, verify
 
 
-def release_folders(roots: Iterable[Path]) -> list[Path]:
+@dataclass(frozen=True, kw_only=True)
+class MissingRelease:
+    """A published release whose head a ledger lacks.
+
+    Attributes:
+        release: what passed `verify`.
+        after: the head of the release before it, if that one was given and the ledger has its head.
+    """
+
+    release: VerifiedRelease
+    after: LedgerHead | None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its manifest."""
+        return self.release.manifest.digest
+
+
+def folders_of(roots: Iterable[Path]) -> list[Path]:
     """Every release folder at or directly below `roots`; hidden ones are being built.
 
     Raises:
@@ -32,8 +59,8 @@ def release_folders(roots: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for root in roots:
-        inside = sorted(path.parent for path in root.glob("[!.]*/" + MANIFEST))
         own = [root] if (root / MANIFEST).exists() else []
+        inside = release_folders(root)  # any folder: one without a manifest must not be overlooked
         if not inside and not own:
             raise ReleaseError(f"{root}: no release folder here")
         found += own + inside
@@ -46,7 +73,7 @@ def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[Verif
     Raises:
         ReleaseError: a folder fails. None is passed over: what is left out would not be charged.
     """
-    return [_verified(folder, keys) for folder in release_folders(roots)]
+    return [_verified(folder, keys) for folder in folders_of(roots)]
 
 
 def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
@@ -56,34 +83,65 @@ def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
             return verify(folder, public_key=key)
         except SignatureError as error:
             refusal = error
+        except ReleaseError as error:
+            raise type(error)(f"{folder}: {error}") from error
     raise SignatureError(f"{folder}: {refusal or 'no public key was given'}")
 
 
 def missing_releases(
     ledger: Ledger, releases: Iterable[VerifiedRelease]
-) -> dict[str, tuple[VerifiedRelease, ...]]:
-    """By population: the releases whose head the ledger lacks. A folder given twice counts once."""
-    found: dict[str, dict[str, VerifiedRelease]] = {}
-    for one in releases:
-        stated = one.certificate
-        if not ledger.contains_head(stated.ledger_sequence, stated.ledger_head):
-            digest = file_digest(one.folder / MANIFEST)
-            found.setdefault(stated.population, {})[digest] = one
-    return {name: tuple(known.values()) for name, known in found.items()}
+) -> dict[str, tuple[MissingRelease, ...]]:
+    """By population: the releases the ledger lacks, in order. A folder given twice counts once."""
+    given = {one.manifest.digest: one for one in releases}
+    found: dict[str, list[MissingRelease]] = {}
+    for digest, one in given.items():
+        if ledger.knows(PublishedHead(head=_head(one), manifest_digest=digest)):
+            continue
+        before = given.get(one.manifest.facts.previous or "")
+        after = None if before is None else _head(before)
+        if after is not None and not ledger.contains_head(after.seq, after.hash):
+            after = None
+        missing = MissingRelease(release=one, after=after)
+        found.setdefault(one.certificate.population, []).append(missing)
+    return {name: _in_order(known) for name, known in found.items()}
 
 
-def recovered_release(release: VerifiedRelease, population: Population) -> RecoveredRelease:
+def _head(release: VerifiedRelease) -> LedgerHead:
+    stated = release.certificate
+    return LedgerHead(seq=stated.ledger_sequence, hash=stated.ledger_head)
+
+
+def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
+    """Each after the release before it, if that is among them; else by the number of its head."""
+    waiting = {one.digest: one for one in sorted(missing, key=lambda m: _head(m.release).seq)}
+    found: list[MissingRelease] = []
+
+    def take(one: MissingRelease) -> None:  # digests cannot form a circle
+        del waiting[one.digest]
+        before = waiting.get(one.release.manifest.facts.previous or "")
+        if before is not None:
+            take(before)
+        found.append(one)
+
+    while waiting:
+        take(next(iter(waiting.values())))
+    return tuple(found)
+
+
+def recovered_release(missing: MissingRelease, population: Population) -> RecoveredRelease:
     """What one release asks to be charged.
 
     Raises:
         LedgerConflictError: its certificate states other terms than the population's, or its cost
             cannot be read for this population.
     """
-    stated = release.certificate
+    stated = missing.release.certificate
     _check_terms(stated, population)
     return RecoveredRelease(
-        head=LedgerHead(seq=stated.ledger_sequence, hash=stated.ledger_head),
-        manifest_digest=file_digest(release.folder / MANIFEST),
+        head=_head(missing.release),
+        manifest_digest=missing.digest,
+        previous=missing.release.manifest.facts.previous,
+        after=missing.after,
         run=stated.release_id.rpartition("-")[2],
         plan_digest=stated.plan_digest,
         period=stated.period,
@@ -91,8 +149,28 @@ def recovered_release(release: VerifiedRelease, population: Population) -> Recov
             cost=_cost(stated, stated.epsilon, stated.delta),
             renyi=certificate_vector(stated) if population.renyi else None,
         ),
-        spent=_cost(stated, stated.spent_epsilon, stated.spent_delta),
+        held=_account(stated, "held", population),
+        drawn=_account(stated, "drawn", population),
     )
+
+
+def _account(stated: Certificate, part: str, population: Population) -> Charge:
+    """What the population's account held by then, or had drawn, as its certificate says."""
+    try:
+        charge = Charge.from_payload(stated.account[part], stated.relation)
+        if charge.to_payload() != stated.account[part]:
+            raise SpecError("not in canonical form")
+        check_kind(population, charge)
+    except (KeyError, TypeError, AttributeError, SpecError) as error:
+        raise LedgerConflictError(
+            f"release {stated.release_id}: account.{part} cannot be read"
+        ) from error
+    worth = Account(population=population, held=charge, drawn=charge).spent
+    if part == "held" and worth != _cost(stated, stated.spent_epsilon, stated.spent_delta):
+        raise LedgerConflictError(
+            f"release {stated.release_id}: its account is not worth what it says was spent"
+        )
+    return charge
 
 
 def _cost(stated: Certificate, epsilon: str, delta: str) -> PrivacyCost:
@@ -103,13 +181,30 @@ def _check_terms(stated: Certificate, population: Population) -> None:
     budget = PrivacyBudget.of(
         Decimal(stated.budget_epsilon), Decimal(stated.budget_delta), stated.relation
     )
-    theirs = (stated.population, budget, stated.unit.max_rows)
-    if theirs != (population.name, population.budget, population.max_rows):
+    composition = stated.account["composition"]
+    theirs = (stated.population, budget, composition)
+    own = (population.name, population.budget, population.composition.value)
+    if theirs != own or not population.protects(stated.unit):
         raise LedgerConflictError(
             f"release {stated.release_id}: its certificate states other terms for population"
             f" {population.name} (budget {budget}, {stated.relation.value},"
-            f" max_rows={stated.unit.max_rows}) than this ledger's registration"
+            f" max_rows={stated.unit.max_rows}, id_column={stated.unit.id_column},"
+            f" composition {composition}) than this ledger's registration"
         )
+
+
+def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
+    known = {one.manifest_digest for r in ledger.recoveries() for one in r.releases}
+    known |= {one.digest for one in releases}
+    for one in releases:
+        before = one.release.manifest.facts.previous
+        if before is not None and one.after is None and before not in known:
+            raise SpecError(
+                f"release {one.release.certificate.release_id}: the release before it (manifest"
+                f" {before[:12]}) is neither among these folders nor recovered; give its folder,"
+                " too. If it is lost, say so (--previous-lost): then all that this release's"
+                " certificate says was spent is charged"
+            )
 
 
 def certificate_vector(stated: Certificate) -> RenyiVector:
@@ -166,18 +261,31 @@ def _times(drawn: Sequence[PrivacyEvent], epsilon: Decimal, delta: Decimal) -> i
 def recover(
     ledger: Ledger,
     population: str,
-    releases: Sequence[VerifiedRelease],
+    releases: Sequence[MissingRelease],
     *,
     loss_epsilon: Decimal,
     loss_delta: Decimal,
+    previous_lost: bool = False,
 ) -> Recovery:
     """Charge `releases` and a stated loss to a population; see `Ledger.recover`.
 
+    Args:
+        ledger: the ledger.
+        population: a registered name.
+        releases: from `missing_releases`.
+        loss_epsilon: of what else was drawn, by the custodian's word.
+        loss_delta: likewise.
+        previous_lost: whether a release may be recovered without the one before it. Then all that
+            its certificate says was spent is charged.
+
     Raises:
-        SpecError: the loss is not a pair of finite decimals >= 0.
+        SpecError: the loss is not a pair of finite decimals >= 0, or a release before one of these
+            is unknown.
         LedgerConflictError: nothing is missing, or a certificate's terms or cost do not fit.
     """
     terms = ledger.population(population)
+    if not previous_lost:
+        _check_previous(ledger, releases)
     for name, value in (("epsilon", loss_epsilon), ("delta", loss_delta)):
         if not value.is_finite() or value < 0:
             raise SpecError(f"loss-{name}: expected a decimal >= 0")

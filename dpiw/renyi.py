@@ -19,9 +19,11 @@ Why this is (epsilon, delta)-DP although every request may depend on all earlier
    such order, D_1, ..., D_K. For any event S and neighbours P, Q:
    P(S) = sum P_a(S and D_a) <= sum (e^epsilon Q_a(S and D_a) + delta/K) <= e^epsilon Q(S) + delta.
 
-A request that was refused changes nothing, and a later smaller one may be granted. A reservation
-given back before anything of it was drawn may be left out of the sums: what was drawn was held when
-the last grant was made. Lost and conflicting draws stay in.
+A request that was refused changes nothing, and a later smaller one may be granted. Step 2 needs
+some order within its budget at *every draw*, and a recovery or a conflicting output may take the
+sums beyond all of them; so the filter is asked again whenever a draw is armed. A reservation given
+back before anything of it was drawn may be left out of the sums: what was drawn is held at every
+later arm. Lost and conflicting draws stay in.
 
 All arithmetic is in decimals of 60 digits, correctly rounded, so that every machine finds the same
 whole numbers, always rounded against ourselves.
@@ -29,11 +31,12 @@ whole numbers, always rounded against ourselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from functools import lru_cache
+from typing import Any
 
 from dpiw.errors import SpecError
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT
@@ -47,7 +50,8 @@ ORDERS: tuple[Decimal, ...] = (
 )
 
 BEYOND = 10**16
-"""Entry of a vector at an order that nothing can pay (Renyi epsilon 10,000)."""
+"""Entry of a vector at an order that nothing can pay (Renyi epsilon 10,000); it stands for any
+divergence from there on, so every B(order) is below it."""
 
 _SLACK = Decimal("1e-20")
 """In units: far above the error of 60-digit arithmetic, far below a unit."""
@@ -77,6 +81,8 @@ class RenyiVector:
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
         rule: which list of orders.
+        lost_delta: how much of the lifetime delta stated losses took, in units of 1e-18. Its price
+            is in `units`; later losses start from what is left (`loss_vector`).
 
     Raises:
         SpecError: another rule or length, or something else than whole numbers >= 0.
@@ -84,11 +90,12 @@ class RenyiVector:
 
     units: tuple[int, ...]
     rule: str = RULE
+    lost_delta: int = 0
 
     def __post_init__(self) -> None:
         if self.rule != RULE or len(self.units) != len(ORDERS):
             raise SpecError(f"renyi: expected {len(ORDERS)} whole numbers under rule {RULE}")
-        if any(type(one) is not int or one < 0 for one in self.units):
+        if any(type(one) is not int or one < 0 for one in (*self.units, self.lost_delta)):
             raise SpecError("renyi: expected whole numbers >= 0")
 
     @classmethod
@@ -99,23 +106,55 @@ class RenyiVector:
     def plus(self, other: RenyiVector, *, times: int = 1) -> RenyiVector:
         """This and `times` the other, order by order."""
         pairs = zip(self.units, other.units, strict=True)
-        return RenyiVector(units=tuple(one + times * two for one, two in pairs))
+        return RenyiVector(
+            units=tuple(one + times * two for one, two in pairs),
+            lost_delta=self.lost_delta + times * other.lost_delta,
+        )
 
     def beyond(self, other: RenyiVector) -> RenyiVector:
         """By how much this exceeds the other, order by order; nowhere below zero."""
         pairs = zip(self.units, other.units, strict=True)
-        return RenyiVector(units=tuple(max(0, one - two) for one, two in pairs))
+        return RenyiVector(
+            units=tuple(max(0, one - two) for one, two in pairs),
+            lost_delta=max(0, self.lost_delta - other.lost_delta),
+        )
+
+    def to_payload(self) -> dict[str, Any]:
+        """As ledger and certificate state it; `lost_delta_units` only where there is some."""
+        stated: dict[str, Any] = {"rule": self.rule, "units": list(self.units)}
+        return stated | ({"lost_delta_units": self.lost_delta} if self.lost_delta else {})
+
+    @classmethod
+    def from_payload(cls, stated: Mapping[str, Any]) -> RenyiVector:
+        """The inverse of `to_payload`. Raises SpecError: something else."""
+        try:
+            vector = cls(
+                units=tuple(stated["units"]),
+                rule=stated["rule"],
+                lost_delta=stated.get("lost_delta_units", 0),
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise SpecError("renyi: expected a rule and a list of whole numbers") from None
+        if vector.to_payload() != dict(stated):
+            raise SpecError("renyi: expected a rule, its units and nothing else")
+        return vector
 
 
 def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
     """B at each order, rounded down; 0 where the order can never meet the budget.
+
+    Always below `BEYOND`, also where a large delta lowers the conversion at high orders: a vector's
+    entry may have been cut there.
 
     Raises:
         SpecError: no order can: delta is 0, or epsilon too small for this delta.
     """
     with exactly():
         most = tuple(
-            max(0, int((epsilon_units - shift - _SLACK).to_integral_value(rounding=ROUND_FLOOR)))
+            min(
+                max(0, int((epsilon_units - shift - _SLACK).to_integral_value(ROUND_FLOOR))),
+                BEYOND - 1,
+            )
             for shift in _shifts(delta_units)
         )
     if not any(most):
@@ -133,13 +172,15 @@ def within(spent: RenyiVector, budgets: Sequence[int]) -> bool:
 def converted_units(spent: RenyiVector, delta_units: int) -> int:
     """The epsilon, in units rounded up, that `spent` is worth at the lifetime delta.
 
-    It is at most the lifetime epsilon exactly if `within` holds; 0 if nothing was spent.
+    It is at most the lifetime epsilon exactly if `within` holds; 0 if nothing was spent. An order
+    at `BEYOND` converts to no less than that.
     """
     if not any(spent.units):
         return 0
     with exactly():
         best = min(
-            one + shift for one, shift in zip(spent.units, _shifts(delta_units), strict=True)
+            one + (shift if one < BEYOND else max(shift, Decimal(0)))
+            for one, shift in zip(spent.units, _shifts(delta_units), strict=True)
         )
         return max(0, int((best + _SLACK).to_integral_value(rounding=ROUND_CEILING)))
 
@@ -174,7 +215,7 @@ def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) 
     """
     left = delta_left_units - delta_units
     if left <= 0:
-        return RenyiVector(units=(BEYOND,) * len(ORDERS))
+        return RenyiVector(units=(BEYOND,) * len(ORDERS), lost_delta=delta_units)
     with exactly():
         epsilon = epsilon_units * EPSILON_UNIT
         fall = (Decimal(delta_left_units) / left).ln()
@@ -184,5 +225,6 @@ def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) 
                 if epsilon_units or delta_units
                 else 0
                 for a in ORDERS
-            )
+            ),
+            lost_delta=delta_units,
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from dpiw.certificate import Certificate
-from dpiw.errors import ChecksumError, ManifestError, SignatureError
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.manifest import CERTIFICATE, MANIFEST, SCHEMA, SIGNATURE, SYNTHETIC, Manifest
 from dpiw.signing import SIGNATURE_BYTES, PublicKey, load_public_key
 
@@ -45,6 +47,18 @@ class VerifiedRelease:
         """One line for people."""
         trust = "the expected key" if self.pinned else "not pinned: give the curator's public key"
         return f"release {self.manifest.facts.release_id}: signed by key id {self.key_id} ({trust})"
+
+
+def release_folders(root: Path) -> list[Path]:
+    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
+
+    Raises:
+        ReleaseError: `root` cannot be read.
+    """
+    try:
+        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError as reason:
+        raise ReleaseError(f"releases {root.name}: {reason.strerror}") from reason
 
 
 def verify(folder: Path, *, public_key: Path | None = None) -> VerifiedRelease:
@@ -116,16 +130,41 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    with path.open("rb") as stream:
+    """SHA-256 of a regular file, hexadecimal. Raises OSError; a link is not followed."""
+    with _open(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def manifest_digest(folder: Path) -> str | None:
+    """SHA-256 of a folder's manifest, or None: it has none, or what has its name is no manifest.
+
+    Nothing outside the folder is read: whoever can write into a folder of releases could place a
+    link there, and a digest tells about a file's content.
+    """
+    if folder.is_symlink():
+        return None
+    try:
+        data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
+    except ManifestError:
+        return None
+    return hashlib.sha256(data).hexdigest()
+
+
+def _open(path: Path) -> BufferedReader:
+    """Open a regular file; neither follows a link nor waits for a pipe's writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _read(path: Path, *, limit: int, error: type[ManifestError | SignatureError]) -> bytes:
     try:
-        # Not following links and not waiting for a pipe's writer: the folder may be hostile.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as stream:
+        with _open(path) as stream:  # the folder may be hostile
             data = stream.read(limit + 1)
     except OSError as reason:
         raise error(f"{path.name}: {reason.strerror}") from reason
@@ -141,7 +180,8 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     for name in REQUIRED:
         if name not in manifest.files:
             raise ManifestError(f"{name}: every release holds it, and the manifest lists none")
-    certificate = Certificate.from_json((folder / CERTIFICATE).read_bytes())
+    stated = _read(folder / CERTIFICATE, limit=_MANIFEST_LIMIT, error=ManifestError)
+    certificate = Certificate.from_json(stated)
     facts, footer = manifest.facts, read_footer(folder / SYNTHETIC)
     pairs = {
         "release_id": (facts.release_id, certificate.release_id),

@@ -9,8 +9,10 @@ What is kept is enough to repeat and to publish a run whose draws are committed.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.durable import sync_directory
-from dpiw.errors import SpecError
+from dpiw.errors import LedgerError, SpecError
 from dpiw.ledger import Ledger, RunState
+from dpiw.private_folder import check_private
 from dpiw.steps.locks import idle
 
 _CONFIDENTIAL = ("private", "log")
 _UNKNOWN = "unknown to its ledger"
 _UNREADABLE = "run.json unreadable"
+_UNREACHABLE = "its ledger cannot be opened"
+_UNSAFE = "a link, open to others, or another user's"
 _DONE = (RunState.PUBLISHED.value, RunState.VOIDED.value)
 
 CONSEQUENCES = {
@@ -32,7 +37,7 @@ CONSEQUENCES = {
     "armed": "an armed stage whose output is not on disk can only become LOST: its charge stands."
     " If another stage is committed, the run cannot be finished",
     "lost": "the lost stage can be drawn again only if no other stage is committed",
-    "committed": "nothing: both draws are on disk, and a rerun publishes them",
+    "committed": "nothing: all draws are on disk, and a rerun publishes them",
     _UNKNOWN: "its ledger does not know this run; was an old copy of the ledger restored?",
 }
 """What purging a run that is not finished means for a rerun."""
@@ -45,7 +50,8 @@ class WorkspaceRun:
     Attributes:
         directory: where it lies.
         key, population, period, ledger: as its `run.json` says; empty if that cannot be read.
-        state: the run's state in its ledger, or why there is none.
+        state: the run's state in its ledger, or why there is none. Only a run with a state of its
+            ledger is ever purged.
         last_at: time label of the run's last ledger entry, ISO 8601; empty: none.
         confidential_bytes: what a purge removes. It tells about the number of rows: for the
             custodian's eyes alone.
@@ -77,14 +83,16 @@ class WorkspaceRun:
 def survey(state: Path) -> list[WorkspaceRun]:
     """Every run in the workspace of a state folder, by population and folder.
 
+    A run whose ledger cannot be opened, or whose folders are not as they must be, is shown as such;
+    it does not hide the others.
+
     Raises:
         SpecError: there is no workspace.
-        LedgerError: a run's ledger cannot be opened.
     """
     root = state.resolve() / "workspace"
     if not root.is_dir():
         raise SpecError(f"state: {state} holds no workspace")
-    ledgers: dict[str, Ledger] = {}
+    ledgers: dict[str, Ledger | None] = {}
     return [_look(folder, state.resolve(), ledgers) for folder in sorted(root.glob("*/*/"))]
 
 
@@ -126,14 +134,19 @@ def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
         abandon: also where the run is not finished; see `CONSEQUENCES`.
 
     Raises:
-        SpecError: the run is not finished, and `abandon` was not said.
+        SpecError: the run is not finished, and `abandon` was not said; or one of its folders is a
+            link, open to others or another user's, so that nobody can say what lies in it.
         GrantSpentError: a process is working on it.
         LedgerError: its ledger cannot be opened.
     """
+    for folder in _zone(run.directory):
+        check_private(folder, folder.lstat())
     with idle(run.directory):
         state = _state(Ledger.open(run.ledger), run.key)[0] if run.key else _UNREADABLE
         if state == _UNREADABLE:
             raise SpecError(f"run {run.directory.name}: its run.json cannot be read; look into it")
+        if state == _UNREACHABLE:
+            raise LedgerError(f"run {run.key[:12]}: its ledger cannot be read")
         if state not in _DONE and not abandon:
             raise SpecError(
                 f"run {run.key[:12]} is not finished ({state}). Purging it with --abandon means:"
@@ -151,7 +164,33 @@ def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
     return removed
 
 
-def _look(folder: Path, state: Path, ledgers: dict[str, Ledger]) -> WorkspaceRun:
+def _zone(directory: Path) -> list[Path]:
+    """The folders that must be closed for a run to be private: its own, around and inside it."""
+    inside = [directory / name for name in _CONFIDENTIAL]
+    around = [directory.parents[1], directory.parent, directory]
+    return [folder for folder in (*around, *inside) if os.path.lexists(folder)]
+
+
+def _is_safe(directory: Path) -> bool:
+    with contextlib.suppress(SpecError):
+        for folder in _zone(directory):
+            check_private(folder, folder.lstat())
+        return True
+    return False
+
+
+def _opened(url: str) -> Ledger | None:
+    with contextlib.suppress(LedgerError):
+        return Ledger.open(url)
+    return None
+
+
+def _look(folder: Path, state: Path, ledgers: dict[str, Ledger | None]) -> WorkspaceRun:
+    if not _is_safe(folder):
+        return WorkspaceRun(
+            directory=folder, key="", population=folder.parent.name, period="", ledger="",
+            state=_UNSAFE, last_at="", confidential_bytes=0, kept_bytes=0,
+        )  # fmt: skip
     record = _record(folder)
     key = str(record.get("key", ""))
     spec = record.get("spec", {})
@@ -160,7 +199,7 @@ def _look(folder: Path, state: Path, ledgers: dict[str, Ledger]) -> WorkspaceRun
     found, last_at = _UNREADABLE, ""
     if key:
         if url not in ledgers:
-            ledgers[url] = Ledger.open(url)
+            ledgers[url] = _opened(url)
         found, last_at = _state(ledgers[url], key)
     confidential = sum(_size(path) for path in _confidential(folder))
     return WorkspaceRun(
@@ -185,11 +224,14 @@ def _record(folder: Path) -> dict[str, Any]:
     return record if right else {}
 
 
-def _state(ledger: Ledger, key: str) -> tuple[str, str]:
-    run = ledger.find_run(key)
-    if run is None:
-        return _UNKNOWN, ""
-    return run.state.value, ledger.entries(run_key=key)[-1].at
+def _state(ledger: Ledger | None, key: str) -> tuple[str, str]:
+    with contextlib.suppress(LedgerError):
+        if ledger is not None:
+            run = ledger.find_run(key)
+            if run is None:
+                return _UNKNOWN, ""
+            return run.state.value, ledger.entries(run_key=key)[-1].at
+    return _UNREACHABLE, ""
 
 
 def _confidential(folder: Path) -> Iterator[Path]:

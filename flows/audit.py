@@ -3,8 +3,10 @@
     python -m flows.audit --ledger sqlite:///ledger.sqlite --releases releases \
         --key curator.pub --out audit
 
-It reads a ledger and release folders, never a workspace, so an auditor can run it elsewhere with
-read access to these. It ends FAILED when it finds errors, so that a schedule alarms somebody.
+It reads a ledger and release folders, never a workspace, so an auditor can run it elsewhere: with
+the role of a reader on a PostgreSQL ledger, or on a copy of their own of a SQLite one, which nobody
+reads without the right to write (docs/operations.md). It ends FAILED when it finds errors, so that
+a schedule alarms somebody.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.audit import AuditFailedError, Severity, places, release_folders
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, SpecError
+from dpiw.ledger_location import check_location
 from flows.console import quiet_prefect
 from tasks.audit import audit as audit_task
 from tasks.report_audit import report_audit
@@ -65,6 +68,8 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     parsed = _arguments(arguments)
     quiet_prefect()
     try:
+        # Prefect keeps a flow's parameters, even of one that fails at once.
+        check_location(parsed.ledger, error=SpecError)
         found = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")

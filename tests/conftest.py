@@ -65,6 +65,18 @@ publish_to: state/releases
 """
 
 
+CALIBRATED = "{step: beta_calibrate, source: private, limit: 2}"
+"""A post-processing step that adds a third private stage."""
+
+
+def with_steps(spec: str, *steps: str) -> str:
+    """A spec made of `SPEC` with post-processing steps."""
+    listed = ", ".join(steps)
+    return spec.replace(
+        "when_infeasible: keep", f"when_infeasible: keep, post_processing: [{listed}]"
+    )
+
+
 def town(rows: int, seed: int) -> pd.DataFrame:
     """A confidential table of the schema above."""
     rng = np.random.default_rng(seed)
@@ -100,6 +112,10 @@ class Workplace:
         self.spec.write_text(SPEC.format(**settings))
         return self.spec
 
+    def add_steps(self, *steps: str) -> None:
+        """Add post-processing steps to the spec."""
+        self.spec.write_text(with_steps(self.spec.read_text(), *steps))
+
 
 @pytest.fixture
 def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
@@ -110,7 +126,8 @@ def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
         from dpiw.signing import create_key_pair
 
         root = tmp_path_factory.mktemp("workplace")
-        (root / "state" / "keys").mkdir(parents=True, mode=0o700)
+        (root / "state").mkdir(mode=0o700)
+        (root / "state" / "keys").mkdir(mode=0o700)
         (root / "schema.yaml").write_text(SCHEMA)
         town(400, seed=7).to_csv(root / "data.csv", index=False)
         create_key_pair(root / "state" / "keys", "test")

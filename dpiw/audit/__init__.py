@@ -1,7 +1,8 @@
 """The audit: does the ledger hold, was everything paid for, and is what is published what it says?
 
     tally     a second implementation of the ledger's sums and rules; `records` holds its counts
-    costs     every reservation's total, recomputed from its events by two accountants
+    costs     every reservation's total, recomputed from its events: two accountants and our own
+    accountant  our own account, by `inversion` of the transforms of `losses`
     folders   published folders against the ledger
     replay    the audit itself
     findings  what can be found, how grave it is, what to do

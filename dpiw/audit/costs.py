@@ -1,21 +1,63 @@
-"""What every reservation costs, recomputed from its stored events by two accountants."""
+"""What every reservation costs, recomputed from its stored events by three accounts.
+
+Two are the accountants of `dpiw.accounting`, each alone: privacy loss distributions and Renyi
+accounting. A charge is the least of what they say, so a fault in either makes it too small and
+shows in none of the two by itself. The third is the audit's own (`dpiw.audit.accountant`), on
+another road; each of the two must agree with it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from dpiw import accounting
+from dpiw.audit.accountant import (
+    AuditedEpsilon,
+    audited_epsilon,
+    audited_rdp,
+    audited_renyi,
+    audited_sum,
+)
 from dpiw.audit.findings import Finding
+from dpiw.audit.inversion import Range
 from dpiw.audit.records import AttemptTally, RunTally, Tally, Units
 from dpiw.errors import PrivacyError
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, PrivacyEvent, decimal_text
+from dpiw.renyi import ORDERS
 
 _ROUNDING = Decimal("1e-9")
 """Relative difference that floats of another machine may make; the margin for lattices, which the
 accountants add, is 100,000 times larger."""
+
+_SLACK = 1e-6
+"""The same for numbers that come from an inversion."""
+
+AGREEMENT = 0.01
+"""Relative difference between two accounts of the same events that is no disagreement."""
+
+_GRIDS = 2e-4
+"""Absolute difference that the accountants' grid of losses may make: two of its steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnAccount:
+    """What the audit counts itself.
+
+    Attributes:
+        sum: of the epsilons of pure events.
+        epsilon: at the charged delta; None at delta = 0.
+        rdp: where a Renyi accountant's epsilon must lie; likewise.
+        renyi: divergences at the orders of the Renyi filter.
+    """
+
+    sum: float
+    epsilon: AuditedEpsilon | None
+    rdp: Range | None
+    renyi: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +65,29 @@ class Recomputed:
     """One reservation's total at its charged delta.
 
     Attributes:
-        pld: epsilon by privacy loss distributions, or exact sums; infinite if none exists.
-        rdp: epsilon by Renyi accounting; None at delta = 0, where it says nothing.
+        bounds: what each of the two accountants says, alone.
         renyi: divergences at the orders of the Renyi filter, in units of 1e-12.
+        own: the audit's own account; None: it has none for these events.
     """
 
-    pld: float
-    rdp: float | None
+    bounds: accounting.EpsilonBounds
     renyi: tuple[int, ...]
+    own: OwnAccount | None
+
+    @property
+    def epsilon(self) -> float:
+        """What a charge must cover: the least sound bound; infinite if there is none."""
+        return float(getattr(self.bounds, self.bounds.used))
+
+    @property
+    def pld(self) -> float | None:
+        """Epsilon by privacy loss distributions alone; None: they say nothing."""
+        return self.bounds.pld if math.isfinite(self.bounds.pld) else None
+
+    @property
+    def rdp(self) -> float | None:
+        """Epsilon by Renyi accounting alone; None: it says nothing."""
+        return self.bounds.rdp if math.isfinite(self.bounds.rdp) else None
 
 
 Key = tuple[str, int]
@@ -74,46 +131,122 @@ def _account(attempt: AttemptTally, known: dict[str, Recomputed]) -> Recomputed:
     name = json.dumps([attempt.cost.delta, stored], sort_keys=True)
     if name not in known:
         events = [accounting.stored_event(event) for event in stored]
-        known[name] = _totals(events, float(delta_of(attempt.cost)))
+        delta = float(delta_of(attempt.cost))
+        known[name] = Recomputed(
+            bounds=accounting.epsilon_bounds(events, delta=delta),
+            renyi=accounting.renyi_vector(events),
+            own=_own_account(events, delta),
+        )
     return known[name]
 
 
-def _totals(events: Sequence[PrivacyEvent], delta: float) -> Recomputed:
-    renyi = accounting.renyi_vector(events)
-    if delta > 0:
-        return Recomputed(
-            pld=accounting.epsilon(events, delta=delta),
-            rdp=accounting.epsilon_rdp(events, delta=delta),
-            renyi=renyi,
-        )
+def _own_account(events: Sequence[PrivacyEvent], delta: float) -> OwnAccount | None:
     try:
-        return Recomputed(pld=accounting.epsilon(events, delta=0.0), rdp=None, renyi=renyi)
-    except PrivacyError:  # Gaussian noise keeps no promise at delta = 0
-        return Recomputed(pld=float("inf"), rdp=None, renyi=renyi)
+        return OwnAccount(
+            sum=audited_sum(events),
+            epsilon=audited_epsilon(events, delta) if delta > 0 else None,
+            rdp=audited_rdp(events, delta) if delta > 0 else None,
+            renyi=tuple(audited_renyi(events, order) for order in ORDERS),
+        )
+    except (PrivacyError, ArithmeticError, ValueError):
+        return None
 
 
 def _compare(run: RunTally, attempt: AttemptTally, cost: Recomputed) -> list[Finding]:
     subject = f"run {run.key[:12]} attempt {attempt.number}"
+    found = [
+        Finding(code="cost_above_charge", subject=subject, text=text)
+        for text in _above_charge(attempt, cost)
+    ]
+    if cost.own is None:
+        text = "its events are accounted for, but not a second time by the audit's own account"
+        found.append(Finding(code="cost_not_recounted", subject=subject, text=text))
+    found += [
+        Finding(code="accountants_disagree", subject=subject, text=text)
+        for text in (*_contradictions(cost), *_disagreements(cost), *_other_vector(cost))
+    ]
+    return found
+
+
+def _above_charge(attempt: AttemptTally, cost: Recomputed) -> Iterator[str]:
     charged = epsilon_of(attempt.cost)
-    found = []
-    if Decimal(cost.pld) > charged * (1 + _ROUNDING):
-        text = (
-            f"its events cost epsilon={cost.pld:.9g} at "
-            f"delta={decimal_text(attempt.cost.delta, DELTA_UNIT)}; charged was "
+    least, name = max((cost.epsilon, cost.bounds.used), *_floors(cost))
+    if Decimal(least) > charged * (1 + _ROUNDING):
+        yield (
+            f"its events cost epsilon={least:.9g} at "
+            f"delta={decimal_text(attempt.cost.delta, DELTA_UNIT)} ({_NAMES[name]}); charged was "
             f"{decimal_text(attempt.cost.epsilon, EPSILON_UNIT)}"
         )
-        found.append(Finding(code="cost_above_charge", subject=subject, text=text))
-    if cost.rdp is not None and Decimal(cost.rdp) < Decimal(cost.pld) * (1 - _ROUNDING):
-        text = (
-            f"the looser accountant says epsilon={cost.rdp:.9g}, less than the tighter one's "
-            f"{cost.pld:.9g}"
-        )
-        found.append(Finding(code="accountants_disagree", subject=subject, text=text))
     vector = attempt.cost.renyi
     if vector and any(c < r for c, r in zip(vector, cost.renyi, strict=False)):
-        text = "at some order its events diverge more than the vector that was charged"
-        found.append(Finding(code="cost_above_charge", subject=subject, text=text))
+        yield "at some order its events diverge more than the vector that was charged"
+
+
+_NAMES = {
+    "sum": "the sum of pure epsilons",
+    "gaussian": "the Gaussian closed form",
+    "pld": "privacy loss distributions",
+    "pld_below": "privacy loss distributions, rounded down",
+    "rdp": "Renyi accounting",
+    "own": "the audit's own account",
+}
+
+
+def _floors(cost: Recomputed) -> list[tuple[float, str]]:
+    """What no sound bound is below."""
+    found = [(cost.bounds.pld_below, "pld_below")]
+    if cost.own is not None and cost.own.epsilon is not None:
+        found.append((cost.own.epsilon.floor * (1 - _SLACK), "own"))
     return found
+
+
+def _contradictions(cost: Recomputed) -> Iterator[str]:
+    """Bounds from above that are smaller than one from below."""
+    floor, below = max(_floors(cost))
+    for name in ("sum", "gaussian", "pld", "rdp"):
+        value = float(getattr(cost.bounds, name))
+        if value < floor * (1 - _SLACK):
+            yield (
+                f"{_NAMES[name]}: epsilon={value:.9g}; it cannot be less than {floor:.9g}, by"
+                f" {_NAMES[below]}"
+            )
+
+
+def _disagreements(cost: Recomputed) -> Iterator[str]:
+    """Where one of the two accountants says other than the audit's own account."""
+    if cost.own is None:
+        return
+    bounds, own = cost.bounds, cost.own
+    expected = [("sum", bounds.sum, Range(low=own.sum, high=own.sum), float(_ROUNDING), 0.0)]
+    if own.epsilon is not None and own.rdp is not None:
+        bound = own.epsilon.bound
+        expected += [
+            ("gaussian", bounds.gaussian, bound, AGREEMENT, 0.0),
+            ("pld", bounds.pld, bound, AGREEMENT, _GRIDS),
+            ("pld_below", bounds.pld_below, Range(low=0.0, high=bound.high), AGREEMENT, _GRIDS),
+            ("rdp", bounds.rdp, own.rdp, AGREEMENT, 0.0),
+        ]
+    for name, value, where, share, step in expected:
+        absent = math.isinf(value) and (name != "sum" or math.isinf(own.sum))
+        low, high = where.low * (1 - share) - step, where.high * (1 + share) + step
+        if not absent and not low <= value <= high:
+            yield (
+                f"{_NAMES[name]}: epsilon={value:.9g}; expected {where.low:.9g} to"
+                f" {where.high:.9g}, by the audit's own account"
+            )
+
+
+def _other_vector(cost: Recomputed) -> Iterator[str]:
+    if cost.own is None:
+        return
+    for order, units, own in zip(ORDERS, cost.renyi, cost.own.renyi, strict=True):
+        value = float(units * EPSILON_UNIT)
+        if not own * (1 - AGREEMENT) - _SLACK <= value <= own * (1 + AGREEMENT) + _SLACK:
+            yield (
+                f"Renyi vector at order {order}: {value:.9g}; expected {own:.9g}, by the audit's"
+                " own account"
+            )
+            return
 
 
 def _unreadable(run: RunTally, attempt: AttemptTally, error: Exception) -> Finding:

@@ -61,7 +61,10 @@ KINDS: Mapping[str, Kind] = {
     "cost_above_charge": _error(
         "The charge is too small. Withhold the release, and count the recomputed cost as spent."
     ),
-    "accountants_disagree": _error("Report this as a defect of the accounting; trust neither."),
+    "accountants_disagree": _error(
+        "Report this as a defect of the accounting or of the audit; until it is known of which, "
+        "trust the largest of the numbers."
+    ),
     "folder_unsound": _error(
         "Do not use this folder. Replace it by an untouched copy, or withdraw the release."
     ),
@@ -90,13 +93,18 @@ KINDS: Mapping[str, Kind] = {
     "draw_conflict": _warning(
         "Two outputs claimed one draw; both are charged. The second must never be released."
     ),
+    "cost_not_recounted": _warning(
+        "Use a version of the audit that knows these events, or account for them by hand."
+    ),
     "recovered": _warning(
         "Ask which entries were lost, and whether the stated loss covers every draw of that time."
+    ),
+    "loss_stated": _warning(
+        "A custodian says that this was drawn and is on no other record. Ask what it was."
     ),
     "unknown_entry": _warning(
         "This version of the audit cannot judge the entry; use the version that wrote it."
     ),
-    "ledger_moving": _warning("Run the audit again while no run is active."),
     "stage_armed": _note(
         "A process draws now, or died. A rerun settles it: committed if its output is there, "
         "otherwise lost."

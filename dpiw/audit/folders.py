@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import TypeVar
 
 from dpiw.audit.findings import Finding
-from dpiw.audit.records import PopulationTally, RunTally, Snapshot, Tally, Units, worth
+from dpiw.audit.records import (
+    PopulationTally,
+    RecoveredTally,
+    RunTally,
+    Snapshot,
+    Tally,
+    Units,
+    worth,
+)
 from dpiw.certificate import Certificate
 from dpiw.errors import ReleaseError
-from dpiw.manifest import MANIFEST
+from dpiw.ledger.populations import column_label
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT
-from dpiw.verification import VerifiedRelease, verify
+from dpiw.verification import VerifiedRelease, manifest_digest, release_folders, verify
+
+__all__ = ["FolderFacts", "between", "check_folders", "release_folders"]
 
 _Value = TypeVar("_Value")
 
@@ -26,7 +35,7 @@ class FolderFacts:
 
     Attributes:
         name: the folder's name; never its path, which is the auditor's own.
-        manifest_digest: SHA-256 of the manifest's bytes; None: there is none.
+        manifest_digest: SHA-256 of the manifest's bytes; None: there is none that could be read.
         run_key: the run that published this digest; None: no run did.
         release: what passed `dpiw.verification.verify`; None: it did not.
     """
@@ -35,18 +44,6 @@ class FolderFacts:
     manifest_digest: str | None
     run_key: str | None
     release: VerifiedRelease | None
-
-
-def release_folders(root: Path) -> list[Path]:
-    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
-
-    Raises:
-        ReleaseError: `root` cannot be read.
-    """
-    try:
-        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    except OSError as reason:
-        raise ReleaseError(f"releases {root.name}: {reason.strerror}") from reason
 
 
 def check_folders(
@@ -67,8 +64,10 @@ def check_folders(
         one, found = _check_folder(folder, public_key, runs)
         findings += found
         facts.append(one)
+    heads = _heads(facts)
+    for one in facts:
         if counted is not None:
-            findings += _check_against(one, counted)
+            findings += _check_against(one, counted, heads)
     findings += _signers(facts, pinned=public_key is not None)
     findings += _twice(facts)
     seen = {one.manifest_digest for one in facts}
@@ -97,11 +96,13 @@ def _published(counted: Tally) -> dict[str, RunTally]:
 def _check_folder(
     folder: Path, public_key: Path | None, runs: dict[str, RunTally]
 ) -> tuple[FolderFacts, list[Finding]]:
-    digest = _digest(folder)
+    digest = manifest_digest(folder)
     run = runs.get(digest or "")
     findings = []
     release = None
     try:
+        if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
+            raise ReleaseError("a link; expected a folder")
         release = verify(folder, public_key=public_key)
     except ReleaseError as error:
         text = f"{type(error).__name__}: {error}"
@@ -116,13 +117,6 @@ def _check_folder(
         release=release,
     )
     return facts, findings
-
-
-def _digest(folder: Path) -> str | None:
-    try:
-        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
-    except OSError:
-        return None
 
 
 def _signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
@@ -148,7 +142,21 @@ def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
     return found
 
 
-def _check_against(one: FolderFacts, counted: Tally) -> list[Finding]:
+def _heads(facts: Iterable[FolderFacts]) -> dict[str, tuple[int, str]]:
+    """The heads that whole folders name, by the digest of their manifest."""
+    return {
+        one.manifest_digest: (
+            one.release.certificate.ledger_sequence,
+            one.release.certificate.ledger_head,
+        )
+        for one in facts
+        if one.manifest_digest is not None and one.release is not None
+    }
+
+
+def _check_against(
+    one: FolderFacts, counted: Tally, heads: Mapping[str, tuple[int, str]]
+) -> list[Finding]:
     subject = f"release {one.name}"
     recovered = counted.recovered.get(one.manifest_digest or "")
     found = []
@@ -163,9 +171,7 @@ def _check_against(one: FolderFacts, counted: Tally) -> list[Finding]:
         text = f"its own name is {certificate.release_id}"
         found.append(_finding("folder_renamed", subject, text))
     if recovered is not None:
-        stated = _units(certificate.epsilon, certificate.delta)
-        same = (recovered.head, recovered.population, recovered.cost.amount)
-        if same != (head, certificate.population, stated):
+        if not _recovered_as_stated(recovered, one.release, heads):
             text = f"not what entry {recovered.seq} recovered it as"
             found.append(_finding("certificate_disagrees", subject, text))
     elif counted.hashes.get(head[0]) != head[1]:
@@ -179,6 +185,42 @@ def _check_against(one: FolderFacts, counted: Tally) -> list[Finding]:
             found.append(_finding("certificate_disagrees", subject, text))
         found += _check_previous(one.release, run, counted)
     return found
+
+
+def _recovered_as_stated(
+    recovered: RecoveredTally, release: VerifiedRelease, heads: Mapping[str, tuple[int, str]]
+) -> bool:
+    """Whether a recovery took up what the release states: its head, its cost, what was spent."""
+    stated, previous = release.certificate, release.manifest.facts.previous
+    return (
+        recovered.head,
+        recovered.population,
+        recovered.previous,
+        recovered.cost.amount,
+        recovered.held,
+        recovered.drawn,
+    ) == (
+        (stated.ledger_sequence, stated.ledger_head),
+        stated.population,
+        previous,
+        _units(stated.epsilon, stated.delta),
+        _stated_account(stated, "held"),
+        _stated_account(stated, "drawn"),
+    ) and recovered.after in (None, heads.get(previous or "", recovered.after))
+
+
+def _stated_account(certificate: Certificate, part: str) -> Units | None:
+    try:
+        stated = certificate.account[part]
+        vector = stated.get("renyi", {})
+        return Units(
+            epsilon=stated["epsilon_units"],
+            delta=stated["delta_units"],
+            renyi=tuple(vector.get("units", ())),
+            lost_delta=vector.get("lost_delta_units", 0),
+        )
+    except (KeyError, AttributeError, TypeError):
+        return None
 
 
 def _differences(certificate: Certificate, run: RunTally, population: PopulationTally) -> list[str]:
@@ -196,8 +238,11 @@ def _differences(certificate: Certificate, run: RunTally, population: Population
         "population": certificate.population == run.population,
         "period": certificate.period == run.period,
         "plan_digest": certificate.plan_digest == run.plan_digest,
-        "unit": (certificate.relation.value, certificate.unit.max_rows)
-        == (population.relation, population.max_rows),
+        "unit": (certificate.relation.value, certificate.unit.max_rows, _column(certificate))
+        == (population.relation, population.max_rows, population.id_column),
+        "account": certificate.account["composition"] == population.composition
+        and _stated_account(certificate, "held") in between(population.history, first, last)
+        and _stated_account(certificate, "drawn") in between(population.drawn, first, last),
         "epsilon and delta": _units(certificate.epsilon, certificate.delta)
         in [_held(moment) for moment in moments],
         "attempts": stated in moments,
@@ -210,6 +255,11 @@ def _differences(certificate: Certificate, run: RunTally, population: Population
         "stages and events": _same_events(certificate, run),
     }
     return [name for name, same in checks.items() if not same]
+
+
+def _column(certificate: Certificate) -> str | None:
+    name = certificate.unit.id_column
+    return None if name is None else column_label(name)
 
 
 def between(history: Sequence[tuple[int, _Value]], first: int, last: int) -> list[_Value]:
@@ -268,9 +318,19 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
         for other in counted.runs_of(run.population)
         if other.manifest_digest is not None and other.key != run.key
     )
-    history: list[tuple[int, str | None]] = [(0, None), *others]
+    # A recovery puts its releases, in their order, before all that is published after it.
+    lost = [
+        (one.seq, digest)
+        for digest, one in counted.recovered.items()
+        if one.population == run.population
+    ]
+    history: list[tuple[int, str | None]] = [(0, None), *sorted(others + lost, key=_number)]
     possible = between(history, certificate.ledger_sequence, run.published or 0)
     if release.manifest.facts.previous in possible:
         return []
-    text = "it does not continue the release that was published before it"
+    text = "it does not continue the release that was published or recovered before it"
     return [_finding("previous_disagrees", f"release {release.folder.name}", text)]
+
+
+def _number(item: tuple[int, str | None]) -> int:
+    return item[0]

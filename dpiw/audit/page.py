@@ -7,7 +7,7 @@ from decimal import Decimal
 from html import escape
 
 from dpiw import plots
-from dpiw.audit.costs import delta_of, epsilon_of
+from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
 from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, Units, worth
 from dpiw.audit.replay import AuditReport
@@ -78,13 +78,14 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
             released = released.plus(run.held)
     terms = (
         f"Registered {population.at} under {population.relation}, at most {population.max_rows} "
-        f"row(s) per person, composition {population.composition}. Everything not voided is "
-        "held for ever."
+        f"row(s) per person, named by "
+        f"{population.id_column or 'no column: each row is a person'}, composition "
+        f"{population.composition}. Everything not voided is held for ever."
     )
     head = ("Period", "State", "Attempt", "Charged ε", "Charged δ", "PLD ε", "RDP ε",
-            "Entry · time", "Run", "Spec", "Stages")  # fmt: skip
+            "Audit ε", "Entry · time", "Run", "Spec", "Stages")  # fmt: skip
     rows = [_row(run, attempt, report) for run in runs for attempt in run.attempts]
-    known = table(head, rows, numbers=range(10), code=(8, 9)) if rows else paragraph("No runs.")
+    known = table(head, rows, numbers=range(11), code=(9, 10)) if rows else paragraph("No runs.")
     return section(
         f"Population {population.name}",
         paragraph(terms),
@@ -92,8 +93,11 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
         _bar(population, released, "delta"),
         known,
         paragraph(
-            "PLD: recomputed from the stored events; it must not exceed the charge. RDP: a second, "
-            "looser accountant; it may exceed the charge and must not be below PLD.",
+            "From the stored events, each alone. PLD: privacy loss distributions, rounded up. RDP: "
+            "Renyi accounting. The charge must cover the lesser of both, or the sum of pure "
+            "epsilons if that is less still. Audit: the audit's own account, which shares no code "
+            "with them; PLD must be that within a hundredth, and RDP what the same account gives "
+            "for Renyi accounting.",
             soft=True,
         )
         if rows
@@ -133,13 +137,22 @@ def _row(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str
         f"{attempt.number} of {run.max_attempts}",
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
         decimal_text(attempt.cost.delta, DELTA_UNIT),
-        "–" if cost is None else f"{cost.pld:.6g}",
+        "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",
         "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
+        "–" if cost is None else _own(cost),
         f"{attempt.seq} · {attempt.at[:16].replace('T', ' ')}",
         run.key[:12],
         run.plan_digest[:12],
         stages,
     )
+
+
+def _own(cost: Recomputed) -> str:
+    """The audit's own epsilon, as a range where its ends differ."""
+    if cost.own is None or cost.own.epsilon is None:
+        return "–" if cost.own is None else f"{cost.own.sum:.6g}"
+    low, high = (f"{end:.4g}" for end in vars(cost.own.epsilon.bound).values())
+    return low if low == high else f"{low} to {high}"
 
 
 def _times(attempt: AttemptTally) -> str:

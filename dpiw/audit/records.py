@@ -10,18 +10,22 @@ from typing import Any
 from dpiw.audit.findings import Finding
 from dpiw.renyi import ORDERS
 
+_BEYOND = 10**16
+"""An order's sum from which on it can pay for nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
     """An (epsilon, delta) in whole units of 1e-12 and 1e-18.
 
     `renyi` holds, in a population that is filtered by Renyi divergences, one number per order in
-    units of 1e-12; else nothing.
+    units of 1e-12; else nothing. `lost_delta` is what stated losses took of its lifetime delta.
     """
 
     epsilon: int = 0
     delta: int = 0
     renyi: tuple[int, ...] = ()
+    lost_delta: int = 0
 
     def times(self, count: int) -> Units:
         """This, `count` times over."""
@@ -29,6 +33,7 @@ class Units:
             epsilon=self.epsilon * count,
             delta=self.delta * count,
             renyi=tuple(one * count for one in self.renyi),
+            lost_delta=self.lost_delta * count,
         )
 
     def plus(self, other: Units) -> Units:
@@ -38,6 +43,17 @@ class Units:
             epsilon=self.epsilon + other.epsilon,
             delta=self.delta + other.delta,
             renyi=tuple(one + two for one, two in pairs),
+            lost_delta=self.lost_delta + other.lost_delta,
+        )
+
+    def beyond(self, other: Units) -> Units:
+        """By how much each part is larger than the other's; nowhere below zero."""
+        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
+        return Units(
+            epsilon=max(0, self.epsilon - other.epsilon),
+            delta=max(0, self.delta - other.delta),
+            renyi=tuple(max(0, one - two) for one, two in pairs),
+            lost_delta=max(0, self.lost_delta - other.lost_delta),
         )
 
     def covers(self, other: Units) -> bool:
@@ -46,6 +62,7 @@ class Units:
         return (
             self.epsilon >= other.epsilon
             and self.delta >= other.delta
+            and self.lost_delta >= other.lost_delta
             and all(one >= two for one, two in pairs)
         )
 
@@ -81,6 +98,11 @@ class AttemptTally:
         conflicts = sum(stage.conflicts for stage in self.stages.values())
         return self.cost.times(0 if self.voided else 1 + conflicts)
 
+    @property
+    def armed(self) -> bool:
+        """Whether anything of it was ever armed, so that it cannot be given back."""
+        return any(stage.state not in ("reserved", "voided") for stage in self.stages.values())
+
 
 @dataclass(kw_only=True)
 class RunTally:
@@ -106,6 +128,15 @@ class RunTally:
         total = Units()
         for attempt in self.attempts:
             total = total.plus(attempt.held)
+        return total
+
+    @property
+    def drawn(self) -> Units:
+        """The part of it that can never be given back."""
+        total = Units()
+        for attempt in self.attempts:
+            if attempt.armed:
+                total = total.plus(attempt.held)
         return total
 
     @property
@@ -140,20 +171,29 @@ Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]
 
 @dataclass(kw_only=True)
 class PopulationTally:
-    """One population: its terms, and what was spent after each entry that changed it."""
+    """One population: its terms, and what was spent after each entry that changed it.
+
+    `drawn` holds the same for the part of it that can never be given back.
+    """
 
     name: str
     relation: str
     max_rows: int
+    id_column: str | None
     budget: Units
     composition: str
     at: str
     history: list[tuple[int, Units]] = field(default_factory=list)
+    drawn: list[tuple[int, Units]] = field(default_factory=list)
 
     @property
     def spent(self) -> Units:
         """What all runs hold together."""
         return self.history[-1][1]
+
+    def drawn_by(self, seq: int) -> Units:
+        """What had been drawn by entry `seq`."""
+        return next((units for at, units in reversed(self.drawn) if at <= seq), Units())
 
 
 def fits(population: PopulationTally, total: Units) -> bool:
@@ -166,7 +206,8 @@ def worth(population: PopulationTally, total: Units) -> Units:
 
     `basic`: the sum. `renyi`: the least epsilon over the orders to which the summed divergences
     convert at the lifetime delta, shared by the orders (Canonne, Kamath & Steinke 2020,
-    proposition 12), rounded up; see `dpiw.renyi`, whose arithmetic is not used here.
+    proposition 12), rounded up; see `dpiw.renyi`, whose arithmetic is not used here. An order
+    whose sum has reached `_BEYOND` is worth no less than that: a part of it may have been cut.
     """
     if population.composition != "renyi":
         return total.amount
@@ -177,11 +218,31 @@ def worth(population: PopulationTally, total: Units) -> Units:
         context.prec = 50
         share = (Decimal(delta) / 10**18 / len(total.renyi)).ln()
         best = min(
-            spent + 10**12 * (((order - 1) / order).ln() - (share + order.ln()) / (order - 1))
+            max(
+                spent + 10**12 * (((order - 1) / order).ln() - (share + order.ln()) / (order - 1)),
+                Decimal(spent if spent >= _BEYOND else 0),
+            )
             for order, spent in zip(ORDERS, total.renyi, strict=True)
         )
         epsilon = int(best.to_integral_value(rounding=ROUND_CEILING))
-    return Units(epsilon=max(0, epsilon), delta=delta)
+    return Units(epsilon=epsilon, delta=delta)
+
+
+def least_loss(loss: Units, *, delta_left: int) -> Units:
+    """The least that a loss stated as (epsilon, delta) must be charged under `renyi`.
+
+    Per order a, min(epsilon, a epsilon^2 / 2) + log(D / (D - delta)) / (a - 1), D being what
+    earlier losses left of the lifetime delta; see `dpiw.renyi`, whose arithmetic is not used here.
+    """
+    left = delta_left - loss.delta
+    if left <= 0:
+        return Units(renyi=(_BEYOND,) * len(ORDERS), lost_delta=loss.delta)
+    with localcontext() as context:
+        context.prec = 50
+        epsilon, fall = Decimal(loss.epsilon) / 10**12, (Decimal(delta_left) / left).ln()
+        least = (min(epsilon, a * epsilon**2 / 2) + fall / (a - 1) for a in ORDERS)
+        units = tuple(min(int(one * 10**12), _BEYOND) for one in least)
+    return Units(renyi=units, lost_delta=loss.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,17 +252,25 @@ class RecoveredTally:
     Attributes:
         seq: the recovering entry.
         head: number and hash of the lost entry its certificate names.
+        previous: digest of the manifest before it.
+        after: number and hash of the entry that the release before it names, if it was not lost.
         run, plan_digest, period: of its run; `run` is the beginning of the key.
-        cost: what its certificate is said to state as held.
+        cost: what its certificate is said to state as held by its run.
+        held: what its certificate is said to state as held by the population's account.
+        drawn: the part of it that could no longer be given back.
     """
 
     seq: int
     head: tuple[int, str]
     population: str
+    previous: str | None
+    after: tuple[int, str] | None
     run: str
     plan_digest: str
     period: str
     cost: Units
+    held: Units
+    drawn: Units
 
     def is_of(self, run: RunTally) -> bool:
         """Whether it is the release of this run."""
@@ -213,11 +282,15 @@ class RecoveredTally:
 
 @dataclass(kw_only=True)
 class Tally:
-    """Everything counted; `recovered` by the digest of the release's manifest."""
+    """Everything counted.
+
+    `recovered` by the digest of the release's manifest; `losses` as (seq, population, stated).
+    """
 
     populations: dict[str, PopulationTally] = field(default_factory=dict)
     runs: dict[str, RunTally] = field(default_factory=dict)
     recovered: dict[str, RecoveredTally] = field(default_factory=dict)
+    losses: list[tuple[int, str, Units]] = field(default_factory=list)
     hashes: dict[int, str] = field(default_factory=dict)
     times: dict[int, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from dpiw.audit.records import RunTally, Tally, Units, worth
 from dpiw.audit.tally import tally
 from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger, LedgerHead
+from dpiw.ledger.book import Book
 from dpiw.ledger.reading import Clock, label, utc_now
-
-_SECRETS = re.compile(r"://[^/\s]*:[^/\s]*@|password=", re.IGNORECASE)
-_TRIES = 3
+from dpiw.ledger_location import check_location
+from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +76,12 @@ def audit(
         clock: gives the report's time.
 
     Raises:
-        SpecError: the URL holds a password.
+        SpecError: the URL holds a password, or names no ledger that could be.
         LedgerError: there is no such ledger, or it cannot be opened. A ledger that is there and
             was tampered with is a finding, not an exception.
         ReleaseError: the key file cannot be read.
     """
-    if _SECRETS.search(ledger_url):
-        raise SpecError("ledger: holds a password; put it in the environment or a file of its own")
+    check_location(ledger_url, error=SpecError)
     if public_key is not None:
         from dpiw.signing import load_public_key
 
@@ -119,49 +117,49 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:
         return None, [_finding("ledger_unreadable", "ledger", str(error))]
-    fault = ledger.verify().fault
+    moment = ledger.moment()
     try:
-        exported = ledger.export()
+        exported = moment.export()
     except LedgerTamperedError:
         exported = None
+    fault = moment.report.fault
     if fault is not None:
         text = f"{fault.kind.value}: {fault.reason}"
         return exported, [_finding("chain_broken", f"entry {fault.seq}", text)]
-    return exported, _against_book(ledger, exported or [])
+    return exported, _compare(moment.book, tally(exported or []))
 
 
-def _against_book(ledger: Ledger, exported: list[dict[str, Any]]) -> list[Finding]:
-    """Where the ledger's own sums and states differ from ours; at one moment of the chain."""
-    for _ in range(_TRIES):
-        head = ledger.head()
-        if head.seq != exported[-1]["seq"]:
-            exported[:] = ledger.export()
-        found = _compare(ledger, tally(exported))
-        if ledger.head() == head and exported[-1]["seq"] == head.seq:
-            return found
-    text = "entries were written while it was read; its own sums were not compared with ours"
-    return [_finding("ledger_moving", "ledger", text)]
+def _compare(book: Book, counted: Tally) -> list[Finding]:
+    """Where the ledger's own sums and states differ from ours; both of the same entries."""
+    text = "its budget, its sum or the state of a run is not what we count"
+    return [
+        _finding("recount_differs", f"population {name}", text)
+        for name in sorted({*book.populations, *counted.populations})
+        if _theirs(book, name) != _ours(counted, name)
+    ]
 
 
-def _compare(ledger: Ledger, counted: Tally) -> list[Finding]:
-    found = []
-    for one in ledger.populations():
-        own = counted.populations.get(one.name)
-        spent = ledger.spent(one.name)
-        theirs = (
-            Units(epsilon=one.budget.epsilon_units, delta=one.budget.delta_units),
-            Units(epsilon=spent.epsilon_units, delta=spent.delta_units),
-            {run.run_key: run.state.value for run in ledger.runs(one.name)},
-        )
-        ours = own and (
-            own.budget,
-            worth(own, own.spent),
-            {run.key: run.state for run in counted.runs_of(own.name)},
-        )
-        if ours != theirs:
-            text = "its budget, its sum or the state of a run is not what we count"
-            found.append(_finding("recount_differs", f"population {one.name}", text))
-    return found
+def _theirs(book: Book, name: str) -> object:
+    one = book.populations.get(name)
+    if one is None:
+        return None
+    spent = book.spent(name)
+    return (
+        Units(epsilon=one.budget.epsilon_units, delta=one.budget.delta_units),
+        Units(epsilon=spent.epsilon_units, delta=spent.delta_units),
+        {run.run_key: run.state.value for run in book.runs_of(name)},
+    )
+
+
+def _ours(counted: Tally, name: str) -> object:
+    own = counted.populations.get(name)
+    if own is None:
+        return None
+    return (
+        own.budget,
+        worth(own, own.spent),
+        {run.key: run.state for run in counted.runs_of(name)},
+    )
 
 
 def _events_of_runs(counted: Tally) -> list[Finding]:
@@ -169,6 +167,10 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
     found = [
         _finding("recovered", f"entry {one.seq}", f"release {digest[:12]}, run {one.run}, was lost")
         for digest, one in counted.recovered.items()
+    ]
+    found += [
+        _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
+        for seq, name, loss in counted.losses
     ]
     for run in counted.runs.values():
         for attempt in run.attempts:
@@ -188,6 +190,11 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
                     found.append(_finding("draw_conflict", subject, text))
         found += _waiting(run)
     return found
+
+
+def _amount(loss: Units) -> str:
+    epsilon = decimal_text(loss.epsilon, EPSILON_UNIT)
+    return f"epsilon={epsilon}, delta={decimal_text(loss.delta, DELTA_UNIT)}"
 
 
 def _waiting(run: RunTally) -> list[Finding]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import build_page
@@ -88,6 +90,7 @@ def _population(population: PopulationTally, runs: list[dict[str, Any]]) -> dict
         "name": population.name,
         "relation": population.relation,
         "max_rows": population.max_rows,
+        "id_column": population.id_column,
         "composition": population.composition,
         "registered_at": population.at,
         "budget": _amount(population.budget),
@@ -117,7 +120,7 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
                 "voided": attempt.voided,
                 "recomputed": None
                 if (cost := report.costs.get((run.key, attempt.number))) is None
-                else {"pld": cost.pld, "rdp": cost.rdp},
+                else _recomputed(cost),
                 "stages": {
                     name: {"state": stage.state, "conflicts": stage.conflicts}
                     for name, stage in attempt.stages.items()
@@ -126,6 +129,25 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
             for attempt in run.attempts
         ],
     }
+
+
+def _recomputed(cost: Recomputed) -> dict[str, Any]:
+    """Every account of one reservation, alone; null where it says nothing."""
+    own = None
+    if cost.own is not None:
+        inverted = cost.own.epsilon
+        own = {
+            "sum": _finite(cost.own.sum),
+            "epsilon": None if inverted is None else vars(inverted.bound),
+            "floor": None if inverted is None else inverted.floor,
+            "rdp": None if cost.own.rdp is None else vars(cost.own.rdp),
+        }
+    numbers = {name: _finite(value) for name, value in vars(cost.bounds).items()}
+    return {**numbers, "used": cost.bounds.used, "own": own}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _folder(folder: FolderFacts) -> dict[str, Any]:

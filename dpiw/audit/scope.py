@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpiw.audit.costs import AGREEMENT
 from dpiw.audit.replay import AuditReport
 
 
@@ -14,10 +15,15 @@ def checked(report: AuditReport) -> tuple[str, ...]:
             f"All {report.entries} entries of the ledger: the hash chain, and the legality of "
             "every step, by the ledger's own replay and by a second implementation.",
             "Every population's sum in whole units of 1e-12 and 1e-18, by both, against its "
-            "lifetime budget after every reservation.",
+            "lifetime budget after every reservation; all of the entries of one moment, whoever "
+            "wrote in the meantime.",
             f"The epsilon of {len(report.costs)} reservations at their charged delta, recomputed "
-            "from the stored events by privacy loss distributions (which must not exceed the "
-            "charge) and by Renyi accounting (which must not be below that).",
+            "from the stored events: by privacy loss distributions alone, by Renyi accounting "
+            "alone, and by the audit's own account, which inverts Laplace transforms and shares "
+            "no code with the two. The charge covers the least sound one and all that none can be "
+            f"below; each of the two agrees with the audit's within {AGREEMENT:.0%}. Selections by "
+            "the exponential mechanism agree within what is known of their composition, and Renyi "
+            "vectors order by order.",
         )
     key = (
         "the given public key"
@@ -38,6 +44,8 @@ def not_checked() -> tuple[str, ...]:
     return (
         "No confidential file was read. Whether bounds, identifiers, units and snapshot labels "
         "were declared truly cannot be seen from here.",
+        "The theorems themselves: where the accountants and the audit's own account use the same "
+        "one (which pair of tables is the worst, what a selection may lose), both would be wrong.",
         "That released rows and weights follow from the drawn measurements, which stay in the "
         "confidential workspace, and that their noise was what the events say.",
         "Releases and ledgers that were not named; the same people under another population.",

@@ -20,6 +20,7 @@ from dpiw.audit.records import (
     Tally,
     Units,
     fits,
+    least_loss,
 )
 from dpiw.renyi import ORDERS
 
@@ -83,9 +84,13 @@ def _take(found: Tally, entry: Fields) -> None:
         if entry["population"] != run.population:
             raise _IllegalError("it names another population than the run's")
         before = run.held
+        drawn = run.drawn
         if kind in ("arm", "void"):
             _not_recovered(found, run)
+        if kind == "arm":
+            _check_drawable(found, entry, found.populations[run.population])
         _STEPS[kind](run, entry)
+        _draw(found.populations[run.population], entry, run.drawn.beyond(drawn))
     else:
         found.tell("unknown_entry", f"entry {entry['seq']}", f"of kind {kind}; not counted")
         return
@@ -97,9 +102,10 @@ def _take(found: Tally, entry: Fields) -> None:
 def _units(payload: Fields) -> Units:
     epsilon, delta = payload["epsilon_units"], payload["delta_units"]
     renyi = tuple(payload.get("renyi", {}).get("units", ()))
-    if any(type(one) is not int or one < 0 for one in (epsilon, delta, *renyi)):
+    lost = payload.get("renyi", {}).get("lost_delta_units", 0)
+    if any(type(one) is not int or one < 0 for one in (epsilon, delta, lost, *renyi)):
         raise _IllegalError("its cost is not in whole units >= 0")
-    return Units(epsilon=epsilon, delta=delta, renyi=renyi)
+    return Units(epsilon=epsilon, delta=delta, renyi=renyi, lost_delta=lost)
 
 
 def _cost(payload: Fields, population: PopulationTally) -> Units:
@@ -117,10 +123,13 @@ def _register(found: Tally, entry: Fields) -> None:
     composition, budget = str(payload.get("composition", "basic")), _units(payload).amount
     if composition not in ("basic", "renyi") or (composition == "renyi" and budget.delta == 0):
         raise _IllegalError(f"population {name}: no composition rule that can hold")
+    if payload["id_column"] is None and payload["max_rows"] != 1:
+        raise _IllegalError(f"population {name}: rows of a unit that nothing names")
     found.populations[name] = PopulationTally(
         name=name,
         relation=payload["relation"],
         max_rows=payload["max_rows"],
+        id_column=payload["id_column"],
         budget=budget,
         composition=composition,
         at=entry["at"],
@@ -138,31 +147,83 @@ def _add(found: Tally, population: PopulationTally, entry: Fields, more: Units) 
         )  # fmt: skip
 
 
-def _recover(found: Tally, entry: Fields) -> None:
-    """Releases the ledger had lost: charged in full, unless a reservation here already pays."""
-    payload, population = entry["payload"], found.populations[entry["population"]]
-    charged, least = _cost(payload, population), _cost(payload["loss"], population)
-    stated = Units()
-    for item in payload["releases"]:
-        one = RecoveredTally(
-            seq=entry["seq"], head=(item["seq"], item["hash"]), population=population.name,
-            run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
-            cost=_cost(item, population),
+def _draw(population: PopulationTally, entry: Fields, more: Units) -> None:
+    """Keep what can no longer be given back."""
+    if any((more.epsilon, more.delta, *more.renyi)):
+        before = population.drawn[-1][1] if population.drawn else Units()
+        population.drawn.append((entry["seq"], before.plus(more)))
+
+
+def _check_drawable(found: Tally, entry: Fields, population: PopulationTally) -> None:
+    if not fits(population, population.spent):
+        found.tell(
+            "overspent", f"population {population.name}",
+            f"entry {entry['seq']} (arm) draws while more is held than its lifetime budget",
         )  # fmt: skip
-        digest = item["manifest_digest"]
-        if found.hashes.get(one.head[0]) == one.head[1] or digest in found.recovered:
+
+
+def _recover(found: Tally, entry: Fields) -> None:
+    """Releases the ledger had lost, and a stated loss: charged by the rules of recovery."""
+    payload, population = entry["payload"], found.populations[entry["population"]]
+    charged, loss = _cost(payload, population), _cost(payload["loss"], population)
+    asked = Units()
+    for item in payload["releases"]:
+        digest, one = item["manifest_digest"], _recovered(entry, item, population)
+        if _stands(found, one.head) or digest in found.recovered:
             raise _IllegalError("it recovers a release that is not missing")
-        if not any(one.is_of(run) for run in found.runs_of(population.name)):
-            least = least.plus(one.cost)
+        if one.after is not None and not (one.previous and _stands(found, one.after)):
+            raise _IllegalError("it names a release before it whose entry is not here")
+        if not one.held.covers(one.drawn):
+            raise _IllegalError("it states more as drawn than as held")
+        asked = asked.plus(_asked(found, population, one))
         found.recovered[digest] = one
-        spent = _units(item["spent"])
-        stated = Units(
-            epsilon=max(stated.epsilon, spent.epsilon), delta=max(stated.delta, spent.delta)
-        )
+    if not payload["releases"] and loss.amount == Units():
+        raise _IllegalError("it recovers neither a release nor a loss")
+    if loss.amount != Units():
+        found.losses.append((entry["seq"], population.name, loss.amount))
+    before = population.spent.plus(asked)
     _add(found, population, entry, charged)
-    lifted = population.composition == "renyi" or population.spent.covers(stated)
-    if not (charged.covers(least) and lifted):
+    _draw(population, entry, charged)
+    if population.composition == "renyi":
+        left = max(0, population.budget.delta - before.lost_delta)
+        if not loss.covers(least_loss(loss, delta_left=left)):
+            raise _IllegalError("it charges less than what its loss states")
+    if not charged.covers(asked.plus(loss)):
         raise _IllegalError("it charges less than what its releases and its loss state")
+
+
+def _recovered(entry: Fields, item: Fields, population: PopulationTally) -> RecoveredTally:
+    after = item["after"]
+    return RecoveredTally(
+        seq=entry["seq"], head=(item["seq"], item["hash"]), population=population.name,
+        previous=item["previous"], after=None if after is None else (after["seq"], after["hash"]),
+        run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
+        cost=_cost(item, population), held=_cost(item["held"], population),
+        drawn=_cost(item["drawn"], population),
+    )  # fmt: skip
+
+
+def _stands(found: Tally, head: tuple[int, str]) -> bool:
+    return found.hashes.get(head[0]) == head[1]
+
+
+def _asked(found: Tally, population: PopulationTally, one: RecoveredTally) -> Units:
+    """What its run held, or what was spent beyond what is sure to be counted here, if more.
+
+    Less what its own reservation holds, if nothing of that was drawn and it did not pay before.
+    """
+    before = found.recovered.get(one.previous or "")
+    if before is not None and before.population == population.name:
+        continued = any(other.previous == one.previous for other in found.recovered.values())
+        known = before.drawn if continued else before.held
+    else:
+        known = Units() if one.after is None else population.drawn_by(one.after[0])
+    asked = one.cost.plus(one.held.beyond(known).beyond(one.cost))
+    for run in found.runs_of(population.name):
+        paid = any(other.is_of(run) for other in found.recovered.values())
+        if one.is_of(run) and not paid and run.drawn == Units():
+            return asked.beyond(run.held)
+    return asked
 
 
 def _not_recovered(found: Tally, run: RunTally) -> None:
@@ -177,6 +238,8 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
     if payload["relation"] != population.relation:
         raise _IllegalError("its cost is under another relation than the population's")
     cost = _cost(payload, population)
+    if cost.lost_delta:
+        raise _IllegalError("it reserves a loss")
     stages = {
         name: StageTally(state="reserved", events=list(events))
         for name, events in payload["stages"].items()

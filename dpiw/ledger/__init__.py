@@ -2,9 +2,11 @@
 
     entries   one entry, canonical JSON, the hash chain
     charges   what a draw costs, as a cost and as a Renyi vector
-    values    populations, runs, stages, grants, reports
+    populations  the people a lifetime budget protects, and their terms
+    values    runs, stages, grants, reports
     accounts  what a population holds, and what still fits: the filters
     book      the rules: which entry may come next
+    attempts  the rules of reserving: which attempt may come next
     recoveries  the rules of taking a ledger up again that lost entries
     audit     replaying stored entries against chain and rules
     store     the database: a SQLite file or a PostgreSQL server
@@ -13,16 +15,15 @@
 Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import it.
 """
 
-from dpiw.ledger.entries import Entry, EntryKind, LedgerHead
+from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead
 from dpiw.ledger.ledger import Ledger
+from dpiw.ledger.populations import CompositionRule, Population
 from dpiw.ledger.recoveries import RecoveredRelease, Recovery
 from dpiw.ledger.values import (
     AttemptRecord,
-    CompositionRule,
     Fault,
     FaultKind,
     Grant,
-    Population,
     Reservation,
     RunRecord,
     RunState,
@@ -42,6 +43,7 @@ __all__ = [
     "Ledger",
     "LedgerHead",
     "Population",
+    "PublishedHead",
     "RecoveredRelease",
     "Recovery",
     "Reservation",

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.values import CompositionRule, Population
+from dpiw.ledger.populations import CompositionRule, Population
+from dpiw.ledger.values import RunRecord
 from dpiw.privacy import EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
 from dpiw.renyi import BEYOND, ORDERS, converted_units, order_budgets, within
 
@@ -18,26 +19,31 @@ class Account:
     Attributes:
         population: the registered terms.
         held: the sum of all charges; its cost is a plain sum under either rule.
-        recovered_delta: units of delta that recoveries stated as lost; under `renyi` the vectors
-            of later stated losses start from what this leaves.
+        drawn: the part of it that can never be given back: attempts of which something was armed,
+            conflicts and recoveries. It only grows.
     """
 
     population: Population
     held: Charge
-    recovered_delta: int = 0
+    drawn: Charge
 
     @classmethod
     def opened(cls, population: Population) -> Account:
         """Nothing spent."""
-        return cls(
-            population=population,
-            held=Charge.nothing(population.relation, renyi=population.renyi),
-        )
+        nothing = Charge.nothing(population.relation, renyi=population.renyi)
+        return cls(population=population, held=nothing, drawn=nothing)
 
-    def changed(self, before: Charge | None, after: Charge) -> Account:
-        """With one part of the sum replaced."""
-        held = self.held.plus(after)
-        return replace(self, held=held if before is None else held.plus(before, times=-1))
+    def run_changed(self, before: RunRecord | None, after: RunRecord) -> Account:
+        """With what one run holds replaced."""
+        held, drawn = self.held.plus(after.held_charge), self.drawn.plus(after.drawn_charge)
+        if before is not None:
+            held = held.plus(before.held_charge, times=-1)
+            drawn = drawn.plus(before.drawn_charge, times=-1)
+        return replace(self, held=held, drawn=drawn)
+
+    def plus(self, charge: Charge) -> Account:
+        """With a charge that can never be given back, such as a recovery's."""
+        return replace(self, held=self.held.plus(charge), drawn=self.drawn.plus(charge))
 
     @property
     def spent(self) -> PrivacyCost:
@@ -61,6 +67,27 @@ class Account:
             return replace(left, delta_units=budget.delta_units)
         return left
 
+    @property
+    def overdrawn(self) -> bool:
+        """Whether more is held than the lifetime budget: by a recovery, or a conflict."""
+        if self.held.renyi is None:
+            return not self.population.budget.covers(self.held.cost)
+        return not within(self.held.renyi, budgets(self.population))
+
+    def check_drawable(self, charge: Charge) -> None:
+        """Raise BudgetExceededError if the account is overdrawn: then nothing more is drawn.
+
+        What was reserved in time is no exception: the promise needs the budget to cover all that
+        is held whenever noise is drawn (`dpiw.renyi`).
+        """
+        if self.overdrawn:
+            raise BudgetExceededError(
+                f"population {self.population.name}: overdrawn; it holds {self.spent} of"
+                f" {self.population.budget}, so nothing more is drawn, not even what is reserved",
+                requested=str(charge.cost),
+                remaining=str(self.remaining),
+            )
+
     def admit(self, charge: Charge) -> None:
         """Raise unless `charge` may be added.
 
@@ -71,6 +98,8 @@ class Account:
         """
         population = self.population
         check_kind(population, charge)
+        if charge.renyi is not None and charge.renyi.lost_delta:
+            raise SpecError("renyi: a reservation states no loss")
         units = charge.renyi.units if charge.renyi is not None else (1,)
         if not all(0 < one <= BEYOND for one in units):
             raise SpecError(f"renyi: expected 1 to {BEYOND} units at every order; no draw is free")

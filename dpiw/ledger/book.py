@@ -11,6 +11,8 @@ through it. The rules, per stage of an attempt:
 * Attempts are numbered 1, 2, ... without gaps. A further attempt may hold only stages that are
   LOST, or VOIDED. An attempt voided before anything was armed cost nothing: its number stays used
   for ever, but it does not count against `max_attempts`.
+* Nothing is armed while the account is overdrawn (a recovery or a conflict may charge more than
+  was left), not even what was reserved before. It may still be voided.
 * At most `MAX_VOIDED` attempts of a run may be voided: that a run stops for its file's structure
   can be seen, and that bit is not charged.
 * A run whose release was recovered (`dpiw.ledger.recoveries`) is spent: it is neither reserved nor
@@ -21,40 +23,36 @@ through it. The rules, per stage of an attempt:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
-    SpecError,
     UnknownPopulationError,
 )
 from dpiw.ledger.accounts import Account, check_kind
+from dpiw.ledger.attempts import run_with_attempt
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import (
     Entry,
     EntryKind,
     LedgerHead,
-    check_count,
+    PublishedHead,
     check_digest,
-    check_label,
     check_name,
 )
+from dpiw.ledger.populations import Population
 from dpiw.ledger.recoveries import Recovery, recovered, recovery_of
 from dpiw.ledger.values import (
     AttemptRecord,
-    Population,
     RunRecord,
     RunState,
     StageRecord,
     StageState,
 )
 from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost
-
-MAX_VOIDED = 10
-"""Voided attempts of one run; after them it may not be reserved again."""
 
 _Rule = Callable[["Book", Entry], RunRecord]
 
@@ -67,6 +65,7 @@ class Book:
         self.runs: dict[str, RunRecord] = {}
         self.recoveries: list[Recovery] = []
         self._accounts: dict[str, Account] = {}
+        self._drawn: dict[str, list[tuple[int, Charge]]] = {}
         self._hashes: list[str] = []
 
     def population(self, name: str) -> Population:
@@ -87,10 +86,26 @@ class Book:
         """What a population has left; see `Account.remaining`."""
         return self.account(name).remaining
 
-    def holds_head(self, head: LedgerHead) -> bool:
-        """Whether the chain has this entry, or a recovery has put it on record."""
-        known = 1 <= head.seq <= len(self._hashes) and self._hashes[head.seq - 1] == head.hash
-        return known or any(head == release.head for release in recovered(self.recoveries))
+    def drawn_by(self, name: str, head: LedgerHead) -> Charge:
+        """What a population's account held after an entry that could never be given back since."""
+        known = self._drawn[name]
+        before = bisect_right(known, head.seq, key=lambda one: one[0])
+        if before == 0:
+            return Account.opened(self.population(name)).drawn
+        return known[before - 1][1]
+
+    def in_chain(self, head: LedgerHead) -> bool:
+        """Whether the chain has this entry."""
+        return 1 <= head.seq <= len(self._hashes) and self._hashes[head.seq - 1] == head.hash
+
+    def knows(self, found: LedgerHead | PublishedHead) -> bool:
+        """Whether the chain has this head, or a recovery put this release of it on record."""
+        if isinstance(found, LedgerHead):
+            return self.in_chain(found)
+        return self.in_chain(found.head) or any(
+            (one.head, one.manifest_digest) == (found.head, found.manifest_digest)
+            for one in recovered(self.recoveries)
+        )
 
     def recovered_by(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
         """The recovery that lists this run's release, or None."""
@@ -129,10 +144,17 @@ class Book:
             population = self._registered(entry)
             self.populations[population.name] = population
             self._accounts[population.name] = Account.opened(population)
+            self._drawn[population.name] = []
         elif entry.kind is EntryKind.RECOVER:
-            self._recover(recovery_of(self, entry))
+            recovery = recovery_of(self, entry)
+            self.recoveries.append(recovery)
+            account = self.account(recovery.population).plus(recovery.charged)
+            self._keep(account, entry)
         else:
-            self._replace_run(_RULES[entry.kind](self, entry))
+            run = _RULES[entry.kind](self, entry)
+            account = self.account(run.population).run_changed(self.runs.get(run.run_key), run)
+            self.runs[run.run_key] = run
+            self._keep(account, entry)
         self._hashes.append(entry.hash)
 
     def _registered(self, entry: Entry) -> Population:
@@ -141,19 +163,11 @@ class Book:
             raise LedgerConflictError(f"population {name}: already registered")
         return Population.from_payload(name, entry.payload)
 
-    def _recover(self, recovery: Recovery) -> None:
-        account = self.account(recovery.population).changed(None, recovery.charged)
-        self._accounts[recovery.population] = replace(
-            account, recovered_delta=account.recovered_delta + recovery.loss.cost.delta_units
-        )
-        self.recoveries.append(recovery)
-
-    def _replace_run(self, run: RunRecord) -> None:
-        before = self.runs.get(run.run_key)
-        self._accounts[run.population] = self._accounts[run.population].changed(
-            before.held_charge if before else None, run.held_charge
-        )
-        self.runs[run.run_key] = run
+    def _keep(self, account: Account, entry: Entry) -> None:
+        name = account.population.name
+        if account.drawn != self._accounts[name].drawn:
+            self._drawn[name].append((entry.seq, account.drawn))
+        self._accounts[name] = account
 
 
 def _check_genesis(entry: Entry) -> None:
@@ -169,7 +183,7 @@ def _reserve(book: Book, entry: Entry) -> RunRecord:
     account = book.account(entry.population or "")
     charge = Charge.from_payload(payload, NeighbouringRelation(payload["relation"]))
     check_kind(account.population, charge)
-    run = _run_with_attempt(book, entry, charge)
+    run = run_with_attempt(book.runs.get(entry.run_key or ""), entry, charge)
     _not_recovered(book, run)
     account.admit(charge)
     return run
@@ -182,88 +196,6 @@ def _not_recovered(book: Book, run: RunRecord) -> None:
             f"this run's release was recovered by entry {recovery.head.seq}; it is spent: neither"
             " drawn nor reserved again, nor given back"
         )
-
-
-def _run_with_attempt(book: Book, entry: Entry, charge: Charge) -> RunRecord:
-    stages = {
-        check_name("stage", name): StageRecord(
-            stage=name,
-            attempt=check_count("attempt", entry.attempt or 0),
-            state=StageState.RESERVED,
-            events=tuple(events),
-        )
-        for name, events in entry.payload["stages"].items()
-    }
-    if not stages:
-        raise SpecError("stages: expected at least one")
-    attempt = AttemptRecord(
-        attempt=entry.attempt or 0,
-        charge=charge,
-        stages=stages,
-        voided=False,
-        head=entry.head,
-        at=entry.at,
-    )
-    run = book.runs.get(entry.run_key or "")
-    if run is None:
-        return _first_attempt(entry, attempt)
-    return _further_attempt(run, entry, attempt)
-
-
-def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
-    if attempt.attempt != 1:
-        raise LedgerConflictError(f"attempt {attempt.attempt}: this run's first attempt is 1")
-    return RunRecord(
-        run_key=check_digest("run_key", entry.run_key or ""),
-        population=entry.population or "",
-        plan_digest=check_digest("plan_digest", entry.payload["plan_digest"]),
-        period=check_label("period", entry.payload["period"]),
-        max_attempts=check_count("max_attempts", entry.payload["max_attempts"]),
-        attempts=(attempt,),
-    )
-
-
-def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
-    check_same_run(run, entry.population, entry.payload)
-    if attempt.attempt != len(run.attempts) + 1:
-        raise LedgerConflictError(
-            f"attempt {attempt.attempt}: this run's next attempt is {len(run.attempts) + 1}"
-        )
-    current = run.stages
-    for name, stage in attempt.stages.items():
-        known = current.get(name)
-        if known is None or known.events != stage.events:
-            raise LedgerConflictError(
-                f"stage {name}: not the stage or events this run was first reserved with"
-            )
-        if known.state not in (StageState.LOST, StageState.VOIDED):
-            raise GrantSpentError(
-                f"stage {name} is {known.state.value} in attempt {known.attempt}; "
-                "only a lost or voided stage may be reserved again"
-            )
-    if run.counted_attempts >= run.max_attempts:
-        raise GrantSpentError(
-            f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
-        )
-    if run.voided_attempts >= MAX_VOIDED:
-        raise GrantSpentError(
-            f"attempt {attempt.attempt}: this run was voided {MAX_VOIDED} times; each may tell one"
-            " bit about the file, so it may not be reserved again"
-        )
-    return replace(run, attempts=(*run.attempts, attempt))
-
-
-def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str, Any]) -> None:
-    """Raise LedgerConflictError unless these are the terms of the run's first reservation."""
-    terms = {
-        "population": (run.population, population),
-        "plan_digest": (run.plan_digest, payload["plan_digest"]),
-        "period": (run.period, payload["period"]),
-        "max_attempts": (run.max_attempts, payload["max_attempts"]),
-    }
-    for name, (before, now) in terms.items():
-        if before != now:
-            raise LedgerConflictError(f"{name}: this run was first reserved with another one")
 
 
 def _void(book: Book, entry: Entry) -> RunRecord:
@@ -292,6 +224,7 @@ def _void(book: Book, entry: Entry) -> RunRecord:
 def _arm(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.RESERVED)
     _not_recovered(book, run)
+    book.account(run.population).check_drawable(run.attempts[stage.attempt - 1].charge)
     token = check_digest("token_digest", entry.payload["token_digest"])
     return _with_stage(run, replace(stage, state=StageState.ARMED, token_digest=token))
 

@@ -67,7 +67,7 @@ class Charge:
             "delta_units": self.cost.delta_units,
         }
         if self.renyi is not None:
-            stated["renyi"] = {"rule": self.renyi.rule, "units": list(self.renyi.units)}
+            stated["renyi"] = self.renyi.to_payload()
         return stated
 
     @classmethod
@@ -79,7 +79,5 @@ class Charge:
         stated = payload.get("renyi")
         return cls(
             cost=PrivacyCost(epsilon_units=epsilon, delta_units=delta, relation=relation),
-            renyi=None
-            if stated is None
-            else RenyiVector(rule=stated["rule"], units=tuple(stated["units"])),
+            renyi=None if stated is None else RenyiVector.from_payload(stated),
         )

@@ -59,6 +59,18 @@ class LedgerHead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishedHead:
+    """A head as a release states it: the entry, and SHA-256 of the release's manifest.
+
+    Several releases may be built on one entry. Only the manifest tells which of them a recovery
+    put on record.
+    """
+
+    head: LedgerHead
+    manifest_digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One line of the ledger.
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from dpiw.ledger.entries import NO_ENTRY
-from dpiw.ledger.store import CHARGING
+from dpiw.ledger.store import ASKING, CHARGING
 
 SCHEMA = "dpiw"
 TABLE = "dpiw.entries"
@@ -51,13 +51,14 @@ DECLARE
   budget numeric;
   fits boolean := true;
 BEGIN
-  IF NEW.kind <> 'reserve' THEN
+  IF NEW.kind NOT IN <asking> THEN
     RETURN NEW;
   END IF;
   IF EXISTS (
       SELECT 1 FROM dpiw.entries WHERE population = NEW.population AND kind = 'register'
         AND payload::json ->> 'composition' IS DISTINCT FROM 'basic') THEN
-    fits := json_array_length(NEW.payload::json #> '{renyi,units}') = 16 AND EXISTS (
+    fits := (NEW.kind = 'arm'
+        OR json_array_length(NEW.payload::json #> '{renyi,units}') = 16) AND EXISTS (
       SELECT 1 FROM (
         SELECT part.place,
           sum(CASE paid.kind WHEN 'void' THEN -1 ELSE 1 END * part.value::numeric) AS total
@@ -81,14 +82,15 @@ BEGIN
         WHERE population = NEW.population AND kind IN <charging>;
       SELECT max((payload::json ->> unit)::numeric) INTO budget FROM dpiw.entries
         WHERE population = NEW.population AND kind = 'register';
-      fits := fits AND (NEW.payload::json ->> unit)::numeric + held <= budget;
+      fits := fits AND held + CASE NEW.kind WHEN 'arm' THEN 0
+        ELSE (NEW.payload::json ->> unit)::numeric END <= budget;
     END LOOP;
   END IF;
   IF fits IS NOT TRUE THEN
     RAISE EXCEPTION 'over the lifetime budget' USING ERRCODE = 'check_violation';
   END IF;
   RETURN NEW;
-END""".replace("<charging>", CHARGING)
+END""".replace("<charging>", CHARGING).replace("<asking>", ASKING)
 
 # name -> when it fires, what it does; the function has the trigger's name
 GUARDS: dict[str, tuple[str, int, str]] = {

@@ -12,38 +12,32 @@ from dpiw.errors import (
     LedgerTamperedError,
 )
 from dpiw.ledger.accounts import check_kind
-from dpiw.ledger.book import (
-    known_attempt,
-    known_run,
-    known_stage,
-)
+from dpiw.ledger.book import known_attempt, known_run, known_stage
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import (
     FORMAT,
     EntryKind,
     LedgerHead,
+    PublishedHead,
     chained,
     check_count,
     check_digest,
     check_name,
 )
-from dpiw.ledger.reading import Clock, LedgerReader, granted, label, token_digest, utc_now
+from dpiw.ledger.populations import Population
+from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
 from dpiw.ledger.recoveries import (
     RecoveredRelease,
     Recovery,
-    charge_for,
+    asked_for,
+    check_charges,
     check_releases,
     payload_of,
     stated_loss,
 )
 from dpiw.ledger.reservations import reservation_payload, same_reservation
 from dpiw.ledger.store import open_store
-from dpiw.ledger.values import (
-    Grant,
-    Population,
-    Reservation,
-    StageState,
-)
+from dpiw.ledger.values import Grant, Reservation, StageState, token_digest
 from dpiw.privacy import PrivacyCost
 from dpiw.renyi import RenyiVector
 
@@ -153,7 +147,7 @@ class Ledger(LedgerReader):
         plan_digest: str,
         period: str,
         max_attempts: int,
-        published_heads: Iterable[LedgerHead] = (),
+        published_heads: Iterable[LedgerHead | PublishedHead] = (),
         renyi: RenyiVector | None = None,
     ) -> Reservation:
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
@@ -170,7 +164,7 @@ class Ledger(LedgerReader):
             plan_digest: SHA-256 of the plan.
             period: a label such as `2027-q1`.
             max_attempts: attempts this run may hold, voided ones not counted.
-            published_heads: heads found in published manifests; all must be in the chain.
+            published_heads: heads found in published manifests; see `check_heads`.
             renyi: the attempt's Renyi vector; given exactly if the population is registered with
                 composition `renyi`.
 
@@ -238,25 +232,28 @@ class Ledger(LedgerReader):
 
         Args:
             population: whose releases these are; registered here.
-            releases: those whose head this ledger lacks.
-            loss: what the custodian states was drawn beyond them; zero is a statement too.
+            releases: those whose head this ledger lacks; each after the release before it, if that
+                is among them.
+            loss: what the custodian states was drawn beyond them; zero is a statement too. It may
+                be stated alone, at any time.
 
         Raises:
-            LedgerConflictError: nothing is missing, or something listed is not.
+            LedgerConflictError: there is neither a release nor a loss, or a release is not missing.
             UnknownPopulationError, UnsupportedRelationError, SpecError: as `reserve`.
         """
         with self._page(write=True) as page:
             account = page.book.account(population)
-            stated = stated_loss(account, loss)
-            for charge in (stated, *(one.charge for one in releases)):
-                check_kind(account.population, charge)
-            check_releases(page.book, releases, stated)
-            charged = charge_for(page.book, account, releases, stated)
+            alone = stated_loss(account, loss)
+            check_charges(account.population, releases)
+            check_kind(account.population, alone)
+            check_releases(page.book, releases, alone)
+            asked = asked_for(page.book, account, releases)
+            stated = stated_loss(account.plus(asked), loss)
             self._append(
                 page,
                 kind=EntryKind.RECOVER,
                 population=population,
-                payload=payload_of(releases, loss=stated, charged=charged),
+                payload=payload_of(releases, loss=stated, charged=asked.plus(stated)),
             )
         return self.recoveries(population)[-1]
 
@@ -266,7 +263,8 @@ class Ledger(LedgerReader):
         """Take the right to draw this stage's noise; exactly one caller ever gets it.
 
         Raises:
-            GrantSpentError: it was taken before, or the attempt was voided.
+            BudgetExceededError: the account is overdrawn.
+            GrantSpentError: it was taken before, the attempt was voided, or the run was recovered.
             LedgerConflictError: no such reservation.
         """
         token = secrets.token_hex(32)

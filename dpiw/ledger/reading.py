@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from dpiw.errors import (
     LedgerTamperedError,
     SpecError,
 )
+from dpiw.ledger.accounts import Account
 from dpiw.ledger.audit import replay
 from dpiw.ledger.book import (
     Book,
@@ -28,21 +28,23 @@ from dpiw.ledger.book import (
 from dpiw.ledger.entries import (
     Entry,
     LedgerHead,
+    PublishedHead,
     chained,
     from_stored,
 )
+from dpiw.ledger.populations import Population
 from dpiw.ledger.recoveries import Recovery
 from dpiw.ledger.store import Store
 from dpiw.ledger.values import (
     Fault,
     FaultKind,
     Grant,
-    Population,
     Reservation,
     RunRecord,
     StageRecord,
     StageState,
     VerifyReport,
+    token_digest,
 )
 from dpiw.privacy import PrivacyBudget, PrivacyCost
 from dpiw.renyi import RenyiVector
@@ -63,6 +65,30 @@ class Page:
     connection: Connection
     book: Book
     head: LedgerHead | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Everything that a ledger held at one moment.
+
+    Attributes:
+        location: the ledger's.
+        rows: as they are stored.
+        report: what replaying them found.
+        book: what they amount to; up to the fault, if there is one.
+    """
+
+    location: str
+    rows: tuple[Mapping[str, Any], ...]
+    report: VerifyReport
+    book: Book
+
+    def export(self) -> list[dict[str, Any]]:
+        """All entries as JSON values. Raises LedgerTamperedError if a row is no entry."""
+        try:
+            return [from_stored(row).to_json() for row in self.rows]
+        except ValueError as error:
+            raise LedgerTamperedError(f"ledger {self.location}: unreadable entry") from error
 
 
 class LedgerReader:
@@ -101,6 +127,10 @@ class LedgerReader:
     def remaining(self, name: str) -> PrivacyBudget:
         """Lifetime budget less what is held; never below zero."""
         return self._read(lambda book: book.remaining(name))
+
+    def account(self, name: str) -> Account:
+        """All that is held, at one moment. Raises UnknownPopulationError."""
+        return self._read(lambda book: book.account(name))
 
     def renyi_spent(self, name: str) -> RenyiVector | None:
         """The sum of a population's Renyi vectors; None if it is registered with `basic`."""
@@ -184,14 +214,33 @@ class LedgerReader:
         return head
 
     def contains_head(self, seq: int, hash: str) -> bool:
-        """Whether the entry `seq` has this hash, or a recovery put this head on record."""
+        """Whether the entry `seq` has this hash."""
         head = LedgerHead(seq=seq, hash=hash)
-        return self._read(lambda book: book.holds_head(head))
+        return self._read(lambda book: book.in_chain(head))
 
-    def check_heads(self, heads: Iterable[LedgerHead]) -> None:
-        """Raise LedgerTamperedError unless every published head is in the chain or recovered."""
+    def knows(self, found: PublishedHead) -> bool:
+        """Whether a release's head is in the chain, or a recovery put this release on record."""
+        return self._read(lambda book: book.knows(found))
+
+    def check_heads(self, heads: Iterable[LedgerHead | PublishedHead]) -> None:
+        """Raise LedgerTamperedError unless every head is in the chain, or its release recovered.
+
+        A head without a manifest can only be in the chain: a recovery lists releases, and others
+        may have been built on the same entry.
+        """
         with self._page(write=False) as page:
             self._require_heads(page, heads)
+
+    def moment(self) -> Moment:
+        """All entries, and what they amount to, of one read; also where the chain is broken."""
+        with self._store.transaction(write=False) as connection:
+            rows = self._store.rows(connection)
+        book = Book()
+        head, fault = replay(rows, book=book, head=None)
+        if not rows:
+            fault = Fault(kind=FaultKind.MISSING, seq=1, reason="the ledger is empty")
+        report = VerifyReport(entries=len(rows), head=head, fault=fault)
+        return Moment(location=self._store.location, rows=tuple(rows), report=report, book=book)
 
     def verify(self) -> VerifyReport:
         """Replay everything: hashes, order, legality of every step, sums against budgets.
@@ -199,12 +248,7 @@ class LedgerReader:
         Finds: edited, missing, moved entries, illegal steps, overspending. Cannot find: a tail cut
         off, or a chain rewritten as a whole (`check_heads` does, from published manifests).
         """
-        with self._store.transaction(write=False) as connection:
-            rows = self._store.rows(connection)
-        head, fault = replay(rows, book=Book(), head=None)
-        if not rows:
-            fault = Fault(kind=FaultKind.MISSING, seq=1, reason="the ledger is empty")
-        return VerifyReport(entries=len(rows), head=head, fault=fault)
+        return self.moment().report
 
     @contextmanager
     def _page(self, *, write: bool) -> Iterator[Page]:
@@ -242,9 +286,10 @@ class LedgerReader:
         run = known_run(page.book, run_key)
         return self._append(page, population=run.population, run_key=run_key, **fields)
 
-    def _require_heads(self, page: Page, heads: Iterable[LedgerHead]) -> None:
-        for head in heads:
-            if not page.book.holds_head(head):
+    def _require_heads(self, page: Page, heads: Iterable[LedgerHead | PublishedHead]) -> None:
+        for found in heads:
+            if not page.book.knows(found):
+                head = found if isinstance(found, LedgerHead) else found.head
                 raise LedgerTamperedError(
                     f"ledger {self._store.location}: lacks the published head {head.seq}; restored"
                     " from an old copy, or another ledger. Spending is refused until it is"
@@ -258,11 +303,6 @@ def label(clock: Clock) -> str:
     if now.tzinfo is None:
         raise SpecError("clock: expected a time with a zone")
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def token_digest(token: str) -> str:
-    """What the ledger keeps of a grant's token."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def granted(book: Book, grant: Grant) -> StageRecord:

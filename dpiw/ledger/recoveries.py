@@ -3,13 +3,24 @@
 A restored or cut ledger lacks heads that published certificates carry, and refuses to spend. A
 `recover` entry lists those releases and charges for them:
 
-* A release is listed once, and only while its head is missing.
-* It is charged in full. If its run is reserved here and nothing of it was ever armed here, what the
-  reservation holds pays for it instead, once: the run may then neither be drawn, nor reserved
-  again, nor voided. (If something was armed here, that draw may be another one than the published.)
-* Under `basic`, the account is lifted to what the certificates say the population had spent.
-* The loss a custodian states is added. Alone it may be stated only after an earlier recovery.
+* A release is listed once, and only while its head is missing. Several may share one head.
+* It is charged what its certificate says its run held, or, if that is more, what the population's
+  account held by then (part by part, under `renyi` at every order) beyond a *baseline*: what is
+  sure to be counted here of the same spending. If the release before it was recovered, that is what
+  *its* certificate says was held; or, for a second release that continues the same one, what it
+  says was drawn: two copies may each have drawn what was only reserved. If the head of the release
+  before it (`after`) is in this chain, it is what had been drawn here by that entry: whichever
+  ledger published that release had counted as much. Else it is nothing. Charges that came later, or
+  that may still be given back or drawn here, are never part of it: the lost ledger need not have
+  known them.
+* If its run is reserved here and nothing of it was ever armed here, what the reservation holds pays
+  for it, once: the run may then neither be drawn, nor reserved again, nor voided. (If something was
+  armed here, that draw may be another one than the published.)
+* The loss a custodian states is added. It may be stated alone, and at any time.
 
+So the account never ends below what was truly drawn, in whatever order copies went on and were
+lost (`tests/dpiw/test_ledger_forks.py`); what both ledgers drew between the release before and the
+copy may be charged twice.
 Nothing here is refused for want of budget: what was spent was spent.
 """
 
@@ -23,7 +34,8 @@ from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger.accounts import Account, check_kind
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import Entry, LedgerHead, check_count, check_digest, check_label
-from dpiw.ledger.values import RunRecord, StageState
+from dpiw.ledger.populations import Population
+from dpiw.ledger.values import RunRecord
 from dpiw.privacy import PrivacyCost
 from dpiw.renyi import loss_vector
 
@@ -35,19 +47,25 @@ class RecoveredRelease:
     Attributes:
         head: the entry its certificate names and the ledger lacks.
         manifest_digest: SHA-256 of its manifest.
+        previous: SHA-256 of the manifest of the release before it; None for a population's first.
+        after: the head that the release before it names, if this chain has it.
         run: the first eight digits of its run's key.
         plan_digest, period: of its run, as its certificate states them.
         charge: what its certificate says the run held.
-        spent: what its certificate says the population had spent by then.
+        held: what its certificate says the population's account held by then, in plain sums.
+        drawn: the part of it that could no longer be given back.
     """
 
     head: LedgerHead
     manifest_digest: str
+    previous: str | None
+    after: LedgerHead | None
     run: str
     plan_digest: str
     period: str
     charge: Charge
-    spent: PrivacyCost
+    held: Charge
+    drawn: Charge
 
     def is_of(self, run_key: str, plan_digest: str, period: str) -> bool:
         """Whether it is the release of this run."""
@@ -82,7 +100,8 @@ class _Book(Protocol):
 
     def account(self, name: str) -> Account: ...
     def runs_of(self, name: str) -> tuple[RunRecord, ...]: ...
-    def holds_head(self, head: LedgerHead) -> bool: ...
+    def in_chain(self, head: LedgerHead) -> bool: ...
+    def drawn_by(self, name: str, head: LedgerHead) -> Charge: ...
 
 
 def payload_of(
@@ -95,10 +114,15 @@ def payload_of(
                 "seq": one.head.seq,
                 "hash": one.head.hash,
                 "manifest_digest": one.manifest_digest,
+                "previous": one.previous,
+                "after": None
+                if one.after is None
+                else {"seq": one.after.seq, "hash": one.after.hash},
                 "run": one.run,
                 "plan_digest": one.plan_digest,
                 "period": one.period,
-                "spent": Charge(cost=one.spent).to_payload(),
+                "held": one.held.to_payload(),
+                "drawn": one.drawn.to_payload(),
                 **one.charge.to_payload(),
             }
             for one in releases
@@ -112,19 +136,20 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
     """The recovery an entry states, if it is legal now.
 
     Raises:
-        LedgerConflictError: a head is not missing or is listed before; nothing is recovered; or the
-            charge is not what the rules give.
+        LedgerConflictError: a head is not missing or a release is listed before; nothing is
+            recovered; or the charge is not what the rules give.
         SpecError: malformed.
     """
     account = book.account(entry.population or "")
     relation = account.population.relation
     releases = tuple(_release(item, account) for item in entry.payload["releases"])
     loss = Charge.from_payload(entry.payload["loss"], relation)
-    if loss != stated_loss(account, loss.cost):
-        raise SpecError("recover.loss: not the charge of this loss")
     check_releases(book, releases, loss)
+    asked = asked_for(book, account, releases)
+    if loss != stated_loss(account.plus(asked), loss.cost):
+        raise SpecError("recover.loss: not the charge of this loss")
     charged = Charge.from_payload(entry.payload, relation)
-    if charged != charge_for(book, account, releases, loss):
+    if charged != asked.plus(loss):
         raise LedgerConflictError("recover: not the charge that the listed releases ask for")
     return Recovery(
         population=account.population.name,
@@ -139,15 +164,17 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
 def check_releases(book: _Book, releases: Sequence[RecoveredRelease], loss: Charge) -> None:
     """Raise LedgerConflictError unless exactly what is missing is recovered."""
     for one in releases:
-        if book.holds_head(one.head):
+        if book.in_chain(one.head):
             raise LedgerConflictError(f"recover: head {one.head.seq} is not missing")
+        if one.after is not None and not (one.previous and book.in_chain(one.after)):
+            raise LedgerConflictError(
+                f"recover: head {one.after.seq}, of the release before it, is not in this ledger"
+            )
     digests = [one.manifest_digest for one in (*recovered(book.recoveries), *releases)]
     if len(set(digests)) != len(digests):
         raise LedgerConflictError("recover: a release is recovered once")
-    if not releases and (loss.free or not book.recoveries):
-        raise LedgerConflictError(
-            "recover: nothing to recover; no published head is missing from this ledger"
-        )
+    if not releases and loss.free:
+        raise LedgerConflictError("recover: nothing to recover; neither a release nor a loss")
 
 
 def recovered(recoveries: Iterable[Recovery]) -> list[RecoveredRelease]:
@@ -156,32 +183,45 @@ def recovered(recoveries: Iterable[Recovery]) -> list[RecoveredRelease]:
 
 
 def stated_loss(account: Account, cost: PrivacyCost) -> Charge:
-    """The charge of a loss stated as (epsilon, delta)."""
+    """The charge of a loss stated as (epsilon, delta), on top of all that `account` holds."""
     if not account.population.renyi:
         return Charge(cost=cost)
-    left = max(0, account.population.budget.delta_units - account.recovered_delta)
+    assert account.held.renyi is not None
+    left = max(0, account.population.budget.delta_units - account.held.renyi.lost_delta)
     vector = loss_vector(cost.epsilon_units, cost.delta_units, delta_left_units=left)
     return Charge(cost=cost, renyi=vector)
 
 
-def charge_for(
-    book: _Book, account: Account, releases: Sequence[RecoveredRelease], loss: Charge
-) -> Charge:
-    """What a recovery adds to the account; the rules are this module's."""
-    population = account.population
-    total = Charge.nothing(population.relation, renyi=population.renyi)
-    paid = {id(run) for run in _paid_before(book, population.name)}
+def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease]) -> Charge:
+    """What the releases of a recovery add to the account; the rules are this module's."""
+    name = account.population.name
+    total = Account.opened(account.population).held
+    paid = {id(run) for run in _paid_before(book, name)}
+    before = recovered(one for one in book.recoveries if one.population == name)
     for release in releases:
-        held = None
-        for run in book.runs_of(population.name):
-            if id(run) not in paid and _untouched(run) and covers(release, run):
-                held = run.held_charge
+        lost = release.held.beyond(_baseline(book, account, release, before))
+        asked = release.charge.plus(lost.beyond(release.charge))  # the larger of both
+        before.append(release)
+        for run in book.runs_of(name):
+            if id(run) not in paid and not run.drawn and covers(release, run):
+                asked = asked.beyond(run.held_charge)
                 paid.add(id(run))
                 break
-        total = total.plus(release.charge if held is None else release.charge.beyond(held))
-    if not population.renyi:
-        total = total.plus(_gap(account, releases, total))
-    return total.plus(loss)
+        total = total.plus(asked)
+    return total
+
+
+def _baseline(
+    book: _Book, account: Account, release: RecoveredRelease, before: Sequence[RecoveredRelease]
+) -> Charge:
+    """What is sure to be counted here of the spending that the release's certificate states."""
+    for one in before:
+        if one.manifest_digest == release.previous:
+            continued = any(other.previous == release.previous for other in before)
+            return one.drawn if continued else one.held
+    if release.after is not None:
+        return book.drawn_by(account.population.name, release.after)
+    return Account.opened(account.population).held
 
 
 def covers(release: RecoveredRelease, run: RunRecord) -> bool:
@@ -195,37 +235,39 @@ def _paid_before(book: _Book, population: str) -> list[RunRecord]:
     return [r for r in book.runs_of(population) if any(covers(one, r) for one in before)]
 
 
-def _untouched(run: RunRecord) -> bool:
-    states = {stage.state for attempt in run.attempts for stage in attempt.stages.values()}
-    return states <= {StageState.RESERVED, StageState.VOIDED}
-
-
-def _gap(account: Account, releases: Sequence[RecoveredRelease], so_far: Charge) -> Charge:
-    """What the certificates say was spent beyond this account and the recovered releases."""
-    known = account.held.plus(so_far)
-    missing = Charge.nothing(account.population.relation, renyi=False)
-    for release in releases:
-        more = Charge(cost=release.spent).beyond(known.plus(missing))
-        missing = missing.plus(more)
-    return missing
-
-
 def _release(item: Mapping[str, Any], account: Account) -> RecoveredRelease:
     relation = account.population.relation
+    previous, after = item["previous"], item["after"]
     release = RecoveredRelease(
-        head=LedgerHead(
-            seq=check_count("recover.seq", item["seq"]),
-            hash=check_digest("recover.hash", item["hash"]),
-        ),
+        head=_head(item),
         manifest_digest=check_digest("recover.manifest_digest", item["manifest_digest"]),
+        previous=None if previous is None else check_digest("recover.previous", previous),
+        after=None if after is None else _head(after),
         run=check_run(item["run"]),
         plan_digest=check_digest("recover.plan_digest", item["plan_digest"]),
         period=check_label("recover.period", item["period"]),
         charge=Charge.from_payload(item, relation),
-        spent=Charge.from_payload(item["spent"], relation).cost,
+        held=Charge.from_payload(item["held"], relation),
+        drawn=Charge.from_payload(item["drawn"], relation),
     )
-    check_kind(account.population, release.charge)
+    check_charges(account.population, [release])
     return release
+
+
+def check_charges(population: Population, releases: Iterable[RecoveredRelease]) -> None:
+    """Raise unless everything these releases state is of the population's relation and rule."""
+    for one in releases:
+        for charge in (one.charge, one.held, one.drawn):
+            check_kind(population, charge)
+        if not one.drawn.beyond(one.held).free:
+            raise SpecError("recover.drawn: expected a part of what was held")
+
+
+def _head(item: Mapping[str, Any]) -> LedgerHead:
+    return LedgerHead(
+        seq=check_count("recover.seq", item["seq"]),
+        hash=check_digest("recover.hash", item["hash"]),
+    )
 
 
 def check_run(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpiw.errors import LedgerConflictError
-from dpiw.ledger.book import check_same_run
+from dpiw.ledger.attempts import check_same_run
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical, check_count, check_digest, check_label, check_name
 from dpiw.ledger.values import Reservation, RunRecord

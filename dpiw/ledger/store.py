@@ -22,11 +22,13 @@ from sqlalchemy.engine import Connection, make_url
 
 from dpiw.errors import LedgerError
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, canonical_json
-
-EXPECTED_URL = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
+from dpiw.ledger_location import EXPECTED, check_location
 
 CHARGING = "('reserve', 'conflict', 'void', 'recover')"
 """The kinds that change what a population holds, for the budget guard of every store."""
+
+ASKING = "('reserve', 'arm')"
+"""The kinds that the budget must cover: a new charge, and a draw under one that was granted."""
 
 _KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)
 _LARGEST_SEQ = 2**31 - 1
@@ -134,19 +136,18 @@ def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> S
         LedgerError: the URL names something else, or holds a password. Its text is not repeated,
             for the same reason.
     """
-    from dpiw.ledger.store_sqlite import SQLiteStore, database_path
+    from dpiw.ledger.store_sqlite import SQLiteStore, sqlite_store
 
     text = os.fspath(url)
+    check_location(text, error=LedgerError)
     if "://" not in text:
         return SQLiteStore(Path(text).absolute(), busy_timeout_seconds=busy_timeout_seconds)
     try:
         parsed = make_url(text)
     except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError(f"ledger: {EXPECTED_URL}") from None
+        raise LedgerError(f"ledger: {EXPECTED}") from None
     if parsed.get_backend_name() == "sqlite":
-        return SQLiteStore(database_path(parsed), busy_timeout_seconds=busy_timeout_seconds)
-    if parsed.drivername == "postgresql+psycopg":
-        from dpiw.ledger.store_postgresql import PostgreSQLStore
+        return sqlite_store(parsed, busy_timeout_seconds=busy_timeout_seconds)
+    from dpiw.ledger.store_postgresql import PostgreSQLStore
 
-        return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)
-    raise LedgerError(f"ledger: {parsed.drivername} is not supported; {EXPECTED_URL}")
+    return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)

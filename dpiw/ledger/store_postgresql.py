@@ -24,6 +24,7 @@ that is not synchronous is a restore: published heads show it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,15 +36,10 @@ from sqlalchemy.pool import NullPool
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger.entries import Entry
 from dpiw.ledger.guards_postgresql import SCHEMA, TABLE, guard_statements, guards_hold
-from dpiw.ledger.store import EXPECTED_URL, Store, metadata
+from dpiw.ledger.store import Store, metadata
+from dpiw.ledger_location import EXPECTED, POSTGRESQL_OPTIONS
 
 _OLDEST_SERVER = 140_000
-
-# Where to connect and how; nothing that sets what the session does. `password` is not among them.
-_ADMISSIBLE_OPTIONS = {
-    "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding",
-    "gssencmode", "krbsrvname", "connect_timeout", "passfile", "target_session_attrs",
-}  # fmt: skip
 
 _CREATE_LOCK = 0x6470_6977_6C65_6467  # "dpiwledg": creators queue on it while there is no table
 
@@ -69,8 +65,19 @@ _OBJECTS = """
       WHERE n.nspname = 'dpiw') AS remains, EXISTS (
       SELECT 1 FROM pg_catalog.pg_namespace n WHERE n.nspname = 'dpiw') AS schema"""
 
+_LONGEST_SILENCE = "60s"
+"""Between two statements of one transaction; then the server ends it, and its lock with it."""
+
+_KEEPALIVES = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+"""How soon the server sees that a client's host is gone, in seconds; a socket has no such thing."""
+
 # SQLSTATE, or its class -> what the caller is told
 _REASONS = {
+    "25P03": "it was silent for too long, and the server ended the transaction",
     "55P03": "locked by another process",
     "42P01": "its table is gone",
     "3F000": "its table is gone",
@@ -184,6 +191,9 @@ class PostgreSQLStore(Store):
             "lock_timeout": self._lock_timeout,
             "statement_timeout": "0",  # it could end the wait for a standby half-way
             "search_path": "pg_catalog",
+            # A client that hangs, or whose host is gone, must not hold the lock for ever.
+            "idle_in_transaction_session_timeout": _LONGEST_SILENCE,
+            **_KEEPALIVES,
         }
         settings = (f"pg_catalog.set_config('{n}', '{v}', true)" for n, v in pinned.items())
         connection.exec_driver_sql(f"SELECT {', '.join(settings)}")
@@ -215,7 +225,7 @@ def _reason(error: sa.exc.SQLAlchemyError) -> str:
 def _check_url(url: URL) -> None:
     if url.password is not None:
         raise LedgerError("ledger: a URL must hold no password; put it where PGPASSFILE says")
-    unknown = sorted(set(url.query) - _ADMISSIBLE_OPTIONS)
+    unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
     if unknown:
         raise LedgerError(
             f"ledger: these options of the URL are not admissible: {', '.join(unknown)}"
@@ -223,7 +233,23 @@ def _check_url(url: URL) -> None:
     hosts = [host for host in (url.host, url.query.get("host")) if host]
     one = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
     if not (one and url.username and url.database):
-        raise LedgerError(f"ledger: {EXPECTED_URL}, with a user, one host and a database")
+        raise LedgerError(f"ledger: {EXPECTED}, with a user, one host and a database")
+    _check_encryption(url, str(hosts[0]))
+
+
+_LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
+
+
+def _check_encryption(url: URL, host: str) -> None:
+    """Over a network, a server that is not the ledger's could grant anything."""
+    if host.startswith(("/", "@")) or _LOOPBACK.fullmatch(host):
+        return
+    if url.query.get("sslmode") == "verify-full" or url.query.get("gssencmode") == "require":
+        return
+    raise LedgerError(
+        "ledger: over a network, expected sslmode=verify-full (with sslrootcert, unless the"
+        " system's is meant) or gssencmode=require in the URL"
+    )
 
 
 def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
@@ -232,6 +258,9 @@ def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
         "client_encoding": "utf8",
         "connect_timeout": max(2, math.ceil(busy_timeout_seconds)),
         "tcp_user_timeout": 30_000,  # a host that vanished is an error, not a wait
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
         "prepare_threshold": None,
         # Stated, so that PGHOSTADDR, PGPORT and PGOPTIONS do not choose another server or session.
         "hostaddr": "",

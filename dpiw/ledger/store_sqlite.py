@@ -7,6 +7,7 @@ writers queue on BEGIN IMMEDIATE, and there is no counter that could be reset.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -19,38 +20,43 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
+from dpiw import durable
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger.entries import NO_ENTRY, Entry
 from dpiw.ledger.files import (
     APPLICATION_ID,
+    DRAFT_PREFIX,
     check_directory,
     check_file,
     check_no_remains,
     sync,
 )
-from dpiw.ledger.store import CHARGING, Store, entries, metadata
+from dpiw.ledger.store import ASKING, CHARGING, Store, entries, metadata
 
 # The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
 _BUDGET = """
-    CREATE TRIGGER entries_<unit> BEFORE INSERT ON entries WHEN NEW.kind = 'reserve'
+    CREATE TRIGGER entries_<unit> BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
       AND NOT EXISTS (
         SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
           AND json_extract(payload, '$.composition') IS NOT 'basic')
       AND NOT coalesce(
-        json_extract(NEW.payload, '$.<unit>') + (
+        iif(NEW.kind = 'arm', 0, json_extract(NEW.payload, '$.<unit>')) + (
           SELECT coalesce(sum(iif(kind = 'void', -1, 1) * json_extract(payload, '$.<unit>')), 0)
           FROM entries WHERE population = NEW.population AND kind IN <charging>)
         <= (SELECT max(json_extract(payload, '$.<unit>'))
             FROM entries WHERE population = NEW.population AND kind = 'register'), 0)
-    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace(
+    "<charging>", CHARGING
+).replace("<asking>", ASKING)
 
 # Renyi populations: a vector of 16, and at one order at least its sum is within the budget.
 _RENYI = """
-    CREATE TRIGGER entries_renyi BEFORE INSERT ON entries WHEN NEW.kind = 'reserve'
+    CREATE TRIGGER entries_renyi BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
       AND EXISTS (
         SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
           AND json_extract(payload, '$.composition') IS NOT 'basic')
-      AND (json_array_length(NEW.payload, '$.renyi.units') IS NOT 16 OR NOT EXISTS (
+      AND (iif(NEW.kind = 'arm', 16, json_array_length(NEW.payload, '$.renyi.units')) IS NOT 16
+        OR NOT EXISTS (
         SELECT 1 FROM (
           SELECT part.key AS place, sum(iif(paid.kind = 'void', -1, 1) * part.value) AS total
           FROM (SELECT kind, payload FROM entries
@@ -63,7 +69,9 @@ _RENYI = """
           FROM entries AS terms, json_each(terms.payload, '$.renyi.budget_units') AS most
           WHERE terms.population = NEW.population AND terms.kind = 'register') AS budget
         ON held.place = budget.place AND held.total <= budget.total))
-    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace(
+    "<charging>", CHARGING
+).replace("<asking>", ASKING)
 
 TRIGGERS = {
     "entries_no_update": """
@@ -102,11 +110,15 @@ class SQLiteStore(Store):
     Args:
         path: the file.
         busy_timeout_seconds: how long a writer queues for the lock.
+        local_file_system: as `dpiw.ledger.files.check_directory`.
     """
 
-    def __init__(self, path: Path, *, busy_timeout_seconds: float) -> None:
-        super().__init__(str(path))
+    def __init__(
+        self, path: Path, *, busy_timeout_seconds: float, local_file_system: str | None = None
+    ) -> None:
+        super().__init__(_location(path, local_file_system))
         self._path = path
+        self._local_file_system = local_file_system
         self._busy_timeout_seconds = busy_timeout_seconds
         self._engine = _engine(path, busy_timeout_seconds)
 
@@ -125,7 +137,7 @@ class SQLiteStore(Store):
 
     def check_structure(self) -> None:
         """Refuse a file that is not a ledger, or whose guards were removed."""
-        check_file(self._path)
+        check_file(self._path, local_file_system=self._local_file_system)
         with self.transaction(write=False) as connection:
             problems = connection.exec_driver_sql("PRAGMA quick_check").scalars()
             # A forged `kind` is no damage of the file: it is left for the chain to name.
@@ -144,16 +156,18 @@ class SQLiteStore(Store):
     def create(self, first: Entry) -> bool:
         """Make the file, mode 0600; False if something of that name exists.
 
-        It is built under another name and linked into place, so that no process ever sees half of
-        it, and two creators cannot both win.
+        It is built under another name and renamed without replacing, so that no process ever sees
+        half of it, two creators cannot both win, and it never has two names.
         """
         path = self._path
         if os.path.lexists(path):
             return False
-        check_directory(path)
+        check_directory(path, local_file_system=self._local_file_system)
         check_no_remains(path)
         try:
-            handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            handle, name = tempfile.mkstemp(
+                prefix=DRAFT_PREFIX.format(name=path.name), dir=path.parent
+            )
         except OSError as error:
             raise LedgerError(f"ledger {path}: its folder cannot be written") from error
         os.close(handle)
@@ -167,12 +181,29 @@ class SQLiteStore(Store):
                     os.unlink(name + suffix)
 
 
-def database_path(url: URL) -> Path:
-    """The file of a `sqlite:///PATH`. Raises LedgerError for anything but a plain file."""
-    name = url.database
-    if not name or name == ":memory:" or name.startswith("file:") or url.query:
-        raise LedgerError("ledger: expected sqlite:///PATH, a plain file without options")
-    return Path(name).absolute()
+def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
+    """The store of `sqlite:///PATH`, with `local_file_system` as its one admissible option.
+
+    Raises:
+        LedgerError: anything but a plain file.
+    """
+    name, options = url.database, dict(url.query)
+    kind = options.pop("local_file_system", None)
+    if not name or name == ":memory:" or name.startswith("file:") or options:
+        raise LedgerError(
+            "ledger: expected sqlite:///PATH, a plain file without options but local_file_system"
+        )
+    if kind is not None and not (isinstance(kind, str) and re.fullmatch(r"[\w.-]{1,64}", kind)):
+        raise LedgerError("ledger: local_file_system: expected one type of file system")
+    return SQLiteStore(
+        Path(name).absolute(), busy_timeout_seconds=busy_timeout_seconds, local_file_system=kind
+    )
+
+
+def _location(path: Path, local_file_system: str | None) -> str:
+    if local_file_system is None:
+        return str(path)
+    return f"sqlite:///{path}?local_file_system={local_file_system}"
 
 
 def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:
@@ -189,11 +220,13 @@ def _put_in_place(draft: Path, path: Path) -> bool:
     """Give a finished ledger its name; False if another creator was faster."""
     sync(draft)
     try:
-        os.link(draft, path)
+        if not durable.rename_exclusively(draft, path):
+            os.link(draft, path)  # two names for a moment: `check_file` waits
+            os.unlink(draft)
     except FileExistsError:
         return False
     except OSError as error:
-        raise LedgerError(f"ledger {path}: its file system has no hard links") from error
+        raise LedgerError(f"ledger {path}: cannot be put in its place") from error
     sync(path.parent)
     return True
 

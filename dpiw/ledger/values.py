@@ -1,40 +1,16 @@
-"""Plain values of the ledger: populations, runs and their stages, grants, reports."""
+"""Plain values of the ledger: runs and their stages, grants, reports."""
 
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
-from dpiw.errors import SpecError
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import LedgerHead, canonical, check_count, check_name
-from dpiw.privacy import (
-    DELTA_UNIT,
-    EPSILON_UNIT,
-    NeighbouringRelation,
-    PrivacyBudget,
-    PrivacyCost,
-)
-from dpiw.renyi import BEYOND, ORDERS, RULE, order_budgets
-
-# Sums must stay inside SQL's 64-bit integers; epsilon 1,000,000 is far beyond any sane budget.
-LARGEST_EPSILON = Decimal("1e6")
-
-
-class CompositionRule(enum.Enum):
-    """How the costs of a population's runs add up.
-
-    `BASIC`: epsilons and deltas are summed. It is a privacy filter: it also holds when each run's
-    cost is chosen after seeing the earlier releases (Rogers et al. 2016, section 3).
-    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.renyi`); also a filter, and one
-    that admits many more small releases.
-    """
-
-    BASIC = "basic"
-    RENYI = "renyi"
+from dpiw.ledger.entries import LedgerHead, canonical
+from dpiw.privacy import PrivacyCost
 
 
 class StageState(enum.Enum):
@@ -60,101 +36,6 @@ class RunState(enum.Enum):
     COMMITTED = "committed"
     PUBLISHED = "published"
     VOIDED = "voided"
-
-
-def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
-    # Floats are refused: 0.1 is not the decimal the custodian signed.
-    if not isinstance(value, Decimal) or not value.is_finite() or not 0 <= value < below:
-        raise SpecError(f"population.{name}: expected a decimal >= 0 and below {below}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Population:
-    """The people a lifetime budget protects, and the terms fixed when they were registered.
-
-    The budget belongs to the population, not to a file or a spec: neither renaming a file nor a
-    second spec resets it.
-
-    Attributes:
-        name: matches `^[a-z0-9][a-z0-9_-]{0,62}$`.
-        relation: the only neighbouring relation its costs may be stated under.
-        max_rows: rows one privacy unit may hold, >= 1.
-        epsilon, delta: lifetime budget, exact decimals; kept in whole units, rounded down.
-        composition: how runs add up across time.
-
-    Raises:
-        SpecError: on construction, when a field is outside what is said here.
-    """
-
-    name: str
-    relation: NeighbouringRelation
-    max_rows: int
-    epsilon: Decimal
-    delta: Decimal
-    composition: CompositionRule = CompositionRule.BASIC
-
-    def __post_init__(self) -> None:
-        check_name("population.name", self.name)
-        check_count("population.max_rows", self.max_rows)
-        if not isinstance(self.relation, NeighbouringRelation):
-            raise SpecError("population.relation: expected a NeighbouringRelation")
-        if not isinstance(self.composition, CompositionRule):
-            raise SpecError("population.composition: expected basic or renyi")
-        _positive_decimal("epsilon", self.epsilon, LARGEST_EPSILON)
-        _positive_decimal("delta", self.delta, Decimal(1))
-        if self.budget.epsilon_units == 0:
-            raise SpecError(f"population.epsilon: expected at least {EPSILON_UNIT}")
-        if self.renyi:
-            _positive_decimal("epsilon", self.epsilon, BEYOND * EPSILON_UNIT)
-            order_budgets(self.budget.epsilon_units, self.budget.delta_units)
-
-    @property
-    def budget(self) -> PrivacyBudget:
-        """The lifetime budget in whole units, rounded down."""
-        return PrivacyBudget.of(self.epsilon, self.delta, self.relation)
-
-    @property
-    def renyi(self) -> bool:
-        """Whether its costs add up as Renyi vectors."""
-        return self.composition is CompositionRule.RENYI
-
-    def to_payload(self) -> dict[str, Any]:
-        """The terms as a registering entry holds them; under `renyi` with rule and orders."""
-        terms: dict[str, Any] = {
-            "relation": self.relation.value,
-            "max_rows": self.max_rows,
-            "epsilon_units": self.budget.epsilon_units,
-            "delta_units": self.budget.delta_units,
-            "composition": self.composition.value,
-        }
-        if self.renyi:
-            terms["renyi"] = {
-                "rule": RULE,
-                "orders": [str(order) for order in ORDERS],
-                "budget_units": list(
-                    order_budgets(self.budget.epsilon_units, self.budget.delta_units)
-                ),
-            }
-        return terms
-
-    @classmethod
-    def from_payload(cls, name: str, payload: Mapping[str, Any]) -> Population:
-        """The inverse of `to_payload`.
-
-        Raises:
-            SpecError: orders or their budgets are not those of the rule.
-        """
-        population = cls(
-            name=name,
-            relation=NeighbouringRelation(payload["relation"]),
-            max_rows=payload["max_rows"],
-            epsilon=payload["epsilon_units"] * EPSILON_UNIT,
-            delta=payload["delta_units"] * DELTA_UNIT,
-            composition=CompositionRule(payload["composition"]),
-        )
-        if payload.get("renyi") != population.to_payload().get("renyi"):
-            raise SpecError(f"population.composition: not the terms of rule {RULE}")
-        return population
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +102,12 @@ class AttemptRecord:
         return self.held_charge.cost
 
     @property
+    def armed(self) -> bool:
+        """Whether a stage of it was ever armed, so that it can no longer be given back."""
+        untouched = (StageState.RESERVED, StageState.VOIDED)
+        return any(stage.state not in untouched for stage in self.stages.values())
+
+    @property
     def held_charge(self) -> Charge:
         """As `held`, with the Renyi vector where there is one."""
         times = 0 if self.voided else 1 + sum(len(s.conflicts) for s in self.stages.values())
@@ -283,6 +170,20 @@ class RunRecord:
         return total
 
     @property
+    def drawn(self) -> bool:
+        """Whether anything of it was ever armed."""
+        return any(attempt.armed for attempt in self.attempts)
+
+    @property
+    def drawn_charge(self) -> Charge:
+        """The part that can never be given back: attempts of which something was armed."""
+        total = self.attempts[0].charge.beyond(self.attempts[0].charge)  # zero
+        for attempt in self.attempts:
+            if attempt.armed:
+                total = total.plus(attempt.held_charge)
+        return total
+
+    @property
     def voided_attempts(self) -> int:
         """Attempts given back before anything was armed; `dpiw.ledger.book` limits their number."""
         return sum(attempt.voided for attempt in self.attempts)
@@ -307,6 +208,11 @@ class RunRecord:
         )
 
 
+def token_digest(token: str) -> str:
+    """What the ledger keeps of a grant's token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grant:
     """The right to draw one stage's noise once; held by the one process that armed it.
@@ -324,6 +230,11 @@ class Grant:
     stage: str
     token: str = field(repr=False)
     seq: int
+
+    @property
+    def digest(self) -> str:
+        """What the ledger keeps of the token; a measurement names it (`Measurement.under`)."""
+        return token_digest(self.token)
 
 
 class FaultKind(enum.Enum):

@@ -9,10 +9,12 @@ from typing import Any
 from dpiw import accounting
 from dpiw.certificate import Certificate, StageRecord
 from dpiw.ledger import Ledger, RunRecord
-from dpiw.plan import WEIGHTS_STAGE, Plan, StagePlan
+from dpiw.plan import Plan
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+from dpiw.private_stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.promise import assumptions, caveats
 from dpiw.runs import ReleaseRun
+from dpiw.spec import public_steps
 from dpiw.steps.postprocessing import committed_measurement
 
 _PACKAGES = (
@@ -57,8 +59,9 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
     head = ledger.head()  # first: what is read after it can only be more
     epsilon, delta = _decimals(ledger.run(run.key).held)
-    spent_epsilon, spent_delta = _decimals(ledger.spent(spec.population))
-    budget = ledger.population(spec.population).budget
+    account = ledger.account(spec.population)
+    spent_epsilon, spent_delta = _decimals(account.spent)
+    budget = account.population.budget
     return Certificate(
         release_id=run.release_id,
         population=spec.population,
@@ -69,6 +72,11 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         attempts=_attempts(ledger.run(run.key)),
         spent_epsilon=spent_epsilon,
         spent_delta=spent_delta,
+        account={
+            "composition": account.population.composition.value,
+            "held": account.held.to_payload(),
+            "drawn": account.drawn.to_payload(),
+        },
         budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
         budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
         accountants=_accountants(plan),
@@ -106,7 +114,10 @@ def _accountants(plan: Plan) -> dict[str, float]:
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:
     facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
+    facts["post_processing"] = public_steps(plan.spec)
     facts["published"] = plan.weights is not None
     facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
-    facts["stage"] = WEIGHTS_STAGE if plan.weights is not None else None
+    drawn = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)
+    free = GENERATOR_STAGE if plan.weights is not None else None
+    facts["stage"] = WEIGHTS_STAGE if drawn else free
     return facts

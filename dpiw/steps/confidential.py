@@ -19,11 +19,19 @@ from dpiw.ingest import IngestLimits
 from dpiw.ingest import ingest as read_source
 from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
 from dpiw.measurement import Measurement
-from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.randomness import NoiseSource
 from dpiw.runs import ReleaseRun
+from dpiw.steps.forgotten import check_heads, check_undrawn
 from dpiw.steps.locks import drawing
-from dpiw.steps.postprocessing import FITTING_ROWS, PUBLISHED_ROWS, check_output, read_rows
+from dpiw.steps.postprocessing import (
+    FITTING_ROWS,
+    PUBLISHED_ROWS,
+    check_output,
+    estimator,
+    ratio_to_calibrate,
+    read_rows,
+)
 from dpiw.tables import PrivateSource, PrivateTable
 from dpiw.weights.output import OutputNoised
 
@@ -38,6 +46,7 @@ def ingest(run: ReleaseRun) -> None:
     Raises:
         LedgerConflictError: a stage was drawn on a snapshot that was purged since. What was
             reserved to repeat another stage is given back.
+        LedgerTamperedError: instead of giving back a reservation whose draw is on disk.
     """
     ledger = run.open_ledger()
     with drawing(run, "ingest"):
@@ -46,7 +55,7 @@ def ingest(run: ReleaseRun) -> None:
         if not waiting or run.snapshot.exists():
             return
         if len(waiting) < len(record.stages):
-            _void_unarmed(ledger, record)
+            _void_unarmed(run, ledger, record)
             raise LedgerConflictError(
                 "ingest: a stage of this run was drawn on a snapshot that was purged since; reading"
                 " the source again could mix two states of the table in one release. Start a new"
@@ -81,13 +90,14 @@ def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
             public_rows=spec.nominal_rows if replace_one else None,
         )
     except SourceError:
-        _void_unarmed(ledger, record)
+        _void_unarmed(run, ledger, record)
         raise
 
 
-def _void_unarmed(ledger: Ledger, record: RunRecord) -> None:
+def _void_unarmed(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
     for attempt in record.attempts:
         if all(stage.state is StageState.RESERVED for stage in attempt.stages.values()):
+            check_undrawn(run.directory, attempt)
             ledger.void(record.run_key, attempt.attempt)
 
 
@@ -107,11 +117,11 @@ def _draw_once(run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Mea
             raise GrantSpentError(
                 f"stage {name} is {stage.state.value}; start the flow again to settle it"
             )
-        _check_before_arming(run, stage)
+        _check_before_arming(run, ledger, stage)
         grant = ledger.arm(run.key, stage.attempt, name)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         try:
-            data = measure(source.open(grant, ledger)).to_bytes()
+            data = measure(source.open(grant, ledger)).under(grant.digest).to_bytes()
             write_durably(path, data)
         except Exception as error:
             # Whatever goes wrong once rows are open may depend on them: one class, one code.
@@ -119,8 +129,9 @@ def _draw_once(run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Mea
         ledger.commit(grant, hashlib.sha256(data).hexdigest())
 
 
-def _check_before_arming(run: ReleaseRun, stage: StageRecord) -> None:
+def _check_before_arming(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
     """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
+    check_heads(run, ledger)  # once more: an old copy may have come back since the reservation
     if not run.snapshot.exists():
         raise StageFailedError("ingest", StageFailedError.exit_code)
     try:
@@ -129,8 +140,10 @@ def _check_before_arming(run: ReleaseRun, stage: StageRecord) -> None:
         raise StageFailedError(stage.stage, StageFailedError.exit_code) from error
     if run.measurement(stage.stage).exists():
         raise LedgerTamperedError(
-            f"stage {stage.stage}: its output is there, but this ledger never armed it; a ledger"
-            " restored from an old copy must be recovered first"
+            f"stage {stage.stage}: its output is there, but this ledger never armed it; it was"
+            " restored from an old copy. What is reserved pays for that draw. State what else it"
+            " forgot as loss (`dpiw ledger recover --loss-only`), and start a new run: another"
+            " period or source.snapshot"
         )
     (planned,) = [found for found in run.plan.stages if found.name == stage.stage]
     if not stage.declares([accounting.event_to_json(event) for event in planned.events]):
@@ -154,8 +167,8 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
     Privacy:
         The events of the plan's second stage, reserved and armed before the table is opened.
     """
-    weights = run.plan.weights
-    if weights is None:
+    weights = estimator(run)
+    if weights is None or not run.draws(WEIGHTS_STAGE):
         return
     if isinstance(weights, OutputNoised):  # noise on log weights: those of the published rows
         synthetic = read_rows(run, PUBLISHED_ROWS)
@@ -164,3 +177,22 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
         synthetic = read_rows(run, FITTING_ROWS)
     ready = weights
     _draw_once(run, WEIGHTS_STAGE, lambda table: ready.measure(table, synthetic, noise=noise))
+
+
+def fit_calibration(run: ReleaseRun, *, noise: NoiseSource) -> None:
+    """Draw a beta calibration's coefficients; nothing to do when the plan has no such stage.
+
+    Privacy:
+        The events of the plan's third stage, reserved and armed before the table is opened. The
+        ratio it calibrates is released by then, and public: adaptive composition, which the
+        plan's privacy loss distribution allows.
+    """
+    calibration = run.plan.calibration
+    if calibration is None:
+        return
+    ratio, synthetic = ratio_to_calibrate(run), read_rows(run, FITTING_ROWS)
+    _draw_once(
+        run,
+        CALIBRATION_STAGE,
+        lambda table: calibration.measure(table, synthetic, ratio=ratio, noise=noise),
+    )

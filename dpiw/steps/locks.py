@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpiw.errors import GrantSpentError, ReleaseError
-from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.private_stages import PRIVATE_STAGES
 from dpiw.runs import ReleaseRun
 
 _FREE_STEPS = "postprocessing"
@@ -60,7 +60,7 @@ def idle(directory: Path) -> Iterator[None]:
         GrantSpentError: a process is working on it.
     """
     with contextlib.ExitStack() as held:
-        for name in ("ingest", GENERATOR_STAGE, WEIGHTS_STAGE, _FREE_STEPS):
+        for name in ("ingest", *PRIVATE_STAGES, _FREE_STEPS):
             descriptor = _open(directory, name)
             held.callback(os.close, descriptor)
             try:

@@ -15,13 +15,19 @@ from dpiw.durable import write_durably
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
 from dpiw.measurement import Measurement
-from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE, canonical_json
+from dpiw.pairing import informed, needs_critic
+from dpiw.plan import canonical_json
+from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.runs import ReleaseRun
 from dpiw.schema import ScaledTable
 from dpiw.steps.locks import working
 from dpiw.tables import SyntheticTable, read_snapshot, write_snapshot
-from dpiw.weighting import Normalisation, Weights, uniform_weights, weigh
-from dpiw.weights.post_processing import parse_post_processing
+from dpiw.weighting import Normalisation, Weights, starting_ratio, uniform_weights, weigh
+from dpiw.weights.base import DensityRatio, WeightEstimator
+from dpiw.weights.beta import BetaRatio
+from dpiw.weights.beta_calibration import PublicRows, calibrate_on_public_rows
+from dpiw.weights.beta_map import DebiasedRatio
+from dpiw.weights.post_processing import PostProcessing, parse_post_processing
 
 PUBLISHED_ROWS = "synthetic_rows.parquet"
 FITTING_ROWS = "fitting_rows.parquet"
@@ -90,22 +96,67 @@ def debias(run: ReleaseRun) -> None:
         _store_weights(run, _weights(run))
 
 
+def estimator(run: ReleaseRun) -> WeightEstimator | None:
+    """The plan's weights, with the generator's critic where they ask it."""
+    weights = run.plan.weights
+    if weights is None or not needs_critic(weights):
+        return weights
+    drawn = committed_measurement(run, GENERATOR_STAGE)
+    return informed(weights, run.plan.generator.model(drawn, schema=run.plan.schema))
+
+
 def _weights(run: ReleaseRun) -> Weights:
-    plan = run.plan
-    if plan.weights is None:
+    plan, weights = run.plan, estimator(run)
+    if weights is None:
         return uniform_weights(run.spec.synthetic_rows)
-    measurement = committed_measurement(run, WEIGHTS_STAGE)
+    stage = WEIGHTS_STAGE if run.draws(WEIGHTS_STAGE) else GENERATOR_STAGE
+    measurement = committed_measurement(run, stage)
     forecast = plan.forecast
+    ratio, steps = _calibrated(run, weights.ratio(measurement, schema=plan.schema))
     return weigh(
-        plan.weights.ratio(measurement, schema=plan.schema),
+        ratio,
         read_rows(run, PUBLISHED_ROWS),
-        debias=plan.weights.debias,
+        debias=weights.debias,
         normalisation=Normalisation(run.spec.weights.normalisation),
         resolution=None if forecast is None else forecast.resolution,
-        post_processing=parse_post_processing(run.spec.weights.post_processing),
+        post_processing=steps,
         # Fixed by the measurement: repeating the step repeats its rows.
         rng=np.random.default_rng(int(measurement.digest[:32], 16)),
     )
+
+
+def ratio_to_calibrate(run: ReleaseRun) -> BetaRatio | DebiasedRatio:
+    """What the run's beta calibration starts from; public.
+
+    Raises:
+        StageFailedError: the weights have not been drawn, or there are none.
+    """
+    weights = estimator(run)
+    if weights is None:
+        raise StageFailedError(WEIGHTS_STAGE, StageFailedError.exit_code)
+    ratio = weights.ratio(committed_measurement(run, WEIGHTS_STAGE), schema=run.plan.schema)
+    assert isinstance(ratio, BetaRatio)  # the plan sees to it
+    return starting_ratio(
+        ratio,
+        read_rows(run, FITTING_ROWS),
+        debias=weights.debias,
+        normalisation=Normalisation(run.spec.weights.normalisation),
+    )
+
+
+def _calibrated(run: ReleaseRun, ratio: DensityRatio) -> tuple[DensityRatio, PostProcessing]:
+    """The ratio to be weighed by, and the steps: those of the spec, a public map filled in."""
+    steps = parse_post_processing(run.spec.weights.post_processing)
+    step = steps.calibrate
+    if step is None:
+        return ratio, steps
+    start = ratio_to_calibrate(run)
+    if run.plan.calibration is not None:
+        drawn = committed_measurement(run, CALIBRATION_STAGE)
+        return run.plan.calibration.apply(start, drawn), steps
+    public = PublicRows(table=read_rows(run, run.public_rows.name), declared=step.declared)
+    found = calibrate_on_public_rows(start, public, read_rows(run, FITTING_ROWS), limit=step.bound)
+    return start, steps.with_calibration(*found.map, limit=step.bound)
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:

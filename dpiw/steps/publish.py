@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import secrets
 import shutil
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 
 from dpiw.contents import CatalogueEntry, ReleaseContents, release_contents
-from dpiw.errors import LedgerTamperedError
-from dpiw.ledger import EntryKind, Ledger
+from dpiw.durable import make_folder, sync_directory
+from dpiw.errors import LedgerTamperedError, ReleaseError
+from dpiw.ledger import EntryKind, Ledger, LedgerHead, PublishedHead
+from dpiw.manifest import Manifest
+from dpiw.privacy import PrivacyBudget
 from dpiw.publication import build_folder, clean_staging, publish_built
 from dpiw.runs import ReleaseRun
 from dpiw.signing import PrivateKey, load_private_key
@@ -40,15 +45,15 @@ def publish(run: ReleaseRun) -> Path:
 
 def _publish(run: ReleaseRun) -> Path:
     root = Path(run.spec.publish_to)
-    root.mkdir(parents=True, exist_ok=True)
-    root.chmod(0o755)
+    _make_root(root)
     for folder in (root, run.directory):
         clean_staging(folder)
     key = load_private_key(Path(run.spec.signing_key))
     ledger = run.open_ledger()
     built = _built(run, ledger, key)
-    head = verify(built).certificate
-    if not ledger.contains_head(head.ledger_sequence, head.ledger_head):
+    manifest = verify(built).manifest
+    head = LedgerHead(seq=manifest.facts.ledger_sequence, hash=manifest.facts.ledger_head)
+    if not ledger.knows(PublishedHead(head=head, manifest_digest=manifest.digest)):
         raise LedgerTamperedError(
             "the release was built on a ledger entry that this ledger does not hold; it was"
             " restored from an old copy and must be recovered first"
@@ -63,16 +68,47 @@ def _publish(run: ReleaseRun) -> Path:
     return publication.folder
 
 
+def _make_root(root: Path) -> None:
+    """Make the folder of releases, open to all readers; one that is there keeps its mode.
+
+    It may be somebody's home: what else lies in it was never meant to be seen.
+    """
+    try:
+        if make_folder(root, mode=0o755, parents=True):
+            _open_to_readers(root)
+    except OSError as reason:
+        raise ReleaseError(f"publish_to: {root} cannot be used: {reason.strerror}") from reason
+
+
+def _open_to_readers(root: Path) -> None:
+    """Whatever the umask is; or it is not made at all, as the next run would leave its mode."""
+    try:
+        root.chmod(0o755)
+        sync_directory(root)
+    except OSError:
+        with contextlib.suppress(OSError):
+            root.rmdir()
+        raise
+
+
 def _record(ledger: Ledger, run_key: str, manifest_digest: str) -> None:
     ledger.publish(run_key, manifest_digest)
 
 
 def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
-    """The finished, signed folder, made once; anew only if its key was replaced in the meantime."""
+    """The finished, signed folder, made once.
+
+    Anew only before publication, if its key was replaced in the meantime, or if a conflicting
+    output was charged since, so that it states less than the run holds.
+    """
     built = run.directory / "built"
     if built.exists():
-        signer = read_signed_manifest(built, expected=None).signer
-        if signer == key.public or ledger.run(run.key).manifest_digest is not None:
+        manifest, record = read_signed_manifest(built, expected=None), ledger.run(run.key)
+        known = record.manifest_digest is not None or ledger.recovery_of_run(
+            run.key, run.plan.digest, run.period
+        )
+        if known or (manifest.signer == key.public and _stated(manifest).covers(record.held)):
+            sync_directory(run.directory)  # whoever built it may have died before this
             return built
         shutil.rmtree(built)
     workspace = run.directory / f".building-{secrets.token_hex(8)}"
@@ -83,6 +119,11 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
     return built
+
+
+def _stated(manifest: Manifest) -> PrivacyBudget:
+    facts = manifest.facts
+    return PrivacyBudget.of(Decimal(facts.epsilon), Decimal(facts.delta), facts.unit.relation)
 
 
 def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseContents:
@@ -111,10 +152,11 @@ def _today() -> str:
 
 
 def _previous_manifest(run: ReleaseRun, ledger: Ledger) -> str | None:
-    """Digest of the population's latest manifest, so that releases form a chain."""
-    published = [
-        entry
-        for entry in ledger.entries(population=run.spec.population)
-        if entry.kind is EntryKind.PUBLISH and entry.run_key != run.key
-    ]
-    return str(published[-1].payload["manifest_digest"]) if published else None
+    """Digest of the population's latest manifest, recovered ones too: releases form a chain."""
+    latest = None
+    for entry in ledger.entries(population=run.spec.population):
+        if entry.kind is EntryKind.PUBLISH and entry.run_key != run.key:
+            latest = str(entry.payload["manifest_digest"])
+        if entry.kind is EntryKind.RECOVER and entry.payload["releases"]:
+            latest = str(entry.payload["releases"][-1]["manifest_digest"])
+    return latest

@@ -6,12 +6,18 @@ import hashlib
 from pathlib import Path
 
 from dpiw import accounting
-from dpiw.errors import GrantSpentError, SpecError, UnsupportedRelationError
-from dpiw.ledger import Ledger, LedgerHead, RunRecord, StageRecord, StageState
+from dpiw.durable import sync_directory
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerTamperedError,
+    SpecError,
+    UnsupportedRelationError,
+)
+from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
 from dpiw.runs import ReleaseRun
 from dpiw.signing import load_private_key
+from dpiw.steps.forgotten import check_heads, drawn_under
 from dpiw.steps.locks import drawing
-from dpiw.verification import read_signed_manifest
 
 
 def reserve(run: ReleaseRun) -> None:
@@ -26,13 +32,15 @@ def reserve(run: ReleaseRun) -> None:
         UnknownPopulationError, LedgerError: no such ledger or population.
         UnsupportedRelationError, SpecError: the spec's promise is not the population's.
         BudgetExceededError: the remaining budget does not cover it; nothing was written.
-        LedgerTamperedError: the ledger lacks a head that a published release carries.
+        LedgerTamperedError: the ledger lacks a head that a release carries, or did not arm a draw
+            that is on disk: it was restored from an old copy.
+        ReleaseError: a folder beside the releases cannot be read.
         GrantSpentError: a stage is being drawn by another process, its attempts are used up, or the
             run's release was recovered and it would have to draw again.
     """
     load_private_key(Path(run.spec.signing_key))  # what cannot be signed must not be paid for
     ledger = run.open_ledger()
-    ledger.check_heads(_published_heads(run))
+    check_heads(run, ledger)
     _check_promise(run, ledger)
     record = ledger.find_run(run.key)
     _check_not_recovered(run, ledger, record)
@@ -77,6 +85,11 @@ def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
             f"unit.max_rows={unit.max_rows}: population {population.name} is registered with"
             f" {population.max_rows}"
         )
+    if not population.protects(unit):
+        raise SpecError(
+            f"unit.id_column={unit.id_column}: population {population.name} is registered with"
+            f" {population.id_column}"
+        )
 
 
 def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
@@ -99,28 +112,22 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
     )
 
 
-def _published_heads(run: ReleaseRun) -> list[LedgerHead]:
-    """The ledger heads that the population's published manifests carry.
-
-    A ledger that lacks one of them was restored from an old copy, or made anew: it must not spend.
-    """
-    root = Path(run.spec.publish_to)
-    found = []
-    for path in sorted(root.glob("[!.]*/manifest.json")):
-        facts = read_signed_manifest(path.parent, expected=None).facts
-        if facts.population == run.spec.population:
-            found.append(LedgerHead(seq=facts.ledger_sequence, hash=facts.ledger_head))
-    return found
-
-
 def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
     """Resolve an armed stage whose process is gone: its output is committed, or it is lost."""
     if stage.state is not StageState.ARMED:
         return
     with drawing(run, stage.stage):
         path = run.measurement(stage.stage)
-        if path.exists():
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            ledger.commit_found(run.key, stage.attempt, stage.stage, digest)
-        else:
+        if not path.exists():
             ledger.lose(run.key, stage.attempt, stage.stage)
+            return
+        sync_directory(path.parent)  # its process may have died before the rename was on the disk
+        data = path.read_bytes()
+        if drawn_under(data) != stage.token_digest:
+            raise LedgerTamperedError(
+                f"stage {stage.stage}: its output was drawn under another arm than this ledger's;"
+                " it was restored from an old copy. State what it forgot as loss (`dpiw ledger"
+                " recover --loss-only`), and start a new run: another period or source.snapshot"
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        ledger.commit_found(run.key, stage.attempt, stage.stage, digest)

@@ -24,7 +24,7 @@ from dpiw.randomness import SecureNoise
 from dpiw.runs import ReleaseRun
 from dpiw.steps import confidential
 
-STAGES = ("fit_generator", "fit_weights")
+STAGES = ("fit_generator", "fit_weights", "fit_calibration")
 SAMPLERS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax")
 
 
@@ -218,6 +218,7 @@ def take_all_steps(run: ReleaseRun, watch: Watch | None = None) -> None:
     steps.fit_generator(run, noise=noise)
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=noise)
+    steps.fit_calibration(run, noise=noise)
     steps.debias(run)
     steps.diagnose(run)
     tell("p")

@@ -19,13 +19,13 @@ from typing import Any
 ROOM = (0, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1100, 1200, 1500, 2000)
 """KiB left before a run starts."""
 
-_NAMESPACE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-rm")
+NAMESPACE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-rm")
 
 
 def available() -> bool:
     """Whether this user may mount a small disk of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        test = [*_NAMESPACE, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+        test = [*NAMESPACE, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
         try:
             return subprocess.run(test, check=False, capture_output=True).returncode == 0
         except FileNotFoundError:
@@ -38,7 +38,7 @@ def try_all() -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [*_NAMESPACE, sys.executable, "-m", "tests.crash.full_disk", folder],
+            [*NAMESPACE, sys.executable, "-m", "tests.crash.full_disk", folder],
             cwd=ROOT, check=True, capture_output=True, text=True,
         )  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -32,10 +32,13 @@ from dpiw.privacy import (
 from dpiw.runs import ReleaseRun
 from dpiw.signing import create_key_pair
 from dpiw.verification import STAGING_PREFIX, verify
-from tests.conftest import SCHEMA, SPEC, town
+from tests.conftest import CALIBRATED, SCHEMA, SPEC, town, with_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("fit_generator", "fit_weights")
+"""Of a plain spec; one that calibrates its weights privately has `CALIBRATION` besides."""
+
+CALIBRATION = "fit_calibration"
 _Answer = TypeVar("_Answer")
 _Item = TypeVar("_Item")
 
@@ -133,6 +136,10 @@ class Place:
         return ReleaseRun.prepare(self.root / "release.yaml", period=None)
 
     @property
+    def stages(self) -> tuple[str, ...]:
+        return tuple(stage.name for stage in self.run.plan.stages)
+
+    @property
     def whole_cost(self) -> PrivacyCost:
         return self.run.plan.cost
 
@@ -150,8 +157,18 @@ class Place:
         return (self.root / "error.txt").read_text()
 
 
-def make_place(root: Path, *, url: str, max_attempts: int = 6, epsilon: str = "500") -> Place:
-    """A workplace of the suite's table and spec, with a registered population."""
+def make_place(
+    root: Path,
+    *,
+    url: str,
+    max_attempts: int = 6,
+    epsilon: str = "500",
+    calibrated: bool = False,
+) -> Place:
+    """A workplace of the suite's table and spec, with a registered population.
+
+    `calibrated`: the plan has a third private stage.
+    """
     (root / "state" / "keys").mkdir(parents=True, mode=0o700)
     (root / "schema.yaml").write_text(SCHEMA)
     town(400, seed=7).to_csv(root / "data.csv", index=False)
@@ -160,6 +177,7 @@ def make_place(root: Path, *, url: str, max_attempts: int = 6, epsilon: str = "5
         population="town", epsilon=2, generator="histogram", weights="beta_debiased",
         max_attempts=max_attempts,
     )  # fmt: skip
+    spec = with_steps(spec, CALIBRATED) if calibrated else spec
     (root / "ledger.url").write_text(url)
     (root / "release.yaml").write_text(spec + f'ledger: "{url}"\n')
     Ledger.create(url).register(
@@ -224,7 +242,7 @@ def _check_outputs(place: Place, ledger: Ledger) -> None:
     }
     committed = [e for e in entries if e.kind is EntryKind.COMMIT]
     assert len({(e.attempt, e.stage) for e in committed}) == len(committed)
-    for stage in STAGES:
+    for stage in place.stages:
         arms = sum(e.kind is EntryKind.ARM and e.stage == stage for e in entries)
         written = set(place.run.directory.glob(f"*{stage}.npz*"))  # the torn ones, too
         assert len(written) <= arms, f"{stage}: an output that nobody paid for"
@@ -261,7 +279,7 @@ def _check_release(place: Place, folder: Path, ledger: Ledger) -> None:
     assert ledger.contains_head(certificate.ledger_sequence, certificate.ledger_head)
     assert certificate.epsilon == decimal_text(run.held.epsilon_units, EPSILON_UNIT)
     assert certificate.delta == decimal_text(run.held.delta_units, DELTA_UNIT)
-    for stage in STAGES:
+    for stage in place.stages:
         path = place.run.measurement(stage)
         assert hashlib.sha256(path.read_bytes()).hexdigest() == run.stages[stage].output_digest
 
@@ -287,7 +305,7 @@ def check_charge(place: Place) -> int:
     again = [units(place.stage_cost(stage)) for stage in lost.elements()]
     expected = tuple(sum(parts) for parts in zip(whole, *again, strict=True))
     assert units(place.ledger().spent("town")) == expected
-    for stage in STAGES:
+    for stage in place.stages:
         drawn = {line["attempt"] for line in place.noise_log() if line["stage"] == stage}
         assert len(drawn) <= 1 + lost[stage]
     return lost.total()

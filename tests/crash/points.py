@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.crash.harness import STAGES, Place, units
+from tests.crash.harness import CALIBRATION, STAGES, Place, units
 
 # Armed, and no output is durable under its own name: the draw is lost and its charge stands.
 LOSING = ("after_arm", "mid_draw", "after_draw", "mid_stage_write", "after_stage_fsync")
@@ -18,11 +18,16 @@ PUBLISHING = (
 SETTLING = ("in_lose_tx", "after_lose")
 """Reached only by a run that takes up a lost draw."""
 
-SINGLE = (
-    *RESERVING,
-    *(f"{p}:{s}" for s in STAGES for p in ("in_arm_tx", *LOSING, *KEEPING)),
-    *PUBLISHING,
-)
+
+def drawing(stage: str) -> tuple[str, ...]:
+    """The points of one private stage."""
+    return tuple(f"{point}:{stage}" for point in ("in_arm_tx", *LOSING, *KEEPING))
+
+
+SINGLE = (*RESERVING, *(point for stage in STAGES for point in drawing(stage)), *PUBLISHING)
+THIRD = drawing(CALIBRATION)
+"""Reached only where the plan has a third private stage."""
+
 ALL = (*SINGLE, *SETTLING)
 
 

@@ -31,6 +31,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dpiw import durable
 from dpiw.cli_ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
@@ -57,7 +58,7 @@ from dpiw.ledger import (
     store_sqlite,
 )
 from dpiw.ledger.entries import canonical
-from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost
+from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighbouringRelation.REPLACE_ONE
@@ -227,14 +228,15 @@ def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path: Pa
         Ledger.create(tmp_path / "ledger")
 
 
-def test_a_disk_without_hard_links_is_said_so(
+def test_a_disk_that_renames_nothing_is_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_links(*_: object) -> None:
+    def refused(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(store_sqlite.os, "link", no_links)
-    with pytest.raises(LedgerError, match="no hard links"):
+    monkeypatch.setattr(durable, "rename_exclusively", lambda source, target: False)
+    monkeypatch.setattr(store_sqlite.os, "link", refused)
+    with pytest.raises(LedgerError, match="cannot be put in its place"):
         Ledger.create(tmp_path / "ledger")
     assert list(tmp_path.iterdir()) == []
 
@@ -243,33 +245,37 @@ def test_a_ledger_is_on_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    fsync, link = os.fsync, os.link
+    fsync, rename = os.fsync, durable.rename_exclusively
 
     def watched_fsync(descriptor: int) -> None:
         steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         fsync(descriptor)
 
-    def watched_link(source: Path, target: Path) -> None:
-        steps.append("link")
-        link(source, target)
+    def watched_rename(source: Path, target: Path) -> bool:
+        steps.append("rename")
+        return rename(source, target)
 
     monkeypatch.setattr(files.os, "fsync", watched_fsync)
-    monkeypatch.setattr(store_sqlite.os, "link", watched_link)
+    monkeypatch.setattr(durable, "rename_exclusively", watched_rename)
     Ledger.create(tmp_path / "ledger")
-    assert steps == ["file", "link", "folder"]
+    assert steps == ["file", "rename", "folder"]
 
 
-def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = store_sqlite.os.link
+@pytest.mark.parametrize("renames", [True, False])
+def test_two_creators_make_one_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
+) -> None:
+    real = durable.rename_exclusively if renames else lambda source, target: False
 
-    def overtaken(source: Path, target: Path) -> None:
-        monkeypatch.setattr(store_sqlite.os, "link", real)
+    def overtaken(source: Path, target: Path) -> bool:
+        monkeypatch.setattr(durable, "rename_exclusively", real)
         Ledger.create(target).register(adult())
-        real(source, target)
+        return real(source, target)
 
-    monkeypatch.setattr(store_sqlite.os, "link", overtaken)
+    monkeypatch.setattr(durable, "rename_exclusively", overtaken)
     late = Ledger.create(tmp_path / "ledger")
     assert late.populations() == (adult(),)
+    assert [path.name for path in tmp_path.iterdir() if "-" not in path.name] == ["ledger"]
 
 
 @pytest.mark.parametrize(
@@ -279,9 +285,10 @@ def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
         ("postgresql+asyncpg://u:secret@host/db", "asyncpg is not supported"),
         ("mysql+pymysql://u:secret@host/db", r"mysql\+pymysql is not supported"),
         ("postgresql+psycopg://u:secret@host/db", "must hold no password"),
-        ("postgresql+psycopg://u@host/db?password=secret", "not admissible: password"),
-        ("postgresql+psycopg://u@host/db?options=-csecret", "not admissible: options"),
-        ("postgresql+psycopg://u:secret@host:port/db", "expected a path"),
+        ("postgresql+psycopg://u@host/db?password=secret", "must hold no password"),
+        ("postgresql+psycopg://u@host/db?options=-csecret", "option that is not admissible"),
+        ("postgresql+psycopg://u:secret@host:port/db", "must hold no password"),
+        ("postgresql+psycopg://u@host:secret/db", "expected a path"),
         ("postgresql+psycopg://u@host", "one host and a database"),
         ("postgresql+psycopg://host/db", "with a user, one host"),
         ("postgresql+psycopg://u@/db", "one host and a database"),
@@ -290,9 +297,15 @@ def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
         ("postgresql+psycopg://u@/db?host=one&host=two", "one host and a database"),
         ("sqlite://", "plain file"),
         ("sqlite:///:memory:", "plain file"),
-        ("sqlite:///x?mode=ro", "plain file"),
+        ("sqlite:///x?mode=ro", "option that is not admissible"),
         ("sqlite:///file:x", "plain file"),
         ("://", "expected a path"),
+        ("postgresql+psycopg://u@host/db", "expected sslmode=verify-full"),
+        (
+            "postgresql+psycopg://u@/db?host=10.0.0.1&sslmode=require",
+            "expected sslmode=verify-full",
+        ),
+        ("postgresql+psycopg://u@localhost.example/db", "expected sslmode=verify-full"),
     ],
 )
 def test_an_unsupported_url_is_refused_without_repeating_it(url: str, match: str) -> None:
@@ -437,7 +450,8 @@ def test_register_is_once_and_for_ever(ledger: Ledger) -> None:
         {"epsilon": Decimal("2.1")},
         {"delta": Decimal("1e-6")},
         {"relation": REPLACE},
-        {"max_rows": 2},
+        {"id_column": "person"},
+        {"id_column": "person", "max_rows": 2},
     ]
     for change in other_terms:
         refused(
@@ -475,6 +489,9 @@ def test_a_budget_is_rounded_down(store_url: str) -> None:
         {"delta": Decimal(1)},
         {"delta": 1e-6},
         {"max_rows": 0},
+        {"id_column": None, "max_rows": 2},  # rows of whom?
+        {"id_column": ""},
+        {"id_column": 1},
         {"max_rows": True},
         {"max_rows": 1.5},
         {"relation": "replace_one"},
@@ -1209,7 +1226,7 @@ def cli(*words: str) -> tuple[int, str]:
 
 
 def test_the_command_line_tells_and_does(
-    store_url: str, capsys: pytest.CaptureFixture[str]
+    store_url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = store_url
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one"]
@@ -1221,7 +1238,8 @@ def test_the_command_line_tells_and_does(
     assert "no runs" in cli("show", "--ledger", path)[1]
     ledger = Ledger.open(path)
     ledger.reserve(**ask())
-    assert cli("void", RUN, "--attempt", "1", "--ledger", path) == (
+    (tmp_path / "workspace" / "adult" / RUN[:32]).mkdir(parents=True)
+    assert cli("void", RUN, "--attempt", "1", "--ledger", path, "--state", str(tmp_path)) == (
         0,
         "voided; population adult has epsilon=2, delta=1E-5 left\n",
     )
@@ -1230,7 +1248,7 @@ def test_the_command_line_tells_and_does(
     ledger.publish(RUN, MANIFEST)
     text = cli("show", "--ledger", path)[1]
     for part in (
-        "population adult  (add_or_remove_one, max_rows=1, composition basic)",
+        "population adult  (add_or_remove_one, max_rows=1, id_column=None, composition basic)",
         "budget     epsilon=2, delta=1E-5",
         "spent      epsilon=0.5, delta=1E-6",
         "remaining  epsilon=1.5, delta=9E-6",
@@ -1259,12 +1277,47 @@ def test_the_command_line_tells_and_does(
     assert capsys.readouterr().out.startswith(f"ok: {head.seq} entries, head {good}")
 
 
+def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger")
+    terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
+    words = ["register", "adult", *terms, "--max-rows", "3", "--ledger", path]
+    with pytest.raises(SpecError, match="id_column"):
+        cli(*words)
+    text = cli(*words, "--id-column", "person")[1]
+    assert text == "population adult: epsilon=2, delta=1E-5, add_or_remove_one, id_column=person\n"
+    assert "max_rows=3, id_column=person" in cli("show", "--ledger", path)[1]
+    unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="person")
+    known = Ledger.open(path).population("adult")
+    assert known.protects(unit)
+    for other in (
+        PrivacyUnit(relation=ADD, max_rows=3, id_column="visit"),
+        PrivacyUnit(relation=ADD, max_rows=2, id_column="person"),
+        PrivacyUnit(relation=ADD),
+        PrivacyUnit(relation=REPLACE, max_rows=3, id_column="person"),
+    ):
+        assert not known.protects(other)
+
+
+def test_a_column_whose_name_is_no_label_stands_as_its_digest(tmp_path: Path) -> None:
+    """Entries hold no free text."""
+    made = Ledger.create(tmp_path / "ledger")
+    made.register(adult(id_column="Persönliche Nummer"))
+    payload = made.entries()[-1].payload
+    assert payload["id_column"].startswith("sha256:")
+    assert len(payload["id_column"]) == 71
+    known = Ledger.open(made.path).population("adult")
+    assert known.protects(PrivacyUnit(relation=ADD, id_column="Persönliche Nummer"))
+    assert not known.protects(PrivacyUnit(relation=ADD, id_column="Personalnummer"))
+    made.register(adult(id_column="Persönliche Nummer"))
+
+
 def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
     path = ledger.location
     ledger.register(adult(name="beta"))
     ledger.reserve(**ask())
-    with pytest.raises(SpecError, match="SEQ:HASH"):
-        cli("verify", "--ledger", path, "--head", "x")
+    for head in ("x", "1:", "1:a:", "1:a:b:c", "x:a"):
+        with pytest.raises(SpecError, match="SEQ:HASH"):
+            cli("verify", "--ledger", path, "--head", head)
     with pytest.raises(SpecError, match="exact decimal"):
         cli(
             *["register", "c", "--epsilon", "1,0", "--delta", "0", "--relation", "replace_one"],

@@ -32,16 +32,18 @@ from dpiw.ledger import (
     Ledger,
     LedgerHead,
     Population,
+    PublishedHead,
     RecoveredRelease,
     RunState,
 )
+from dpiw.ledger.attempts import MAX_VOIDED
 from dpiw.ledger.audit import replay
-from dpiw.ledger.book import MAX_VOIDED, Book
+from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
 from dpiw.randomness import SecureNoise
-from dpiw.recovery import certificate_vector, recovered_release
+from dpiw.recovery import MissingRelease, certificate_vector, recovered_release
 from dpiw.renyi import BEYOND, RenyiVector, loss_vector
 from dpiw.runs import ReleaseRun
 from dpiw.signing import create_key_pair
@@ -86,10 +88,20 @@ def lost(number: int, *, seq: int = 90, **changes: Any) -> RecoveredRelease:
     facts: dict[str, Any] = {
         "head": LedgerHead(seq=seq, hash=digest(700 + number)),
         "manifest_digest": digest(800 + number),
+        "previous": None, "after": None,
         "run": key(number)[:8], "plan_digest": digest(number), "period": "2027-q1",
-        "charge": Charge(cost=cost()), "spent": NONE,
+        "charge": Charge(cost=cost()), "held": Charge(cost=cost()), "drawn": Charge(cost=cost()),
     }  # fmt: skip
     return RecoveredRelease(**{**facts, **changes})
+
+
+def stated(epsilon: str, delta: str = "1e-6") -> Charge:
+    """What a certificate says was spent."""
+    return Charge(cost=cost(epsilon, delta))
+
+
+def published(release: RecoveredRelease) -> PublishedHead:
+    return PublishedHead(head=release.head, manifest_digest=release.manifest_digest)
 
 
 @pytest.fixture
@@ -115,9 +127,11 @@ def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger: Ledger) -> None:
         ledger.check_heads([head])
     recovery = ledger.recover("town", [lost(1)], loss=NONE)
     assert str(recovery.charged.cost) == spent(ledger) == "epsilon=0.5, delta=1E-6"
-    ledger.check_heads([head])
-    assert ledger.contains_head(head.seq, head.hash)
-    assert not ledger.contains_head(head.seq, digest(5))
+    ledger.check_heads([published(lost(1))])
+    assert not ledger.contains_head(head.seq, head.hash)
+    for other in (head, PublishedHead(head=head, manifest_digest=digest(5))):
+        with pytest.raises(LedgerTamperedError, match="recover"):
+            ledger.check_heads([other])  # another release may have been built on the same entry
     with pytest.raises(GrantSpentError, match=r"recovered by entry 3; it is spent"):
         ledger.reserve(**ask(1))
     ledger.reserve(**ask(1, plan_digest=digest(2)))  # another plan under that key's digits
@@ -132,11 +146,99 @@ def test_a_stated_loss_is_added_and_written_down(ledger: Ledger) -> None:
     assert payload["releases"][0]["manifest_digest"] == digest(801)
 
 
+def test_two_releases_of_one_head_are_two(ledger: Ledger) -> None:
+    """Two certificates may be written at one entry, of one population or of two."""
+    ledger.register(terms(name="city"))
+    one, two = lost(1), lost(2, head=lost(1).head)
+    ledger.recover("town", [one], loss=NONE)
+    assert not ledger.knows(published(two))
+    ledger.recover("city", [two], loss=NONE)
+    assert ledger.knows(published(two))
+    assert ledger.spent("town") == ledger.spent("city") == cost()
+    assert ledger.verify().ok
+
+
 def test_what_the_certificates_say_was_spent_is_not_forgotten(ledger: Ledger) -> None:
     """A lost draw without a release shows in the next certificate's cumulative spending."""
-    ledger.reserve(**ask(5))
-    ledger.recover("town", [lost(1, spent=cost("1.4", "1e-6"))], loss=NONE)
-    assert spent(ledger) == "epsilon=1.4, delta=2E-6"
+    ledger.recover("town", [lost(1, held=stated("1.4", "1e-6"))], loss=NONE)
+    assert spent(ledger) == "epsilon=1.4, delta=1E-6"
+
+
+def drawn(ledger: Ledger, run: int, epsilon: str) -> LedgerHead:
+    """A run that was drawn and lost; the head after it."""
+    ledger.reserve(**ask(run, cost=cost(epsilon)))
+    ledger.arm(key(run), 1, "s")
+    ledger.lose(key(run), 1, "s")
+    return ledger.head()
+
+
+@pytest.mark.parametrize("noticed", ["before", "after"])
+def test_what_is_spent_after_a_loss_does_not_swallow_it(ledger: Ledger, noticed: str) -> None:
+    """Drawn here 0.3; then the ledger was copied, and spent 1.1 more that the copy forgot."""
+    after = drawn(ledger, 1, "0.3")
+    gone = lost(9, previous=digest(5), after=after, held=stated("1.4", "1e-6"))
+    if noticed == "before":
+        ledger.recover("town", [gone], loss=NONE)
+    drawn(ledger, 2, "0.4")
+    if noticed == "after":
+        ledger.recover("town", [gone], loss=NONE)
+    assert spent(ledger).startswith("epsilon=1.8,")
+
+
+def test_what_may_still_be_drawn_or_given_back_is_no_baseline(ledger: Ledger) -> None:
+    """The lost ledger may have voided what is reserved here, and spent it otherwise."""
+    ledger.reserve(**ask(1))
+    after = ledger.head()
+    gone = lost(9, previous=digest(5), after=after, held=stated("0.5", "1e-6"))
+    ledger.recover("town", [gone], loss=NONE)
+    ledger.arm(key(1), 1, "s")
+    assert spent(ledger).startswith("epsilon=1,")
+
+
+def test_releases_of_one_lost_history_are_not_charged_twice(ledger: Ledger) -> None:
+    """Each continues the one before; draws between them that were not published count, too."""
+    releases = [
+        lost(number, previous=None if number == 1 else digest(799 + number), held=stated(total))
+        for number, total in ((1, "0.5"), (2, "1"), (3, "1.7"))
+    ]
+    ledger.recover("town", releases[:2], loss=NONE)
+    ledger.recover("town", releases[2:], loss=NONE)
+    assert spent(ledger).startswith("epsilon=1.7,")
+
+
+def test_two_releases_that_continue_one_may_be_of_two_copies(ledger: Ledger) -> None:
+    """Of the 1 that the first held, 0.5 was drawn; each copy may have drawn the rest by itself."""
+    first = lost(1, held=stated("1"))
+    two = [lost(n, previous=digest(801), held=stated("1.2")) for n in (2, 3)]
+    ledger.recover("town", [first, two[0]], loss=NONE)
+    assert spent(ledger).startswith("epsilon=1.5,")  # at least what the second run held
+    ledger.recover("town", two[1:], loss=NONE)
+    assert spent(ledger).startswith("epsilon=2.2,")
+
+
+def test_a_release_of_another_population_is_no_release_before_it(ledger: Ledger) -> None:
+    ledger.register(terms(name="city", composition=CompositionRule.RENYI))
+    vector = Charge(cost=cost(), renyi=RenyiVector(units=(9,) * 16))
+    ledger.recover("city", [lost(1, charge=vector, held=vector, drawn=vector)], loss=NONE)
+    ledger.recover("town", [lost(2, previous=digest(801), held=stated("1.2"))], loss=NONE)
+    assert spent(ledger).startswith("epsilon=1.2,")
+
+
+def test_releases_of_two_lost_histories_are_both_charged(ledger: Ledger) -> None:
+    """Two copies went on by themselves: neither knew what the other spent."""
+    ledger.recover("town", [lost(1, held=stated("0.9"))], loss=NONE)
+    ledger.recover("town", [lost(2, held=stated("0.8"))], loss=NONE)
+    assert spent(ledger).startswith("epsilon=1.7,")
+
+
+def test_the_release_before_must_be_in_the_chain(ledger: Ledger) -> None:
+    elsewhere = LedgerHead(seq=2, hash=digest(77))
+    for wrong in (
+        lost(9, previous=digest(5), after=elsewhere),
+        lost(9, previous=None, after=ledger.head()),
+    ):
+        with pytest.raises(LedgerConflictError, match="of the release before it"):
+            ledger.recover("town", [wrong], loss=NONE)
 
 
 def test_a_reservation_pays_for_its_own_release_once(ledger: Ledger) -> None:
@@ -197,7 +299,6 @@ def test_only_what_is_missing_is_recovered_and_once(ledger: Ledger) -> None:
     there = ledger.head()
     refusals: list[tuple[list[RecoveredRelease], PrivacyCost, str]] = [
         ([], NONE, "nothing to recover"),
-        ([], cost(), "nothing to recover"),  # a loss alone needs a ledger known to be cut
         ([lost(1, head=there)], NONE, "is not missing"),
         ([lost(1), lost(1)], NONE, "recovered once"),
     ]
@@ -207,12 +308,19 @@ def test_only_what_is_missing_is_recovered_and_once(ledger: Ledger) -> None:
     assert ledger.head() == there
     ledger.recover("town", [lost(1)], loss=NONE)
     for again in (lost(1), lost(1, seq=92, head=LedgerHead(seq=92, hash=digest(1)))):
-        with pytest.raises(LedgerConflictError, match=r"not missing|recovered once"):
+        with pytest.raises(LedgerConflictError, match="recovered once"):
             ledger.recover("town", [again], loss=NONE)
     with pytest.raises(LedgerConflictError, match="nothing to recover"):
         ledger.recover("town", [], loss=NONE)
     ledger.recover("town", [], loss=cost("0.1"))
     assert spent(ledger) == "epsilon=0.6, delta=2E-6"
+
+
+def test_a_loss_may_be_stated_at_any_time(ledger: Ledger) -> None:
+    """A draw without a release is on no record, and no head shows it; charging is always safe."""
+    ledger.recover("town", [], loss=cost("0.25"))
+    assert spent(ledger) == "epsilon=0.25, delta=1E-6"
+    assert [len(one.releases) for one in ledger.recoveries("town")] == [0]
 
 
 def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
@@ -243,7 +351,8 @@ def test_a_renyi_population_is_charged_vectors(store_url: str) -> None:
     ledger = Ledger.create(store_url)
     ledger.register(terms(composition=CompositionRule.RENYI))
     vector = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
-    found = lost(1, charge=Charge(cost=cost(), renyi=vector))
+    nothing = Charge(cost=NONE, renyi=RenyiVector.nothing())
+    found = lost(1, charge=Charge(cost=cost(), renyi=vector), held=nothing, drawn=nothing)
     ledger.recover("town", [found], loss=cost("0.1", "4e-6"))
     loss = loss_vector(10**11, 4 * 10**12, delta_left_units=10**13)
     assert ledger.renyi_spent("town") == vector.plus(loss)
@@ -256,9 +365,30 @@ def test_a_renyi_population_is_charged_vectors(store_url: str) -> None:
     assert ledger.verify().ok
 
 
+def test_a_renyi_account_is_lifted_at_every_order(store_url: str) -> None:
+    """By the vector its certificate states: the epsilon it is worth is less than the whole."""
+    ledger = Ledger.create(store_url)
+    ledger.register(terms(composition=CompositionRule.RENYI))
+    own = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
+    whole = RenyiVector(units=tuple(3 * 10**9 - 10**8 * n for n in range(16)), lost_delta=10**12)
+    held, drawn = Charge(cost=cost("1.1"), renyi=whole), Charge(cost=cost(), renyi=own)
+    drawn = Charge(cost=NONE, renyi=RenyiVector.nothing())
+    found = lost(1, charge=Charge(cost=cost(), renyi=own), held=held, drawn=drawn)
+    recovery = ledger.recover("town", [found], loss=cost("0", "2e-6"))
+    lifted = RenyiVector(units=tuple(map(max, own.units, whole.units)), lost_delta=whole.lost_delta)
+    # what earlier losses took from the lifetime delta is not forgotten, either
+    loss = loss_vector(0, 2 * 10**12, delta_left_units=10**13 - 10**12)
+    assert ledger.renyi_spent("town") == lifted.plus(loss)
+    assert recovery.loss.renyi == loss
+    assert ledger.verify().ok
+
+
 FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "smaller charge": lambda p: p.update(epsilon_units=1),
-    "smaller cost": lambda p: p["releases"][0].update(epsilon_units=1),
+    "other baseline": lambda p: p["releases"][0].update(after={"seq": 2, "hash": "0" * 64}),
+    "larger cost": lambda p: p["releases"][0].update(epsilon_units=6 * 10**11),
+    "more was held": lambda p: p["releases"][0]["held"].update(epsilon_units=6 * 10**11),
+    "more drawn than held": lambda p: p["releases"][0]["drawn"].update(epsilon_units=6 * 10**11),
     "loss left out": lambda p: p["loss"].update(epsilon_units=0),
     "no releases": lambda p: p.update(releases=[]),
     "present head": lambda p: p["releases"][0].update(seq=1),
@@ -448,6 +578,31 @@ def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any)
             certificate_vector(dataclasses.replace(certificate, attempts=attempts))
 
 
+def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    _, folder = released(place, "2026-11")
+    whole = verify(folder)
+    population = Ledger.open(place.ledger).population("town")
+    account = whole.certificate.account
+
+    def asked(**changes: Any) -> RecoveredRelease:
+        certificate = dataclasses.replace(whole.certificate, account=account | changes)
+        release = dataclasses.replace(whole, certificate=certificate)
+        return recovered_release(MissingRelease(release=release, after=None), population)
+
+    assert asked().held == asked().drawn == Charge(cost=cost("2", "1e-6"))
+    for change, text in (
+        ({"held": {"epsilon_units": 10**12, "delta_units": 10**12}}, "not worth"),
+        ({"held": {"epsilon_units": 2 * 10**12}}, "held cannot be read"),
+        ({"drawn": {"epsilon_units": 1.5, "delta_units": 0}}, "drawn cannot be read"),
+        ({"drawn": account["drawn"] | {"more": 1}}, "drawn cannot be read"),
+        ({"held": account["held"] | {"renyi": RenyiVector.nothing().to_payload()}}, "held cannot"),
+        ({"composition": "renyi"}, "other terms"),
+    ):
+        with pytest.raises(LedgerConflictError, match=text):
+            asked(**change)
+
+
 def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) -> None:
     before = workplace.ledger.read_bytes()
     _, folder = released(workplace, "2026-11")
@@ -488,10 +643,14 @@ def test_a_new_ledger_under_other_terms_does_not_take_a_release(
     workplace: Any, tmp_path: Path
 ) -> None:
     _, folder = released(workplace, "2026-11")
-    for change in ({"epsilon": Decimal(50)}, {"max_rows": 2}, {"delta": Decimal("2e-4")}):
+    for change in (
+        {"epsilon": Decimal(50)}, {"delta": Decimal("2e-4")}, {"id_column": "person"},
+        {"id_column": "person", "max_rows": 2}, {"composition": CompositionRule.RENYI},
+    ):  # fmt: skip
         own = {"epsilon": Decimal(5), "delta": Decimal("1e-4")}
+        found = MissingRelease(release=verify(folder), after=None)
         with pytest.raises(LedgerConflictError, match="other terms"):
-            recovered_release(verify(folder), terms(**{**own, **change}))
+            recovered_release(found, terms(**{**own, **change}))
     fresh = Ledger.create(tmp_path / "fresh.sqlite")
     words = (
         "recover", "--ledger", str(fresh.path), "--releases", str(folder), "--loss-epsilon", "0",

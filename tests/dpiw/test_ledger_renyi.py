@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from dpiw import steps
 from dpiw.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
+from dpiw.audit.tally import tally
 from dpiw.cli_ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
@@ -85,7 +86,7 @@ def filled(account: Account, charge: Charge, most: int) -> tuple[Account, int]:
             account.admit(charge)
         except BudgetExceededError:
             break
-        account = account.changed(None, charge)
+        account = account.plus(charge)
         granted += 1
     return account, granted
 
@@ -147,6 +148,23 @@ def test_budgets_the_filter_cannot_keep_are_refused(change: dict[str, Any]) -> N
         terms(**change)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [("9999.9999", "0.9"), ("9999.999", "0.3")])
+def test_no_budget_pays_for_a_divergence_that_was_cut(
+    tmp_path: Path, epsilon: str, delta: str
+) -> None:
+    """A large delta lowers the conversion at high orders; `BEYOND` stands for any divergence."""
+    made = Ledger.create(tmp_path / "ledger")
+    made.register(terms(epsilon=Decimal(epsilon), delta=Decimal(delta)))
+    loud = vector(1e-9)
+    assert set(loud.units) == {BEYOND}
+    with pytest.raises(BudgetExceededError):
+        made.reserve(**ask(1, renyi=loud))
+    made.recover("town", [], loss=PrivacyCost.of(0, Decimal(delta), ADD))
+    assert made.account("town").overdrawn
+    assert made.spent("town").epsilon_units >= BEYOND
+    assert [found.code for found in tally(made.export()).findings] == ["overspent"]
+
+
 def test_nothing_spent_is_nothing(ledger: Ledger) -> None:
     assert str(ledger.spent("town")) == "epsilon=0, delta=0"
     assert str(ledger.remaining("town")) == "epsilon=4, delta=1E-5"
@@ -160,6 +178,7 @@ def test_the_vector_must_be_the_populations_kind(ledger: Ledger) -> None:
         ({"population": "plain"}, "expected no vector"),
         ({"renyi": RenyiVector(units=(0,) * 16)}, "1 to"),
         ({"renyi": RenyiVector(units=(BEYOND + 1,) * 16)}, "1 to"),
+        ({"renyi": RenyiVector(units=(1,) * 16, lost_delta=1)}, "states no loss"),
     ]
     for change, text in wrong:
         with pytest.raises(SpecError, match=text):
@@ -321,7 +340,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
             except BudgetExceededError:
                 tally["falsely_denied"] += slack > rounding
                 continue
-            account = account.changed(None, charge)
+            account = account.plus(charge)
             oracle.spent += oracle.part(multiplier)
             tally["granted"] += 1
             tally["overspent"] += slack < -Fraction(1, 10**12)
@@ -368,7 +387,7 @@ def test_grants_are_those_of_exact_fractions(asked: list[float]) -> None:
             assert slack < Fraction(1, 10**9)
             continue
         assert slack > -Fraction(1, 10**12)
-        account = account.changed(None, charge)
+        account = account.plus(charge)
         oracle.spent += oracle.part(multiplier)
 
 

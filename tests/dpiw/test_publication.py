@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dpiw import publication
+from dpiw import durable, publication
 from dpiw.certificate import Certificate
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.manifest import Manifest, ManifestFacts
@@ -88,6 +88,75 @@ def test_commit_comes_after_signing_and_before_anything_is_visible(
 
     done = _publish(tmp_path / "r", key, commit=commit)
     assert seen == [done.manifest_digest]
+
+
+@pytest.mark.parametrize("built_before", [False, True])
+def test_nobody_can_look_into_a_release_that_is_not_recorded(
+    tmp_path: Path, key: PrivateKey, built_before: bool
+) -> None:
+    """Whole and signed, in a public folder, while the ledger does not know it: closed."""
+    modes: list[int] = []
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def commit(digest: str) -> None:
+        modes.extend(stat.S_IMODE(path.stat().st_mode) for path in out.iterdir() if path.is_dir())
+
+    if built_before:
+        build_folder(tmp_path / "built", files={"a.txt": b"text"}, facts=_facts(), key=key)
+        done = publish_built(
+            tmp_path / "built", destination=out / "r", key=key.public, commit=commit
+        )
+    else:
+        done = _publish(out / "r", key, commit=commit)
+    assert modes == [0o700]
+    assert stat.S_IMODE(done.folder.stat().st_mode) == 0o755
+
+
+def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    sync, rename = publication.sync_directory, publication._rename_without_replacing
+
+    def synced(folder: Path) -> None:
+        seen.append(f"sync {stat.S_IMODE(folder.stat().st_mode):o}")
+        sync(folder)
+
+    def renamed(source: Path, target: Path) -> None:
+        seen.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(publication, "sync_directory", synced)
+    monkeypatch.setattr(publication, "_rename_without_replacing", renamed)
+    _publish(tmp_path / "r", key, commit=lambda digest: seen.append("commit"))
+    assert seen[:4] == ["sync 700", "commit", "sync 755", "rename"]
+
+
+def test_a_link_to_the_very_release_is_not_it(tmp_path: Path, key: PrivateKey) -> None:
+    done = _publish(tmp_path / "r", key)
+    done.folder.rename(tmp_path / "elsewhere")
+    done.folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ReleaseError, match="never replaced"):
+        _publish(tmp_path / "r", key)
+    assert done.folder.is_symlink()
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**34)
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, Path.mkdir, _huge, lambda path: path.symlink_to("/dev/zero")]
+)
+def test_an_occupied_name_is_refused_whatever_its_manifest_is(
+    tmp_path: Path, key: PrivateKey, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / "r").mkdir()
+    make(tmp_path / "r" / "manifest.json")
+    with pytest.raises(ReleaseError, match="never replaced"):
+        _publish(tmp_path / "r", key)
 
 
 def test_publishing_the_same_again_changes_nothing(tmp_path: Path, key: PrivateKey) -> None:
@@ -308,7 +377,7 @@ def test_racing_publishers_have_one_winner(
     tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, with_renameat2: bool
 ) -> None:
     if not with_renameat2:
-        monkeypatch.setattr(publication.ctypes, "CDLL", lambda *args, **named: object())
+        monkeypatch.setattr(durable.ctypes, "CDLL", lambda *args, **named: object())
     racers = 8
     gate, outcomes = threading.Barrier(racers), []
 
@@ -341,10 +410,10 @@ def test_an_unsupported_rename_falls_back_to_the_lock(
 ) -> None:
     class Library:
         def renameat2(self, *args: object) -> int:
-            publication.ctypes.set_errno(code)
+            durable.ctypes.set_errno(code)
             return -1
 
-    monkeypatch.setattr(publication.ctypes, "CDLL", lambda *args, **named: Library())
+    monkeypatch.setattr(durable.ctypes, "CDLL", lambda *args, **named: Library())
     _publish(tmp_path / "r", key)
     assert _names(tmp_path) == [".rename.lock", "r"]
     (tmp_path / "s").mkdir()

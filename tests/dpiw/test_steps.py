@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 import warnings
@@ -13,7 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dpiw import steps
+from dpiw import publication, steps
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -86,6 +87,104 @@ def test_a_release_from_beginning_to_end(workplace):
     assert ledger.run(run.key).state is RunState.PUBLISHED
     assert ledger.verify().ok
     assert ledger.contains_head(certificate.ledger_sequence, certificate.ledger_head)
+
+
+def diagnosed(place):
+    run = prepared(place)
+    until_drawn(run)
+    steps.debias(run)
+    steps.diagnose(run)
+    return run
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755, 0o2775])
+def test_publishing_leaves_the_mode_of_a_folder_that_was_there(make_workplace, tmp_path, mode):
+    """It may be a home: what else lies in it was never meant for the world."""
+    place = make_workplace(weights="none")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "diary.txt").write_text("mine")
+    home.chmod(mode)
+    text = place.spec.read_text()
+    place.spec.write_text(text.replace("publish_to: state/releases", f"publish_to: {home}"))
+    folder = steps.publish(diagnosed(place))
+    assert stat.S_IMODE(home.stat().st_mode) == mode
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_folder_of_releases_that_is_made_is_readable_by_all(make_workplace, umask, monkeypatch):
+    place = make_workplace(weights="none")
+    run = diagnosed(place)
+    outer = place.root / "public"
+    text = place.spec.read_text()
+    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: public/releases"))
+    run = prepared(place)
+    before = os.umask(umask)
+    synced, real = [], os.fsync
+
+    def fsync(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    try:
+        steps.publish(run)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((outer / "releases").stat().st_mode) == 0o755
+    assert stat.S_IMODE(outer.stat().st_mode) == 0o777 & ~umask  # not ours to open
+    assert {str(place.root), str(outer), str(outer / "releases")} <= set(synced)
+
+
+def test_a_folder_of_releases_that_cannot_be_opened_is_not_left_closed(make_workplace, monkeypatch):
+    """The next run would take its mode for the custodian's wish."""
+    place = make_workplace(weights="none")
+    run = diagnosed(place)
+    with monkeypatch.context() as patch:
+
+        def refused(path, mode, **options):
+            raise PermissionError(1, "Operation not permitted")
+
+        patch.setattr(os, "chmod", refused)
+        with pytest.raises(ReleaseError, match=r"publish_to: .* Operation not permitted"):
+            steps.publish(run)
+    assert not place.releases.exists()
+    assert stat.S_IMODE(steps.publish(run).parent.stat().st_mode) == 0o755
+
+
+def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
+    make_workplace, monkeypatch
+):
+    """Its builder may have died between the rename and the fsync."""
+    place = make_workplace(weights="none")
+    run = diagnosed(place)
+    real = publication.sync_directory
+
+    def killed(folder):
+        if folder == run.directory:
+            raise KeyboardInterrupt
+        real(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "sync_directory", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.publish(run)
+    assert (run.directory / "built").exists()
+    seen, fsync, publish = [], os.fsync, Ledger.publish
+
+    def synced(descriptor):
+        seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def recorded(ledger, *arguments):
+        seen.append("recorded")
+        return publish(ledger, *arguments)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Ledger, "publish", recorded)
+    steps.publish(run)
+    assert str(run.directory) in seen[: seen.index("recorded")]
 
 
 def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
@@ -194,7 +293,8 @@ def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
     from dpiw.tables import PrivateSource
 
     table = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema).open(grant, ledger)
-    data = run.plan.generator.measure(table, noise=SecureNoise()).to_bytes()
+    drawn = run.plan.generator.measure(table, noise=SecureNoise()).under(grant.digest)
+    data = drawn.to_bytes()
     run.measurement("fit_generator").write_bytes(data)
     until_drawn(run)
     assert run.measurement("fit_generator").read_bytes() == data

@@ -20,7 +20,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
+from dpiw.audit import audit
 from dpiw.errors import BudgetExceededError, LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, Population, store_postgresql
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
@@ -269,6 +271,97 @@ def test_a_held_lock_ends_in_an_error_not_in_a_wait(
     reserve(patient, 1)
 
 
+# A writer that stops while it holds the lock, as on a suspended host; argv: URL, longest silence.
+STOPPING = """
+import os, signal, sys
+from decimal import Decimal
+from dpiw.errors import DPIWError
+from dpiw.ledger import Ledger, Population, store, store_postgresql
+from dpiw.privacy import NeighbouringRelation
+
+store_postgresql._LONGEST_SILENCE = sys.argv[2]
+append = store.Store.append
+def stop(self, connection, entry):
+    append(self, connection, entry)
+    print("stops", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+store.Store.append = stop
+try:
+    Ledger.open(sys.argv[1]).register(Population(
+        name="stopped", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
+        epsilon=Decimal(1), delta=Decimal(0)))
+    print("written", flush=True)
+except DPIWError as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> None:
+    """The server ends its transaction; when it goes on, it learns that nothing was written."""
+    stopped = subprocess.Popen(
+        [sys.executable, "-c", STOPPING, ledger.location, "2s"],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    try:
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == "stops\n"
+        with pytest.raises(LedgerError, match="locked by another process"):
+            reserve(Ledger.open(ledger.location, busy_timeout_seconds=0.2), 1)
+        reserve(Ledger.open(ledger.location, busy_timeout_seconds=20), 1)
+        stopped.send_signal(signal.SIGCONT)
+        told = stopped.stdout.readline()
+    finally:
+        stopped.kill()
+        stopped.communicate()
+    assert told.startswith("LedgerError")
+    assert "silent for too long" in told
+    assert [one.name for one in ledger.populations()] == ["adult"]
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_how_long_a_transaction_may_be_silent(
+    postgresql_server: Any, ledger: Ledger, write: bool
+) -> None:
+    """Whatever the database says for its other users."""
+    name = database(ledger)
+    for value in ("0", "1h"):
+        postgresql_server.execute(
+            f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '{value}'"
+        )
+        query = "SELECT current_setting('idle_in_transaction_session_timeout')"
+        with ledger._store.transaction(write=write) as connection:
+            assert connection.exec_driver_sql(query).scalar_one() == "1min"
+    postgresql_server.execute(f"ALTER DATABASE {name} RESET ALL")
+
+
+@pytest.mark.parametrize(
+    ("address", "sound"),
+    [
+        ("u@/d?host=/run/postgresql", True),
+        ("u@/d?host=@abstract", True),
+        ("u@localhost/d", True),
+        ("u@127.0.0.1:5433/d", True),
+        ("u@[::1]/d", True),
+        ("u@db.example/d?sslmode=verify-full", True),
+        ("u@/d?host=db.example&sslmode=verify-full&sslrootcert=/ca.crt", True),
+        ("u@db.example/d?gssencmode=require", True),
+        ("u@db.example/d", False),
+        ("u@10.0.0.7/d?sslmode=require", False),
+        ("u@db.example/d?sslmode=verify-ca", False),
+        ("u@db.example/d?sslmode=prefer&gssencmode=prefer", False),
+        ("u@127.0.0.1.example/d", False),
+    ],
+)
+def test_over_a_network_the_server_must_show_who_it_is(address: str, sound: bool) -> None:
+    url = make_url(f"postgresql+psycopg://{address}")
+    if sound:
+        store_postgresql._check_url(url)
+        return
+    with pytest.raises(LedgerError, match="sslmode=verify-full"):
+        store_postgresql._check_url(url)
+
+
 def test_a_connection_cut_in_the_middle_leaves_nothing(
     ledger: Ledger, run_raw: Callable[..., None]
 ) -> None:
@@ -496,6 +589,23 @@ def test_the_pipelines_role_can_spend_and_nothing_else(
 
 
 # --- backups --------------------------------------------------------------------------------------
+
+
+def test_an_auditors_role_reads_and_writes_nothing(
+    postgresql_server: Any, ledger: Ledger, run_raw: Callable[..., None]
+) -> None:
+    reserve(ledger, 1)
+    run_raw(
+        ledger.location,
+        "GRANT USAGE ON SCHEMA dpiw TO pipeline",
+        "GRANT SELECT ON entries TO pipeline",
+    )
+    seen = Ledger.open(postgresql_server.url(database(ledger), user="pipeline"))
+    found = audit(seen.location, [], None)
+    assert found.head == ledger.head()
+    assert {one.code for one in found.findings} <= {"events_unreadable"}  # made up by this suite
+    with pytest.raises(LedgerError, match="lacks a privilege"):
+        reserve(seen, 2)
 
 
 def test_a_restored_dump_is_a_ledger_and_lacks_what_came_later(

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import errno
 import io
 import json
 import os
@@ -13,9 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from dpiw import steps
+from dpiw import durable, steps
 from dpiw.cli_workspace import add_workspace_commands
-from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError, StageFailedError
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerError,
+    SpecError,
+    StageFailedError,
+)
 from dpiw.ledger import Ledger, RunState
 from dpiw.randomness import SecureNoise
 from dpiw.runs import ReleaseRun
@@ -85,7 +92,8 @@ def test_a_published_run_loses_its_confidential_files_and_nothing_else(make_work
     assert {"private/scaled.parquet", "private/validation.json", "log/ingest.log",
             ".fit_generator.npz.abcd"} <= gone  # fmt: skip
     assert all(name.startswith(("private", "log", ".")) for name in gone)
-    after.pop("fit_weights.lock")  # empty; this plan has no such stage
+    for stage in ("fit_weights", "fit_calibration"):
+        after.pop(f"{stage}.lock")  # empty; this plan has no such stages
     assert after == {name: data for name, data in before.items() if name not in gone}
     assert list(run.private.iterdir()) == []
     assert contents(outside) == {"file": b"kept"}
@@ -197,6 +205,43 @@ def test_what_has_no_readable_record_is_shown_and_left_alone(make_workplace):
 def test_a_workspace_that_is_not_there(tmp_path):
     with pytest.raises(SpecError, match="no workspace"):
         survey(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run", "private", "log"])
+def test_a_purge_does_not_pretend_to_have_emptied_a_link(make_workplace, tmp_path, name):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    draw(run)
+    finish(run)
+    found = look(place)
+    folder = {"run": run.directory}.get(name, run.directory / name)
+    (folder / "kept").write_text("confidential")
+    elsewhere = tmp_path / folder.name  # a run's record is believed by its folder's name
+    shutil.move(folder, elsewhere)
+    folder.symlink_to(elsewhere)
+    shown = look(place)
+    assert (shown.state, shown.finished) == ("a link, open to others, or another user's", False)
+    for one in (shown, found):
+        with pytest.raises(SpecError, match="is a link"):
+            purge(one, abandon=True)
+    assert (elsewhere / "kept").read_text() == "confidential"
+
+
+def test_a_ledger_out_of_reach_does_not_hide_the_other_runs(make_workplace):
+    place = make_workplace(weights="none")
+    first = prepared(place, "2027-01")
+    draw(first)
+    finish(first)
+    text = place.spec.read_text()
+    place.spec.write_text(f"{text}ledger: gone.sqlite\n")
+    second = prepared(place, "2027-02")
+    shown = {run.key: run.state for run in survey(place.root / "state")}
+    assert shown == {first.key: "published", second.key: "its ledger cannot be opened"}
+    assert command("show", "--state", place.root / "state")[0] == 0
+    (gone,) = [run for run in survey(place.root / "state") if run.key == second.key]
+    assert not gone.finished
+    with pytest.raises(LedgerError, match="no such file"):
+        purge(gone, abandon=True)
 
 
 # --- choosing ---------------------------------------------------------------------------------
@@ -367,6 +412,105 @@ def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
         prepared(place)
     place.spec.write_text(place.spec.read_text().replace("state: state", "state: data.csv"))
     with pytest.raises(SpecError, match=r"data\.csv cannot be used"):
+        prepared(place)
+
+
+def zone(run) -> list[Path]:
+    return [run.directory.parents[1], run.directory.parent, run.directory, run.private,
+            run.directory / "log"]  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", range(5))
+def test_a_link_in_the_zone_is_refused(make_workplace, tmp_path, depth):
+    """What it leads to would be missed by a purge, and lies in somebody else's folder."""
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    folder = zone(run)[depth]
+    shutil.move(folder, tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SpecError, match=r"is a link; expected a folder") as caught:
+        prepared(place)
+    assert str(folder) in str(caught.value)
+    folder.unlink()
+    shutil.move(tmp_path / "elsewhere", folder)
+    assert prepared(place).key == run.key
+
+
+def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_path):
+    place = make_workplace(weights="none")
+    shutil.move(place.root / "state", tmp_path / "disk")
+    (place.root / "state").symlink_to(tmp_path / "disk")
+    run = prepared(place)
+    assert run.directory.is_relative_to(tmp_path / "disk")
+    assert look(place).key == run.key
+
+
+NOBODY = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+@pytest.mark.parametrize("depth", range(6))
+def test_a_folder_of_another_user_is_refused(make_workplace, depth):
+    """Whose mode 0700 closes it to everybody but them."""
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    folder = [place.root / "state", *zone(run)][depth]
+    os.chown(folder, NOBODY, NOBODY)
+    with pytest.raises(SpecError, match=r"belongs to user id 65534.* expected user id 0") as caught:
+        prepared(place)
+    assert str(folder) in str(caught.value)
+    os.chown(folder, 0, 0)
+    assert prepared(place).key == run.key
+
+
+def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeypatch):
+    """Volumes are often root's; their mode still keeps others out."""
+    place = make_workplace(weights="none")
+    prepared(place)
+    real = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
+    if real == 0:
+        assert prepared(place)
+    else:
+        with pytest.raises(SpecError, match=f"belongs to user id {real}"):
+            prepared(place)
+
+
+def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(make_workplace, monkeypatch):
+    """Also those that an earlier process made just before it died."""
+    place = make_workplace(weights="none")
+    synced, real = [], os.fsync
+
+    def fsync(descriptor):
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for _ in range(2):
+        synced.clear()
+        run = prepared(place)
+        assert {folder.parent for folder in (place.root / "state", *zone(run))} <= set(synced)
+
+
+def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(make_workplace, monkeypatch):
+    """A read-only root, or a folder that may be passed and not read."""
+    place = make_workplace(weights="none")
+    prepared(place)
+    real = durable.sync_directory
+
+    def sync(code):
+        def refused(folder):
+            if folder == place.root:
+                raise OSError(code, os.strerror(code))
+            real(folder)
+
+        return refused
+
+    for code in (errno.EROFS, errno.EACCES, errno.EINVAL):
+        monkeypatch.setattr(durable, "sync_directory", sync(code))
+        assert prepared(place)
+    monkeypatch.setattr(durable, "sync_directory", sync(errno.EIO))
+    with pytest.raises(SpecError, match="Input/output error"):
         prepared(place)
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from dpiw.errors import BudgetExceededError, SourceError, StageFailedError
 from dpiw.ledger import Ledger
+from dpiw.private_stages import PRIVATE_STAGES
 from dpiw.verification import verify
+from tests.conftest import CALIBRATED
 
 pytestmark = pytest.mark.flow
 
@@ -30,6 +32,12 @@ def api(server, path, body=None):
 
 def flow_runs(server):
     return api(server, "flow_runs/filter", {"sort": "START_TIME_DESC"})
+
+
+def task_names(server, run):
+    """The tasks of the newest flow run, in order of their start."""
+    found = api(server, "task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    return [task["name"].rsplit("-", 1)[0] for task in sorted(found, key=lambda t: t["start_time"])]
 
 
 def plant(place, *, extra_line=""):
@@ -60,6 +68,9 @@ def test_a_run_shows_up_and_holds_no_private_value(prefect_server, workplace):
     assert newest["state_type"] == "COMPLETED"
     assert newest["parameters"] == {"spec": str(workplace.spec), "period": None}
     time.sleep(3)  # task states are recorded asynchronously
+    names = task_names(prefect_server, newest)
+    assert "fit_weights" in names
+    assert "fit_calibration" not in names
     assert traces(prefect_server.everything_stored()) == []
     assert traces((done.stdout + done.stderr).encode()) == []
     assert traces(outside_the_confidential_zone(workplace)) == []
@@ -137,9 +148,31 @@ def test_the_search_would_find_a_leak(prefect_server, tmp_path):
     assert token.encode() in prefect_server.everything_stored()
 
 
+def check_three_stages(server, place, done):
+    """A private calibration is a task of its own, and a stage of the one reservation."""
+    (folder,) = place.releases.iterdir()
+    certificate = verify(folder).certificate
+    assert [stage.stage for stage in certificate.stages] == list(PRIVATE_STAGES)
+    (attempt,) = certificate.attempts
+    assert (attempt["epsilon"], len(attempt["stages"])) == ("2", 3)
+    assert "fit_calibration" in done.stdout
+    time.sleep(3)  # task states are recorded asynchronously
+    assert task_names(server, flow_runs(server)[0]) == [
+        "plan", "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights",
+        "fit_calibration", "debias", "diagnose", "publish",
+    ]  # fmt: skip
+    assert traces(server.everything_stored()) == []
+    assert traces((done.stdout + done.stderr).encode()) == []
+    assert traces(outside_the_confidential_zone(place)) == []
+
+
 def test_overspending_is_refused_before_a_private_byte_is_read(prefect_server, make_workplace):
     place = make_workplace(epsilon="3")
-    assert prefect_server.run_flow(place.spec, "--period", "2026-11").returncode == 0
+    place.add_steps(CALIBRATED)
+    plant(place)
+    done = prefect_server.run_flow(place.spec, "--period", "2026-11")
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_three_stages(prefect_server, place, done)
     refused = prefect_server.run_flow(place.spec, "--period", "2026-12")
     assert refused.returncode == BudgetExceededError.exit_code
     assert "asks epsilon=2" in refused.stdout

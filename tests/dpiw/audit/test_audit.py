@@ -1,28 +1,38 @@
 """The audit of real releases: nothing when all is well, each kind of finding where it must be."""
 
 import dataclasses
+import hashlib
 import json
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from dpiw.audit import KINDS, Severity, places, report_json, write_report
+from dpiw.audit import KINDS, Severity, places, replay, report_json, write_report
 from dpiw.audit.folders import _check_previous, _differences, release_folders
 from dpiw.audit.page import build_page
 from dpiw.audit.tally import tally
 from dpiw.canonical import canonical_json
 from dpiw.errors import LedgerError, ReleaseError, SpecError
 from dpiw.ledger import Ledger
+from dpiw.ledger.book import Book
+from dpiw.ledger.store import Store
 from dpiw.manifest import MANIFEST, SIGNATURE
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
 from dpiw.recovery import missing_releases, verified_releases
 from dpiw.recovery import recover as take_up
 from dpiw.signing import create_key_pair, load_private_key
 from dpiw.verification import verify
 from tests.dpiw.audit.conftest import chain
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def finding(report, code):
@@ -118,29 +128,59 @@ def test_an_entry_that_cannot_be_read(site):
 
 
 def test_a_ledger_that_counts_otherwise_than_we_do(site, monkeypatch):
-    true = Ledger.spent
+    true = Book.spent
     monkeypatch.setattr(
-        Ledger, "spent",
+        Book, "spent",
         lambda self, name: dataclasses.replace(true(self, name), epsilon_units=1),
     )  # fmt: skip
     assert site.codes() == {"recount_differs"}
 
 
-def test_a_ledger_that_is_written_while_it_is_read(site, monkeypatch):
-    true, calls = Ledger.head, []
+def test_a_population_that_only_one_of_the_two_counts_knows(site):
+    counted = tally(Ledger.open(site.ledger).export())
+    book = Ledger.open(site.ledger).moment().book
+    assert replay._compare(book, counted) == []
+    for one, other in ((Book(), counted), (book, tally([]))):
+        (found,) = replay._compare(one, other)
+        assert (found.code, found.subject) == ("recount_differs", "population town")
 
-    def moving(self):
-        calls.append(1)
-        return dataclasses.replace(true(self), seq=100 + len(calls))
 
-    monkeypatch.setattr(Ledger, "head", moving)
-    assert site.codes() == {"ledger_moving"}
+WRITER = """
+import sys
+from decimal import Decimal
+from dpiw.ledger import Ledger, Population
+from dpiw.privacy import NeighbouringRelation
+Ledger.open(sys.argv[1]).register(Population(
+    name="village", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
+    epsilon=Decimal(1), delta=Decimal(0)))
+"""
+
+
+def test_a_ledger_that_is_written_while_it_is_audited(site, monkeypatch):
+    """Another process writes after the entries were read: both counts are of the same moment."""
+    true, reads = Store.rows, []
+
+    def rows(self, connection, **options):
+        found = true(self, connection, **options)
+        reads.append(len(found))
+        subprocess.run([sys.executable, "-c", WRITER, str(site.ledger)], check=True, cwd=ROOT)
+        return found
+
+    monkeypatch.setattr(Store, "rows", rows)
+    report = site.audit()
+    monkeypatch.undo()
+    assert reads == [10]
+    assert report.findings == ()
+    assert report.entries == report.head.seq == 10
+    assert set(report.counted.populations) == {"town"}
+    assert Ledger.open(site.ledger).head().seq == 11
+    assert site.audit().findings == ()
 
 
 def test_what_cannot_be_audited_is_refused(site, tmp_path):
     with pytest.raises(LedgerError, match="no such file"):
         site.audit(ledger_url=str(tmp_path / "none"))
-    for url in ("postgresql+psycopg://me:secret@host/db", "postgresql://host/db?password=secret"):
+    for url in ("postgresql+psycopg://me:secret@host/db", "me:secret@host/db"):
         with pytest.raises(SpecError, match="password") as caught:
             site.audit(ledger_url=url)
         assert "secret" not in str(caught.value)
@@ -178,11 +218,12 @@ def recover(site, *, epsilon="0.5"):
 def test_a_recovered_ledger(site):
     recover(site)
     report = site.audit()
-    assert [one.code for one in report.findings] == ["recovered"] * 2
+    assert [one.code for one in report.findings] == ["recovered", "recovered", "loss_stated"]
+    assert "epsilon=0.5, delta=1E-7" in finding(report, "loss_stated").text
     spent = report.counted.populations["town"].spent
     assert (spent.epsilon, spent.delta) == (45 * 10**11, 21 * 10**11)
     shutil.rmtree(site.folders[0])
-    assert site.codes() == {"recovered", "folder_missing"}
+    assert site.codes() == {"recovered", "loss_stated", "folder_missing"}
 
 
 @pytest.mark.parametrize(
@@ -190,11 +231,19 @@ def test_a_recovered_ledger(site):
     [
         lambda payload: payload.update(epsilon_units=44 * 10**11),
         lambda payload: payload["releases"][0].update(epsilon_units=5 * 10**12),
-        lambda payload: payload["releases"][0]["spent"].update(epsilon_units=5 * 10**12),
+        lambda payload: payload["releases"][0]["held"].update(epsilon_units=5 * 10**12),
+        lambda payload: payload["releases"][0]["drawn"].update(epsilon_units=5 * 10**12),
         lambda payload: payload["releases"][0].update(seq=1, hash=payload["first"]),
         lambda payload: payload["releases"].append(payload["releases"][0]),
     ],
-    ids=["less charged", "a larger release", "more was spent", "not missing", "twice"],
+    ids=[
+        "less charged",
+        "a larger release",
+        "more was held",
+        "more was drawn than held",
+        "not missing",
+        "twice",
+    ],
 )
 def test_a_recovery_that_charges_too_little(site, change):
     recover(site)
@@ -214,12 +263,54 @@ def test_a_recovery_that_states_another_cost_than_the_certificate(site):
     assert "certificate_disagrees" in site.codes()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"previous": "a" * 64},
+        {"held": {"epsilon_units": 9 * 10**12, "delta_units": 9 * 10**12}},
+        {"drawn": {"epsilon_units": 1, "delta_units": 1}},
+    ],
+    ids=["previous", "held", "drawn"],
+)
+def test_a_recovery_that_states_another_history_than_the_release(site, change):
+    recover(site)
+    site.rewrite(3, lambda entry: entry["payload"]["releases"][1].update(change))
+    assert "certificate_disagrees" in site.codes()
+
+
+def test_a_recovery_that_states_another_entry_than_the_release_before_it(site):
+    """The first release is known here; the second continues it, by the entry its own one names."""
+    site.sql("DELETE FROM entries WHERE seq > 6")
+    ledger = Ledger.open(site.ledger)
+    missing = missing_releases(ledger, verified_releases([site.releases], [site.key]))
+    (second,) = missing["town"]
+    assert second.after is not None
+    take_up(ledger, "town", [second], loss_epsilon=Decimal(0), loss_delta=Decimal(0))
+    assert "certificate_disagrees" not in site.codes()
+    other = ledger.entries()[1].head
+    site.rewrite(
+        7,
+        lambda entry: entry["payload"]["releases"][0].update(
+            after={"seq": other.seq, "hash": other.hash}
+        ),
+    )
+    assert "certificate_disagrees" in site.codes()
+
+
 def test_a_run_whose_release_was_recovered_is_not_reserved_again(site):
     lost = Ledger.open(site.ledger).export()
     recover(site)
     entries = chain([*Ledger.open(site.ledger).export(), lost[2]])
     found = [one for one in tally(entries).findings if one.code != "clock_backwards"]
     assert [(one.code, "was recovered" in one.text) for one in found] == [("illegal_step", True)]
+
+
+def test_a_copy_by_the_backup_api_is_audited_like_the_ledger(site, back_up):
+    """As docs/operations.md says: an auditor of a SQLite ledger needs a copy of their own."""
+    copy = back_up(str(site.ledger))
+    report = site.audit(ledger_url=copy)
+    assert report.findings == ()
+    assert report.head == site.audit().head
 
 
 # --- the folders ----------------------------------------------------------------------------------
@@ -250,6 +341,53 @@ def test_a_replaced_file(site):
 def test_a_folder_without_a_manifest(site):
     (site.folders[0] / MANIFEST).unlink()
     assert site.codes() == {"folder_unsound", "folder_missing"}
+
+
+def linked(site, folder):
+    secret = site.root / "workspace.parquet"
+    secret.write_bytes(b"confidential")
+    (folder / MANIFEST).symlink_to(secret)
+
+
+def huge(site, folder):
+    with (folder / MANIFEST).open("wb") as file:
+        file.truncate(2**34)
+
+
+HOSTILE = {
+    "a link to a file": linked,
+    "a pipe": lambda site, folder: os.mkfifo(folder / MANIFEST),
+    "a folder": lambda site, folder: (folder / MANIFEST).mkdir(),
+    "endless": lambda site, folder: (folder / MANIFEST).symlink_to("/dev/zero"),
+    "huge": huge,
+}
+
+
+@pytest.mark.parametrize("kind", list(HOSTILE))
+def test_a_hostile_folder_tells_and_stops_nothing(site, kind):
+    """Whoever can write into a folder of releases could else have any file's digest published."""
+    folder = site.releases / "evil"
+    folder.mkdir()
+    HOSTILE[kind](site, folder)
+    report = site.audit()
+    assert [(one.code, one.subject) for one in report.findings] == [
+        ("folder_unsound", "release evil")
+    ]
+    (facts,) = [one for one in report.folders if one.name == "evil"]
+    assert facts.manifest_digest is None
+    text = report_json(report) + build_page(report).encode()
+    assert hashlib.sha256(b"confidential").hexdigest().encode() not in text
+
+
+def test_a_link_to_a_folder_is_not_followed(site, tmp_path):
+    """It could lead into a workspace: to a release that is built and not published."""
+    shutil.move(site.folders[0], tmp_path / "built")
+    (site.releases / "evil").symlink_to(tmp_path / "built")
+    report = site.audit()
+    assert {one.code for one in report.findings} == {"folder_unsound", "folder_missing"}
+    assert "a link" in finding(report, "folder_unsound").text
+    (facts,) = [one for one in report.folders if one.name == "evil"]
+    assert (facts.manifest_digest, facts.release) == (None, None)
 
 
 def test_a_folder_that_cannot_be_listed(site, monkeypatch):
@@ -301,7 +439,9 @@ CHANGES = {
     "period": {"period": "2027-01"},
     "plan_digest": {"plan_digest": "a" * 64},
     "epsilon and delta": {"epsilon": "1.9"},
+    "unit": {"unit": PrivacyUnit(relation=ADD, id_column="person")},
     "spent_epsilon and spent_delta": {"spent_epsilon": "2"},
+    "account": {"account": {"composition": "basic", "held": {}, "drawn": {}}},
     "budget_epsilon and budget_delta": {"budget_epsilon": "50"},
     "attempts": {"attempts": ({"epsilon": "2"},)},
     "stages and events": {"stages": ()},

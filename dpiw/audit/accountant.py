@@ -1,0 +1,246 @@
+"""The audit's own accountant: what events cost, by another road than `dpiw.accounting` takes.
+
+Epsilon comes from inverted transforms (`dpiw.audit.inversion`), Renyi divergences from transforms
+on the real axis or from a theorem's one line. Nothing is shared with the accountants but the
+events' definitions, so that a fault in either shows as a disagreement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from dpiw.audit import losses as of
+from dpiw.audit.inversion import Range, chernoff_bound, epsilon_range, log_transform
+from dpiw.audit.losses import Loss
+from dpiw.errors import PrivacyError
+from dpiw.privacy import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
+    SelectedGaussianEvent,
+    SelectedPureEvent,
+)
+
+_MARGIN = 1 + 1e-4
+"""Noise is counted as smaller by this, for lattices: the audit's own copy of the agreed number."""
+
+_SHARES = (0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 0.9, 0.97, 0.995)
+"""Offsets of a selection's loss, over its epsilon, that are tried for the floor."""
+
+_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
+"""Orders that a Renyi accountant may be expected to try; whole ones from 2 for sampled noise."""
+
+
+_BEYOND = 1e4
+"""A vector's entry at an order that nothing can pay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedEpsilon:
+    """Epsilon at one delta, by the audit's own account.
+
+    Attributes:
+        floor: no sound bound is below it, whatever theorem it uses.
+        bound: where the epsilon lies that the theorems in use give, by privacy loss distributions
+            without any rounding. With selections by the exponential mechanism its low end is the
+            floor, as those may be accounted in blocks (`dpiw.bounded_range`).
+    """
+
+    floor: float
+    bound: Range
+
+
+def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
+    """Account events together at a delta in (0, 1).
+
+    Raises:
+        PrivacyError: there is no event, or one of a type that is not known here.
+    """
+    with np.errstate(all="ignore"):  # what is not finite is caught where it is used
+        return _audited(events, delta)
+
+
+def _audited(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
+    worst = epsilon_range([_worst(event) for event in events], delta)
+    high = max(worst.high, _turned(events, delta, worst.high))
+    if any(isinstance(event, ExponentialMechanismEvent) for event in events):
+        floor = _highest(lambda share: _floor(events, share, delta))
+        return AuditedEpsilon(floor=floor, bound=Range(low=floor, high=high))
+    floor = _floor(events, _SHARES[0], delta)
+    return AuditedEpsilon(floor=floor, bound=Range(low=worst.low, high=high))
+
+
+def _turned(events: Sequence[PrivacyEvent], delta: float, known: float) -> float:
+    """With every sampled pair the other way round; only where that could cost more than `known`."""
+    if not any(isinstance(event, PoissonSampledGaussianEvent) for event in events):
+        return 0.0
+    losses = [_worst(event, removed=False) for event in events]
+    if chernoff_bound(losses, delta)[1] <= known:
+        return 0.0
+    return epsilon_range(losses, delta).high
+
+
+def _floor(events: Sequence[PrivacyEvent], share: float, delta: float) -> float:
+    return epsilon_range([_admitted(event, share) for event in events], delta).low
+
+
+def _highest(function: Callable[[float], float]) -> float:
+    """The top of a hill over `_SHARES`, by climbing from its middle."""
+    known = {}
+    place = len(_SHARES) // 2
+    while True:
+        for near in (place - 1, place, place + 1):
+            if 0 <= near < len(_SHARES) and near not in known:
+                known[near] = function(_SHARES[near])
+        best = max(known, key=lambda near: known[near])
+        if best == place:
+            return known[best]
+        place = best
+
+
+def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN) -> Loss:
+    """The ceiling of `dpiw.audit.losses`, with noise counted as smaller by `margin`."""
+    if isinstance(event, GaussianEvent):
+        return of.gaussian(event.noise_multiplier / margin, event.count)
+    if isinstance(event, LaplaceEvent):
+        return of.laplace(event.noise_multiplier / margin, event.count)
+    if isinstance(event, ExponentialMechanismEvent):
+        return of.worst_selection(event.epsilon, event.count)
+    if isinstance(event, PoissonSampledGaussianEvent):
+        probability, noise_multiplier = event.sampling_probability, event.noise_multiplier / margin
+        if probability == 1:
+            return of.gaussian(noise_multiplier, event.count)
+        return of.sampled_gaussian(probability, noise_multiplier, event.count, removed=removed)
+    if isinstance(event, SelectedPureEvent):
+        return of.response(of.best_of_pure(event), event.count)
+    if isinstance(event, SelectedGaussianEvent):
+        return of.best_of_gaussians(_shrunk(event))
+    raise PrivacyError(f"{type(event).__name__}: the audit has no account of its own for it")
+
+
+def _admitted(event: PrivacyEvent, share: float) -> Loss:
+    """The floor of `dpiw.audit.losses`, of the noise as it is."""
+    if isinstance(event, ExponentialMechanismEvent):
+        return of.two_point(event.epsilon, share, event.count)
+    if isinstance(event, SelectedPureEvent):
+        return of.response(event.epsilon, event.count)
+    if isinstance(event, SelectedGaussianEvent):
+        return of.gaussian(event.noise_multiplier, event.count)
+    return _worst(event, margin=1.0)
+
+
+def _shrunk(event: SelectedGaussianEvent) -> SelectedGaussianEvent:
+    return replace(event, noise_multiplier=event.noise_multiplier / _MARGIN)
+
+
+def audited_sum(events: Sequence[PrivacyEvent]) -> float:
+    """The sum of the epsilons of pure events; infinite if one is not pure."""
+    total = Fraction(0)
+    for event in events:
+        if isinstance(event, LaplaceEvent):
+            total += event.count / Fraction(event.noise_multiplier)
+        elif isinstance(event, ExponentialMechanismEvent):
+            total += event.count * Fraction(event.epsilon)
+        elif isinstance(event, SelectedPureEvent):
+            total += event.count * Fraction(of.best_of_pure(event))
+        else:
+            return math.inf
+    return float(total)
+
+
+# --- Renyi divergences ----------------------------------------------------------------------------
+
+
+def audited_rdp(events: Sequence[PrivacyEvent], delta: float) -> Range:
+    """Where the epsilon of a Renyi accountant lies, at a delta in (0, 1).
+
+    Not lower than at the best of all orders; not higher than at the best of `_ORDERS`.
+    """
+    sampled = any(isinstance(event, PoissonSampledGaussianEvent) for event in events)
+    orders = [order for order in _ORDERS if order >= 2 or not sampled]
+
+    def converted(order: float) -> float:
+        divergence = sum(event.count * _accounted(event, order) for event in events)
+        return _converted(divergence, order, delta)
+
+    tried = [(converted(order), order) for order in orders]
+    high, best = min(tried)
+    between = [best * (1 + step / 200) for step in range(-20, 21) if best * (1 + step / 200) > 1.01]
+    return Range(low=min([high, *map(converted, between)]), high=high)
+
+
+def _converted(divergence: float, order: float, delta: float) -> float:
+    """Canonne, Kamath & Steinke (2020), proposition 12; 0 where the KL divergence is enough."""
+    if delta**2 + math.expm1(-divergence) > 0:
+        return 0.0
+    shift = math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+    return max(0.0, divergence + shift)
+
+
+def audited_renyi(events: Sequence[PrivacyEvent], order: Decimal) -> float:
+    """Renyi epsilon of all events at one order, as the filter's vector states it."""
+    total = math.fsum(event.count * _filtered(event, float(order)) for event in events)
+    return min(total, _BEYOND)
+
+
+def _accounted(event: PrivacyEvent, order: float) -> float:
+    """One mechanism's divergence, or the bound of it that a Renyi accountant is given."""
+    if isinstance(event, ExponentialMechanismEvent):
+        return order * event.epsilon**2 / 8  # Cesar & Rogers (2021)
+    if isinstance(event, SelectedPureEvent):
+        return order * of.best_of_pure(event) ** 2 / 2  # Bun & Steinke (2016)
+    if isinstance(event, SelectedGaussianEvent):
+        return _papernot_steinke(_shrunk(event), order)
+    return _divergence(_worst(event), order)
+
+
+def _filtered(event: PrivacyEvent, order: float) -> float:
+    """The same for the filter: capped, or at the next whole order."""
+    if isinstance(event, ExponentialMechanismEvent):
+        return min(event.epsilon, order * event.epsilon**2 / 8)
+    if isinstance(event, SelectedGaussianEvent):
+        return _by_rank_loss(_shrunk(event), order)
+    if isinstance(event, PoissonSampledGaussianEvent) and event.sampling_probability < 1:
+        order = math.ceil(order)
+    return _divergence(_worst(event), order)
+
+
+def _divergence(loss: Loss, order: float) -> float:
+    single = Loss(log_transform=loss.log_transform)
+    return log_transform([single], order - 1) / (order - 1)
+
+
+def _log_mean_runs(event: SelectedGaussianEvent) -> float:
+    stopping = event.stopping
+    if stopping == 1:
+        return 0.0
+    if event.shape:
+        return -math.log(stopping)
+    return math.log((1 / stopping - 1) / -math.log(stopping))
+
+
+def _papernot_steinke(event: SelectedGaussianEvent, order: float) -> float:
+    """Papernot & Steinke (2022), theorem 2, at the best second order for Gaussian runs."""
+    rho, log_share = 0.5 / event.noise_multiplier**2, -math.log(event.stopping)
+    second = max(1.0, math.sqrt(log_share / rho))
+    return _best_run(event, order) + (1 + event.shape) * ((second - 1) * rho + log_share / second)
+
+
+def _by_rank_loss(event: SelectedGaussianEvent, order: float) -> float:
+    """`dpiw.repeat_and_select`, with step 2's loss of rank."""
+    return _best_run(event, order) + (1 + event.shape) * of.rank_loss(event)
+
+
+def _best_run(event: SelectedGaussianEvent, order: float) -> float:
+    """One run's divergence and log(E K)/(b - 1), at the best b >= order: it grows with b."""
+    rho, runs = 0.5 / event.noise_multiplier**2, _log_mean_runs(event)
+    best = max(order, 1 + math.sqrt(runs / rho))
+    return best * rho + runs / (best - 1)

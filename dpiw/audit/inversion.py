@@ -1,0 +1,213 @@
+"""Epsilon of independent privacy losses by inverting a Laplace transform: no grid of losses.
+
+With S the sum of the losses and K = log E exp(z S), for every lambda > 0
+
+    delta(epsilon) = E max(0, 1 - exp(epsilon - S))
+                   = 1/(2 pi i) integral of exp(K(z) - z epsilon) / (z (z + 1)) dz
+
+along Re z = lambda. The line is taken through the saddle point, where the integrand is smallest.
+What the trapezoid rule of step 2 pi/T returns is delta(epsilon) and positive terms
+exp(lambda j T) delta(epsilon + j T), for j = -1, 1, -2, ...; T is chosen so that Chernoff's bound
+makes them small. What is left out beyond a frequency w is at most
+exp(K(lambda) - lambda epsilon) / (pi w), times the damping of the transform there. That damping is
+proved for Gaussian noise and taken as none for losses with atoms; for sampled Gaussians it is what
+was seen up to w. Both errors are part of the range that is returned.
+
+Source: Zhu, Dong & Wang (2022) for losses by their transform; Alghamdi et al. (2023) for the
+integral at the saddle point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpiw.audit.losses import Array, Complex, Loss
+
+_BLOCK = 64
+_MOST_POINTS = 2**15
+_MOST_WORK = 2**22
+
+_ALIAS = 1e-5
+"""Share of delta that the rule's positive terms may add, on either side."""
+
+_CUT = 1e-3
+"""Share of delta that may be left out, if the work allows."""
+
+_NARROW = 1e-3
+_ROUNDS = 6
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Where a number lies."""
+
+    low: float
+    high: float
+
+
+def log_transform(losses: Sequence[Loss], order: float) -> float:
+    """K(order), for a real order > 0."""
+    z = np.array([complex(order)])
+    return sum(loss.count * float(loss.log_transform(z)[0].real) for loss in losses)
+
+
+def epsilon_range(losses: Sequence[Loss], delta: float) -> Range:
+    """Where the smallest epsilon >= 0 lies at which the losses together have this delta.
+
+    Args:
+        losses: independent; at least one.
+        delta: in (0, 1).
+    """
+    order, epsilon = chernoff_bound(losses, delta)
+    found = Range(low=0.0, high=max(0.0, epsilon))
+    for _ in range(_ROUNDS):
+        if found.high - found.low <= _NARROW * found.high:
+            break
+        line = _Line(losses, order=order, epsilon=epsilon, delta=delta)
+        found = line.narrow(found)
+        epsilon = (found.low + found.high) / 2
+        order = _saddle(losses, epsilon)
+    return found
+
+
+def chernoff_bound(losses: Sequence[Loss], delta: float) -> tuple[float, float]:
+    """The order lambda and the least epsilon with E exp(lambda (S - epsilon)) c(lambda) = delta.
+
+    c = lambda^lambda / (1 + lambda)^(1 + lambda): the largest max(0, 1 - exp(-x)) / exp(lambda x).
+    """
+
+    def bound(order: float) -> float:
+        constant = order * math.log(order) - (1 + order) * math.log1p(order)
+        return (log_transform(losses, order) + constant - math.log(delta)) / order
+
+    return _smallest(bound, most=_largest(losses))
+
+
+def _saddle(losses: Sequence[Loss], epsilon: float) -> float:
+    def height(order: float) -> float:
+        falling = order * epsilon + math.log(order) + math.log1p(order)
+        return log_transform(losses, order) - falling
+
+    return _smallest(height, most=_largest(losses))[0]
+
+
+def _largest(losses: Sequence[Loss]) -> float:
+    return min(loss.largest for loss in losses) / 4
+
+
+def _smallest(function: Callable[[float], float], *, most: float) -> tuple[float, float]:
+    """Where a function of one valley is smallest on [1e-6, most], near enough, and its value."""
+    points = [(function(x), x) for x in (1.0, 2.0)]
+    factor = 2.0 if points[1] < points[0] else 0.5
+    points.sort(reverse=True)
+    while 1e-6 < points[-1][1] * factor <= most:
+        x = points[-1][1] * factor
+        points.append((function(x), x))
+        if points[-1] >= points[-2]:
+            break
+    ends = [math.log(x) for _, x in points[-3:]]
+    low, high = min(ends), max(ends)
+    while high - low > 0.02:
+        first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        if function(math.exp(first)) < function(math.exp(second)):
+            high = second
+        else:
+            low = first
+    value, x = min((function(x), x) for x in (math.exp((low + high) / 2), min(points)[1]))
+    return x, value
+
+
+class _Line:
+    """The integrand on the line Re z = order, at the frequencies of one rule."""
+
+    def __init__(
+        self, losses: Sequence[Loss], *, order: float, epsilon: float, delta: float
+    ) -> None:
+        self._order, self._delta = order, delta
+        self._height = log_transform(losses, order)
+        self._step = 2 * math.pi / self._period(losses, epsilon)
+        enough = math.log(_CUT * delta) - (self._height - order * epsilon)
+        parts = self._parts(losses, enough)
+        points = parts[0].size
+        self._frequencies: Array = np.asarray(self._step * np.arange(points), np.float64)
+        self._log_rest = self._rest(losses, parts)
+        z = order + 1j * self._frequencies
+        self._integrand: Complex = np.sum(parts, axis=0) - self._height - np.log(z * (z + 1))
+
+    def _period(self, losses: Sequence[Loss], epsilon: float) -> float:
+        """T, for which the terms above and below `epsilon` are small."""
+        order, small = self._order, math.log(_ALIAS * self._delta)
+        period = -small / order
+        heights = [
+            (times, log_transform(losses, order * times) - order * times * epsilon)
+            for times in (1.1, 1.3, 1.6, 2.0, 3.0)
+        ]
+        while min(height - order * (times - 1) * period for times, height in heights) > small:
+            period *= 1.3
+        return period
+
+    def _parts(self, losses: Sequence[Loss], enough: float) -> list[Complex]:
+        """Each loss's share of K, at frequencies up to where what is left out is small."""
+        parts = [np.zeros(0, dtype=np.complex128) for _ in losses]
+        points, work = 0, 0
+        while points < _MOST_POINTS and work < _MOST_WORK:
+            frequencies = self._step * np.arange(points, points + _BLOCK)
+            z: Complex = np.asarray(self._order + 1j * frequencies, np.complex128)
+            parts = [
+                np.append(part, loss.count * loss.log_transform(z))
+                for part, loss in zip(parts, losses, strict=True)
+            ]
+            points += _BLOCK
+            farthest = self._step * (points + _BLOCK)
+            work += _BLOCK * sum(loss.work(self._order, farthest) for loss in losses)
+            if self._rest(losses, parts) <= enough:
+                break
+        return parts
+
+    def _rest(self, losses: Sequence[Loss], parts: Sequence[Complex]) -> float:
+        """Log of the bound of what is left out, over exp(K(order) - order * epsilon)."""
+        points = parts[0].size
+        farthest = self._step * (points - 0.5)
+        damping = 0.0
+        for loss, part in zip(losses, parts, strict=True):
+            if loss.variance:
+                damping -= loss.count * loss.variance * farthest**2 / 2
+            elif not loss.atoms:
+                damping += float(part.real[points // 2 :].max() - part.real[0])
+        return damping - math.log(math.pi * farthest)
+
+    def narrow(self, known: Range) -> Range:
+        """The range, as far as this line tells."""
+        return Range(
+            low=max(known.low, self._root(-1, known.high)),
+            high=min(known.high, self._root(1, known.high)),
+        )
+
+    def _root(self, sign: int, high: float) -> float:
+        """Where delta, with the errors on one side, is met; at most `high`."""
+        from scipy.optimize import brentq
+
+        def excess(epsilon: float) -> float:
+            return self._log_delta(epsilon, sign) - math.log(self._delta)
+
+        if excess(high) >= 0:
+            return high
+        low, width = high, 1 / self._order
+        while low > 0 and excess(low) < 0:
+            low, width = max(0.0, high - width), 2 * width
+        return float(brentq(excess, low, high)) if excess(low) > 0 else 0.0
+
+    def _log_delta(self, epsilon: float, sign: int) -> float:
+        """Log of delta(epsilon), at least (sign 1) or at most (sign -1)."""
+        scale = self._height - self._order * epsilon
+        values = np.exp(self._integrand - 1j * self._frequencies * epsilon).real
+        total = self._step / math.pi * float(values.sum() - values[0] / 2)
+        total += sign * math.exp(self._log_rest)
+        if sign < 0:
+            total -= 2 * _ALIAS * self._delta * math.exp(min(-scale, 600.0))
+        return scale + math.log(max(total, 1e-300))

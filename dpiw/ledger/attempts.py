@@ -1,0 +1,101 @@
+"""The rules of reserving: which attempt of a run may come next (see `dpiw.ledger.book`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.entries import Entry, check_count, check_digest, check_label, check_name
+from dpiw.ledger.values import AttemptRecord, RunRecord, StageRecord, StageState
+
+MAX_VOIDED = 10
+"""Voided attempts of one run; after them it may not be reserved again."""
+
+
+def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
+    """The run with the attempt that a reserving entry adds; `run` as it is, None: a new one.
+
+    Raises:
+        GrantSpentError, LedgerConflictError, SpecError: it may not come next.
+    """
+    stages = {
+        check_name("stage", name): StageRecord(
+            stage=name,
+            attempt=check_count("attempt", entry.attempt or 0),
+            state=StageState.RESERVED,
+            events=tuple(events),
+        )
+        for name, events in entry.payload["stages"].items()
+    }
+    if not stages:
+        raise SpecError("stages: expected at least one")
+    attempt = AttemptRecord(
+        attempt=entry.attempt or 0,
+        charge=charge,
+        stages=stages,
+        voided=False,
+        head=entry.head,
+        at=entry.at,
+    )
+    if run is None:
+        return _first_attempt(entry, attempt)
+    return _further_attempt(run, entry, attempt)
+
+
+def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
+    if attempt.attempt != 1:
+        raise LedgerConflictError(f"attempt {attempt.attempt}: this run's first attempt is 1")
+    return RunRecord(
+        run_key=check_digest("run_key", entry.run_key or ""),
+        population=entry.population or "",
+        plan_digest=check_digest("plan_digest", entry.payload["plan_digest"]),
+        period=check_label("period", entry.payload["period"]),
+        max_attempts=check_count("max_attempts", entry.payload["max_attempts"]),
+        attempts=(attempt,),
+    )
+
+
+def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
+    check_same_run(run, entry.population, entry.payload)
+    if attempt.attempt != len(run.attempts) + 1:
+        raise LedgerConflictError(
+            f"attempt {attempt.attempt}: this run's next attempt is {len(run.attempts) + 1}"
+        )
+    current = run.stages
+    for name, stage in attempt.stages.items():
+        known = current.get(name)
+        if known is None or known.events != stage.events:
+            raise LedgerConflictError(
+                f"stage {name}: not the stage or events this run was first reserved with"
+            )
+        if known.state not in (StageState.LOST, StageState.VOIDED):
+            raise GrantSpentError(
+                f"stage {name} is {known.state.value} in attempt {known.attempt}; "
+                "only a lost or voided stage may be reserved again"
+            )
+    if run.counted_attempts >= run.max_attempts:
+        raise GrantSpentError(
+            f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
+        )
+    if run.voided_attempts >= MAX_VOIDED:
+        raise GrantSpentError(
+            f"attempt {attempt.attempt}: this run was voided {MAX_VOIDED} times; each may tell one"
+            " bit about the file, so it may not be reserved again"
+        )
+    return replace(run, attempts=(*run.attempts, attempt))
+
+
+def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str, Any]) -> None:
+    """Raise LedgerConflictError unless these are the terms of the run's first reservation."""
+    terms = {
+        "population": (run.population, population),
+        "plan_digest": (run.plan_digest, payload["plan_digest"]),
+        "period": (run.period, payload["period"]),
+        "max_attempts": (run.max_attempts, payload["max_attempts"]),
+    }
+    for name, (before, now) in terms.items():
+        if before != now:
+            raise LedgerConflictError(f"{name}: this run was first reserved with another one")

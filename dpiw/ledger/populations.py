@@ -1,0 +1,164 @@
+"""Populations: the people a lifetime budget protects, and the terms that are fixed for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dpiw.errors import SpecError
+from dpiw.ledger.entries import check_count, check_label, check_name
+from dpiw.privacy import (
+    DELTA_UNIT,
+    EPSILON_UNIT,
+    NeighbouringRelation,
+    PrivacyBudget,
+    PrivacyUnit,
+)
+from dpiw.renyi import BEYOND, ORDERS, RULE, order_budgets
+
+# Sums must stay inside SQL's 64-bit integers; epsilon 1,000,000 is far beyond any sane budget.
+LARGEST_EPSILON = Decimal("1e6")
+
+
+class CompositionRule(enum.Enum):
+    """How the costs of a population's runs add up.
+
+    `BASIC`: epsilons and deltas are summed. It is a privacy filter: it also holds when each run's
+    cost is chosen after seeing the earlier releases (Rogers et al. 2016, section 3).
+    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.renyi`); also a filter, and one
+    that admits many more small releases.
+    """
+
+    BASIC = "basic"
+    RENYI = "renyi"
+
+
+def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
+    # Floats are refused: 0.1 is not the decimal the custodian signed.
+    if not isinstance(value, Decimal) or not value.is_finite() or not 0 <= value < below:
+        raise SpecError(f"population.{name}: expected a decimal >= 0 and below {below}")
+
+
+def column_label(name: str) -> str:
+    """A column's name as an entry may hold it: itself if it is a short label, else its SHA-256.
+
+    Entries hold no free text; a name with spaces or accents stands there as `sha256:` and 64
+    hexadecimal digits.
+    """
+    if not isinstance(name, str) or not name:
+        raise SpecError("population.id_column: expected a column's name")
+    with contextlib.suppress(SpecError):
+        return check_label("population.id_column", name)
+    return f"sha256:{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Population:
+    """The people a lifetime budget protects, and the terms fixed when they were registered.
+
+    The budget belongs to the population, not to a file or a spec: neither renaming a file nor a
+    second spec resets it.
+
+    Attributes:
+        name: matches `^[a-z0-9][a-z0-9_-]{0,62}$`.
+        relation: the only neighbouring relation its costs may be stated under.
+        max_rows: rows one privacy unit may hold, >= 1.
+        epsilon, delta: lifetime budget, exact decimals; kept in whole units, rounded down.
+        composition: how runs add up across time.
+        id_column: the column whose value names one unit, in the form of `column_label`; None: each
+            row is a unit. Costs of different units are never summed.
+
+    Raises:
+        SpecError: on construction, when a field is outside what is said here.
+    """
+
+    name: str
+    relation: NeighbouringRelation
+    max_rows: int
+    epsilon: Decimal
+    delta: Decimal
+    composition: CompositionRule = CompositionRule.BASIC
+    id_column: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("population.name", self.name)
+        check_count("population.max_rows", self.max_rows)
+        if not isinstance(self.relation, NeighbouringRelation):
+            raise SpecError("population.relation: expected a NeighbouringRelation")
+        if self.id_column is not None:
+            object.__setattr__(self, "id_column", column_label(self.id_column))
+        elif self.max_rows > 1:
+            raise SpecError("population.id_column: needed when max_rows > 1")
+        if not isinstance(self.composition, CompositionRule):
+            raise SpecError("population.composition: expected basic or renyi")
+        _positive_decimal("epsilon", self.epsilon, LARGEST_EPSILON)
+        _positive_decimal("delta", self.delta, Decimal(1))
+        if self.budget.epsilon_units == 0:
+            raise SpecError(f"population.epsilon: expected at least {EPSILON_UNIT}")
+        if self.renyi:
+            _positive_decimal("epsilon", self.epsilon, BEYOND * EPSILON_UNIT)
+            order_budgets(self.budget.epsilon_units, self.budget.delta_units)
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """The lifetime budget in whole units, rounded down."""
+        return PrivacyBudget.of(self.epsilon, self.delta, self.relation)
+
+    def protects(self, unit: PrivacyUnit) -> bool:
+        """Whether this is the registered privacy unit."""
+        column = None if unit.id_column is None else column_label(unit.id_column)
+        return (unit.relation, unit.max_rows, column) == (
+            self.relation,
+            self.max_rows,
+            self.id_column,
+        )
+
+    @property
+    def renyi(self) -> bool:
+        """Whether its costs add up as Renyi vectors."""
+        return self.composition is CompositionRule.RENYI
+
+    def to_payload(self) -> dict[str, Any]:
+        """The terms as a registering entry holds them; under `renyi` with rule and orders."""
+        terms: dict[str, Any] = {
+            "relation": self.relation.value,
+            "max_rows": self.max_rows,
+            "id_column": self.id_column,
+            "epsilon_units": self.budget.epsilon_units,
+            "delta_units": self.budget.delta_units,
+            "composition": self.composition.value,
+        }
+        if self.renyi:
+            terms["renyi"] = {
+                "rule": RULE,
+                "orders": [str(order) for order in ORDERS],
+                "budget_units": list(
+                    order_budgets(self.budget.epsilon_units, self.budget.delta_units)
+                ),
+            }
+        return terms
+
+    @classmethod
+    def from_payload(cls, name: str, payload: Mapping[str, Any]) -> Population:
+        """The inverse of `to_payload`.
+
+        Raises:
+            SpecError: orders or their budgets are not those of the rule.
+        """
+        population = cls(
+            name=name,
+            relation=NeighbouringRelation(payload["relation"]),
+            max_rows=payload["max_rows"],
+            epsilon=payload["epsilon_units"] * EPSILON_UNIT,
+            delta=payload["delta_units"] * DELTA_UNIT,
+            composition=CompositionRule(payload["composition"]),
+            id_column=payload["id_column"],
+        )
+        if dict(payload) != population.to_payload():
+            raise SpecError(f"population: not the terms of its registration, or not of rule {RULE}")
+        return population

@@ -1,0 +1,153 @@
+"""The second count of recoveries and losses: entries that break their rules, in perfect chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.audit.tally import tally
+from dpiw.ledger import CompositionRule, Ledger, LedgerHead, Population, RecoveredRelease
+from dpiw.ledger.charges import Charge
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.renyi import BEYOND, ORDERS, RenyiVector
+from tests.dpiw.audit.conftest import chain
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+RECOVER = 4  # place of the recovering entry; before it: genesis, register, reserve, arm
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+def cost(epsilon: str, delta: str = "1e-6") -> PrivacyCost:
+    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), ADD)
+
+
+def history(tmp_path: Path, composition: CompositionRule) -> list[dict[str, Any]]:
+    """A draw, then a release that continues it is recovered, with a loss."""
+    ledger = Ledger.create(tmp_path / "ledger")
+    ledger.register(
+        Population(
+            name="town", relation=ADD, max_rows=1, epsilon=Decimal(9), delta=Decimal("1e-4"),
+            composition=composition,
+        )
+    )  # fmt: skip
+    renyi = composition is CompositionRule.RENYI
+    vectors = [RenyiVector(units=(n * 10**9,) * len(ORDERS)) if renyi else None for n in (1, 2)]
+    one, two = (Charge(cost=cost(e), renyi=v) for e, v in zip("12", vectors, strict=True))
+    ledger.reserve(
+        population="town", run_key=digest(1), attempt=1, cost=one.cost, renyi=one.renyi,
+        stages={"s": [{"type": "x"}]}, plan_digest=digest(2), period="p", max_attempts=1,
+    )  # fmt: skip
+    ledger.arm(digest(1), 1, "s")
+    release = RecoveredRelease(
+        head=LedgerHead(seq=90, hash=digest(3)), manifest_digest=digest(4), previous=digest(5),
+        after=ledger.head(), run="ab" * 4, plan_digest=digest(6), period="p", charge=one, held=two,
+        drawn=two,
+    )  # fmt: skip
+    ledger.recover("town", [release], loss=cost("0.5", "2e-6"))
+    assert ledger.verify().ok
+    spent = ledger.account("town").held.cost
+    assert spent == cost("2.5", "4e-6")  # 1 here, of the 2 held there 1 is it; and the loss
+    return ledger.export()
+
+
+@pytest.mark.parametrize("composition", list(CompositionRule))
+def test_an_honest_recovery_has_nothing_to_find(
+    tmp_path: Path, composition: CompositionRule
+) -> None:
+    counted = tally(history(tmp_path, composition))
+    assert counted.findings == []
+    assert [(seq, loss.delta) for seq, _, loss in counted.losses] == [(5, 2 * 10**12)]
+
+
+def release(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    return entries[RECOVER]["payload"]["releases"][0]
+
+
+def without_release_and_loss(entries: list[dict[str, Any]]) -> None:
+    payload = entries[RECOVER]["payload"]
+    payload.update(releases=[], loss=dict(payload["loss"], epsilon_units=0, delta_units=0))
+
+
+Change = Callable[[list[dict[str, Any]]], Any]
+FORGED: dict[str, tuple[str, Change]] = {
+    "a baseline that is not here": (
+        "it names a release before it",
+        lambda e: release(e).update(after={"seq": 4, "hash": digest(9)}),
+    ),
+    "a baseline without a release before it": (
+        "it names a release before it",
+        lambda e: release(e).update(previous=None),
+    ),
+    "a baseline left out": ("it charges less", lambda e: release(e).update(after=None)),
+    "an earlier baseline": (
+        "it charges less",
+        lambda e: release(e).update(after={"seq": 3, "hash": e[2]["hash"]}),
+    ),
+    "more held": ("it charges less", lambda e: release(e)["held"].update(epsilon_units=10**13)),
+    "more drawn than held": (
+        "more as drawn than as held",
+        lambda e: release(e)["drawn"].update(epsilon_units=10**13),
+    ),
+    "a larger loss": (
+        "it charges less",
+        lambda e: e[RECOVER]["payload"]["loss"].update(epsilon_units=10**13),
+    ),
+    "nothing at all": ("neither a release nor a loss", without_release_and_loss),
+    "rows of nobody": (
+        "rows of a unit that nothing names",
+        lambda e: e[1]["payload"].update(max_rows=2),
+    ),
+}
+RENYI: dict[str, tuple[str, Change]] = {
+    "a loss of too small a vector": (
+        "less than what its loss states",
+        lambda e: e[RECOVER]["payload"]["loss"]["renyi"].update(units=[1] * len(ORDERS)),
+    ),
+    "a loss that takes no delta": (
+        "less than what its loss states",
+        lambda e: e[RECOVER]["payload"]["loss"]["renyi"].pop("lost_delta_units"),
+    ),
+    "a loss of more delta than is left": (
+        "less than what its loss states",
+        lambda e: e[RECOVER]["payload"]["loss"].update(delta_units=10**14),
+    ),
+    "one order left out": (
+        "it charges less",
+        lambda e: e[RECOVER]["payload"]["renyi"]["units"].__setitem__(7, 1),
+    ),
+    "a reservation that states a loss": (
+        "it reserves a loss",
+        lambda e: e[2]["payload"]["renyi"].update(lost_delta_units=1),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("composition", "name"),
+    [(c, name) for c in CompositionRule for name in FORGED]
+    + [(CompositionRule.RENYI, name) for name in RENYI],
+)  # fmt: skip
+def test_a_forged_recovery_in_a_perfect_chain(
+    tmp_path: Path, composition: CompositionRule, name: str
+) -> None:
+    entries = history(tmp_path, composition)
+    text, change = (FORGED | RENYI)[name]
+    change(entries)
+    found = [one for one in tally(chain(entries)).findings if one.code == "illegal_step"]
+    assert any(text in one.text for one in found), found
+
+
+def test_an_order_that_was_cut_can_pay_for_nothing(tmp_path: Path) -> None:
+    """At a delta near 1 high orders convert to less than their sum; not at `BEYOND`."""
+    entries = history(tmp_path, CompositionRule.RENYI)
+    entries[1]["payload"].update(epsilon_units=9999 * 10**12, delta_units=9 * 10**17)
+    units = [BEYOND] * len(ORDERS)
+    entries[2]["payload"]["renyi"].update(units=units)
+    assert "overspent" in {one.code for one in tally(chain(entries[:3])).findings}

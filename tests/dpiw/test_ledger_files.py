@@ -1,0 +1,303 @@
+"""The ledger's file: one name for all, on a local disk, out of other people's reach."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from dpiw import durable
+from dpiw.errors import LedgerError
+from dpiw.ledger import Ledger, Population, files
+from dpiw.privacy import NeighbouringRelation
+from tests.crash import full_disk
+
+ROOT = Path(__file__).resolve().parents[2]
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+NOBODY = 65534
+
+# Spends the whole budget by one name while, inside its transaction, another process tries it by
+# the other name. Prints what each of them got.
+SPENDER = """
+import os, subprocess, sys, threading
+from decimal import Decimal
+from dpiw.errors import DPIWError
+from dpiw.ledger import Ledger, store
+from dpiw.privacy import NeighbouringRelation, PrivacyCost
+
+def spend(path, key):
+    ledger = Ledger.open(path, busy_timeout_seconds=1)
+    ledger.reserve(
+        population="adult", run_key=key * 64, attempt=1, plan_digest="b" * 64, period="p",
+        max_attempts=1, stages={"s": [{"count": 1}]},
+        cost=PrivacyCost.of(Decimal(1), Decimal(0), NeighbouringRelation.ADD_OR_REMOVE_ONE))
+    ledger.arm(key * 64, 1, "s")
+    return "armed"
+
+def tried(path, key):
+    try:
+        return spend(path, key)
+    except DPIWError as error:
+        return f"{type(error).__name__}: {error}"
+
+mine, other = sys.argv[1], sys.argv[2:]
+if other:
+    append = store.Store.append
+    def meanwhile(self, connection, entry):
+        store.Store.append = append
+        if os.environ["MEANWHILE"] == "link":
+            os.link(mine, other[0])
+        if os.environ["MEANWHILE"] == "open":
+            thread = threading.Thread(target=Ledger.open, args=(mine,))
+            thread.start()
+            thread.join()
+            reader = "import sys; from dpiw.ledger import Ledger; Ledger.open(sys.argv[1]).head()"
+            subprocess.run([sys.executable, "-c", reader, mine], check=True)
+        subprocess.run([sys.executable, "-c", os.environ["SPENDER"], *other], check=True)
+        append(self, connection, entry)
+    store.Store.append = meanwhile
+print(tried(mine, "1" if other else "2"), flush=True)
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger of one population with epsilon 1, in a folder of its own."""
+    (tmp_path / "home").mkdir(mode=0o700)
+    made = Ledger.create(tmp_path / "home" / "ledger.sqlite")
+    made.register(
+        Population(name="adult", relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal(0))
+    )
+    return made
+
+
+def race(one: Path, other: Path, *before: str, meanwhile: str = "") -> list[str]:
+    """What two processes got that spend the last of the budget by two names at once."""
+    done = subprocess.run(
+        [*before, sys.executable, "-c", SPENDER, str(one), str(other)],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+        env=os.environ | {"SPENDER": SPENDER, "MEANWHILE": meanwhile},
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+# --- one name ---------------------------------------------------------------------------------
+
+
+def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger: Ledger, tmp_path: Path) -> None:
+    """Each name has a log and locks of its own: two processes would not see one another."""
+    (tmp_path / "other").mkdir(mode=0o700)
+    hard = tmp_path / "other" / "ledger.sqlite"
+    os.link(ledger.path, hard)
+    for one, other in ((ledger.path, hard), (hard, ledger.path)):
+        (found,) = race(one, other)
+        assert found.startswith("LedgerError")
+        assert "2 names" in found
+    assert ledger.spent("adult").epsilon == 0
+
+
+def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir(mode=0o700)
+    inner, outer = race(ledger.path, tmp_path / "other" / "ledger.sqlite", meanwhile="link")
+    assert inner.startswith("LedgerError")
+    assert "2 names" in inner
+    assert outer == "armed"
+
+
+def test_a_thread_that_opens_the_ledger_takes_no_lock_from_another(
+    ledger: Ledger,
+) -> None:
+    """POSIX drops all locks of a process on a file with any descriptor of it that it closes."""
+    inner, outer = race(ledger.path, ledger.path, meanwhile="open")
+    assert "locked by another process" in inner
+    assert outer == "armed"
+    assert ledger.verify().entries == 4
+
+
+def test_a_symbolic_link_is_the_same_name(ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(ledger.path)
+    inner, outer = race(ledger.path, tmp_path / "link")
+    assert "locked by another process" in inner
+    assert outer == "armed"
+    assert Ledger.open(tmp_path / "link").spent("adult").epsilon == 1
+
+
+BOUND = ("sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"')
+
+
+@pytest.mark.skipif(not full_disk.available(), reason="no rights to mount anything")
+def test_a_file_that_is_mounted_alone_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    """As a container does with one file of its host."""
+    (tmp_path / "other").mkdir(mode=0o700)
+    bound = tmp_path / "other" / "ledger.sqlite"
+    bound.touch(mode=0o600)
+    inner, outer = race(
+        ledger.path, bound, *full_disk.NAMESPACE, *BOUND, str(ledger.path), str(bound)
+    )
+    assert "LedgerError" in inner
+    assert "mounted alone" in inner
+    assert outer == "armed"
+    assert ledger.spent("adult").epsilon == 1
+
+
+@pytest.mark.skipif(not full_disk.available(), reason="no rights to mount anything")
+def test_a_folder_that_is_mounted_twice_keeps_one_log(ledger: Ledger, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    inner, outer = race(
+        ledger.path, other / "ledger.sqlite",
+        *full_disk.NAMESPACE, *BOUND, str(ledger.path.parent), str(other),
+    )  # fmt: skip
+    assert "locked by another process" in inner
+    assert outer == "armed"
+    assert ledger.verify().ok
+
+
+def test_a_mount_point_is_known_by_its_name() -> None:
+    mounts = "d / ext4 rw\nd /a\\040b/ledger ext4 rw\nd /c xfs rw\n"
+    assert files.is_mount_point(Path("/a b/ledger"), mounts)
+    assert not files.is_mount_point(Path("/a b"), mounts)
+    assert not files.is_mount_point(Path("/c/ledger"), mounts)
+
+
+@pytest.mark.parametrize("renames", [True, False])
+def test_a_creation_never_leaves_a_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
+) -> None:
+    if not renames:  # as on systems that cannot rename without replacing
+        monkeypatch.setattr(durable, "rename_exclusively", lambda source, target: False)
+    path = tmp_path / "ledger"
+    Ledger.create(path)
+    assert path.stat().st_nlink == 1
+    assert [found.name for found in tmp_path.iterdir()] == ["ledger"]
+    assert Ledger.create(path).verify().ok
+
+
+def test_a_draft_that_a_killed_creation_left_is_named(ledger: Ledger) -> None:
+    draft = ledger.path.with_name(".ledger.sqlite.abcd")
+    os.link(ledger.path, draft)
+    with pytest.raises(LedgerError, match=r"2 names.*remove \.ledger\.sqlite\.abcd"):
+        Ledger.open(ledger.path)
+    draft.unlink()
+    assert Ledger.open(ledger.path).head() == ledger.head()
+
+
+def test_a_creation_that_is_just_ending_is_waited_for(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = ledger.path.with_name(".ledger.sqlite.abcd")
+    os.link(ledger.path, draft)
+    monkeypatch.setattr(files, "sleep", lambda seconds: draft.unlink(missing_ok=True))
+    assert Ledger.open(ledger.path).head() == ledger.head()
+
+
+# --- local disks ------------------------------------------------------------------------------
+
+LOCAL = "ext2 ext3 ext4 xfs btrfs zfs f2fs bcachefs overlay tmpfs apfs"
+NETWORK = "nfs nfs4 cifs smb3 9p afs ceph glusterfs fuse.sshfs fuse.s3fs ocfs2 gfs2 lustre"
+UNKNOWN = """virtiofs vboxsf prl_fs vmhgfs fuse.vmhgfs-fuse fuse.juicefs fuse.blobfuse2 fuse.goofys
+    fuse.mount-s3 fuse.grpcfuse fuse.osxfs fuse.mfs fuse.seaweedfs wekafs panfs fhgfs acfs
+    fuse.ceph-fuse fuse.davfs2 fuse.hdfs fuse.rclone fuse.gvfsd-fuse fuse.bindfs fuse.encfs fuse
+    ecryptfs tomorrowfs"""
+
+
+def on(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(files, "_mounts", lambda: f"d / {kind} rw 0 0\n")
+
+
+@pytest.mark.parametrize("kind", LOCAL.split())
+def test_local_disks_are_known_by_name(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    on(monkeypatch, kind)
+    assert Ledger.open(ledger.path).head() == ledger.head()
+
+
+@pytest.mark.parametrize("kind", [*NETWORK.split(), *UNKNOWN.split()])
+def test_whatever_is_not_known_as_local_is_refused(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    on(monkeypatch, kind)
+    for act, path in ((Ledger.open, ledger.path), (Ledger.create, tmp_path / "home" / "new")):
+        with pytest.raises(LedgerError, match=rf"file system.*\({kind}\)"):
+            act(path)
+
+
+def test_a_custodian_may_vouch_for_a_file_system_by_name(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the ledger's own URL, so that every process is told; never for a known network one."""
+    on(monkeypatch, "virtiofs")
+    vouched = f"sqlite:///{ledger.path}?local_file_system=virtiofs"
+    opened = Ledger.open(vouched)
+    assert opened.head() == ledger.head()
+    assert Ledger.open(opened.location).path == ledger.path
+    with pytest.raises(LedgerError, match=r"\(virtiofs\)"):
+        Ledger.open(f"sqlite:///{ledger.path}?local_file_system=fuse.bindfs")
+    on(monkeypatch, "nfs4")
+    with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"):
+        Ledger.open(f"sqlite:///{ledger.path}?local_file_system=nfs4")
+
+
+def test_mounts_that_cannot_be_read_are_no_proof_on_linux(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_mounts", lambda: "")
+    monkeypatch.setattr(files, "platform", "linux")
+    with pytest.raises(LedgerError, match=r"file system.*\(unknown\)"):
+        Ledger.open(ledger.path)
+    monkeypatch.setattr(files, "platform", "darwin")  # which has no such list
+    assert Ledger.open(ledger.path)
+
+
+# --- other people -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o703])
+def test_a_folder_in_which_others_may_write_is_refused(
+    ledger: Ledger, tmp_path: Path, mode: int
+) -> None:
+    """They could plant a log, which SQLite would replay; a sticky folder is no better."""
+    ledger.path.parent.chmod(mode)
+    for act, path in ((Ledger.open, ledger.path), (Ledger.create, tmp_path / "home" / "new")):
+        with pytest.raises(LedgerError, match=f"folder has mode 0?{mode:o}"):
+            act(path)
+    assert stat.S_IMODE(ledger.path.parent.stat().st_mode) == mode  # told, not mended
+    ledger.path.parent.chmod(0o755)  # its names are no secret
+    assert Ledger.open(ledger.path).head() == ledger.head()
+
+
+def by(uid: int) -> Callable[[], int]:
+    return lambda: uid
+
+
+def test_a_ledger_of_another_user_is_refused(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", by(real + 1))
+    if real == 0:  # root's files are trusted by everybody
+        assert Ledger.open(ledger.path).head() == ledger.head()
+        os.chown(ledger.path, NOBODY, NOBODY)
+    with pytest.raises(LedgerError, match="belongs to user id"):
+        Ledger.open(ledger.path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("part", ["file", "folder"])
+def test_root_does_not_trust_what_another_user_owns(ledger: Ledger, part: str) -> None:
+    theirs = ledger.path if part == "file" else ledger.path.parent
+    os.chown(theirs, NOBODY, NOBODY)
+    words = "belongs to user id 65534" if part == "file" else "folder belongs to user id 65534"
+    with pytest.raises(LedgerError, match=words):
+        Ledger.open(ledger.path)
+    os.chown(theirs, 0, 0)
+    assert Ledger.open(ledger.path).head() == ledger.head()

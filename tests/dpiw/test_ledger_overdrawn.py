@@ -1,0 +1,144 @@
+"""An account that a recovery or a conflict took beyond its budget: nothing more is drawn on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dpiw.accounting import renyi_vector
+from dpiw.audit.tally import tally
+from dpiw.errors import BudgetExceededError, LedgerConflictError, LedgerError
+from dpiw.ledger import CompositionRule, FaultKind, Ledger, Population, StageState
+from dpiw.ledger.audit import replay
+from dpiw.ledger.book import Book
+from dpiw.ledger.entries import EntryKind, canonical_json, entry_hash
+from dpiw.privacy import GaussianEvent, NeighbouringRelation, PrivacyCost
+from dpiw.renyi import RenyiVector
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+COST = PrivacyCost.of(Decimal("1.5"), Decimal("1e-6"), ADD)
+LOSS = PrivacyCost.of(Decimal("2"), Decimal("1e-6"), ADD)
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+@pytest.fixture(params=list(CompositionRule))
+def composition(request: pytest.FixtureRequest) -> CompositionRule:
+    return request.param
+
+
+@pytest.fixture
+def ledger(store_url: str, composition: CompositionRule) -> Ledger:
+    """A budget of 4 of which two runs of two stages each hold a part."""
+    made = Ledger.create(store_url)
+    made.register(
+        Population(
+            name="town", relation=ADD, max_rows=1, epsilon=Decimal(4), delta=Decimal("1e-5"),
+            composition=composition,
+        )
+    )  # fmt: skip
+    for run in (1, 2):
+        made.reserve(**ask(run, composition))
+    return made
+
+
+def ask(run: int, composition: CompositionRule, **changes: Any) -> dict[str, Any]:
+    vector = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=2.8)]))
+    return {
+        "population": "town", "run_key": digest(run), "attempt": 1, "cost": COST,
+        "stages": {"one": [{"type": "gaussian"}], "two": [{"type": "gaussian"}]},
+        "plan_digest": digest(run), "period": "2027-q1", "max_attempts": 3,
+        "renyi": vector if composition is CompositionRule.RENYI else None,
+    } | changes  # fmt: skip
+
+
+def conflict(ledger: Ledger) -> None:
+    for output in (1, 2, 3, 4):
+        with pytest.raises(LedgerConflictError):
+            ledger.commit_found(digest(1), 1, "one", digest(10 + output))
+
+
+def loss(ledger: Ledger) -> None:
+    ledger.recover("town", [], loss=LOSS)
+
+
+@pytest.mark.parametrize("overdraw", [loss, conflict])
+def test_nothing_is_armed_on_an_overdrawn_account(
+    ledger: Ledger, composition: CompositionRule, overdraw: Callable[[Ledger], None]
+) -> None:
+    ledger.commit(ledger.arm(digest(1), 1, "one"), digest(10))
+    assert not ledger.account("town").overdrawn
+    overdraw(ledger)
+    assert ledger.account("town").overdrawn
+    head = ledger.head()
+    for run, stage in ((1, "two"), (2, "one")):
+        with pytest.raises(BudgetExceededError, match="overdrawn") as caught:
+            ledger.arm(digest(run), 1, stage)
+        assert caught.value.requested == str(COST)
+    assert ledger.head() == head
+    ledger.void(digest(2), 1)  # what was not drawn may still be given back
+    still = ledger.account("town").overdrawn
+    assert still == (overdraw is conflict)
+    if not still:  # and then the rest fits again
+        ledger.arm(digest(1), 1, "two")
+        ledger.commit_found(digest(1), 1, "two", digest(20))
+        ledger.publish(digest(1), digest(30))
+    assert ledger.verify().ok
+    # the second implementation sees who overdrew it, and no arm that should not be
+    (found,) = {one.code for one in tally(ledger.export()).findings}
+    assert found == "overspent"
+    assert not any("arm" in one.text for one in tally(ledger.export()).findings)
+
+
+def test_what_was_drawn_before_is_committed_and_published(
+    ledger: Ledger, composition: CompositionRule
+) -> None:
+    grants = [ledger.arm(digest(1), 1, stage) for stage in ("one", "two")]
+    loss(ledger)
+    for grant in grants:
+        ledger.confirm(grant)
+        ledger.commit(grant, digest(7))
+    ledger.publish(digest(1), digest(30))
+    assert ledger.verify().ok
+
+
+def test_the_database_itself_refuses_the_arm(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the rules in Python switched off, the sums in SQL still hold."""
+    monkeypatch.setattr("dpiw.ledger.accounts.Account.check_drawable", lambda *_: None)
+    ledger.arm(digest(1), 1, "one")
+    loss(ledger)
+    head = ledger.head()
+    with pytest.raises(LedgerError, match="refused the entry"):
+        ledger.arm(digest(1), 1, "two")
+    assert ledger.head() == head
+    ledger.void(digest(2), 1)
+    ledger.arm(digest(1), 1, "two")
+
+
+def test_both_replays_find_an_arm_on_an_overdrawn_account(ledger: Ledger) -> None:
+    """In a perfect chain: the arm is moved behind the loss."""
+    ledger.arm(digest(1), 1, "one")
+    loss(ledger)
+    exported = ledger.export()
+    assert [entry["kind"] for entry in exported[-2:]] == ["arm", "recover"]
+    exported[-2:] = reversed(exported[-2:])
+    previous, rows = "0" * 64, []
+    for seq, fields in enumerate(exported, start=1):
+        del fields["hash"]
+        fields.update(seq=seq, previous=previous)
+        previous = fields["hash"] = entry_hash(fields)
+        rows.append({**fields, "payload": canonical_json(fields["payload"])})
+    book = Book()
+    _, fault = replay(rows, book=book, head=None)
+    assert fault is not None
+    assert (fault.kind, fault.seq) == (FaultKind.OVERSPENT, len(rows))
+    assert book.runs[digest(1)].stages["one"].state is StageState.RESERVED
+    texts = [one.text for one in tally(exported).findings if one.code == "overspent"]
+    assert any(f"entry {len(rows)} ({EntryKind.ARM.value})" in text for text in texts)

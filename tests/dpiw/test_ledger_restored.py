@@ -1,0 +1,525 @@
+"""A ledger restored from an old copy: what it forgot is neither repeated nor refunded."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import steps
+from dpiw.cli_ledger import add_ledger_commands
+from dpiw.errors import (
+    BudgetExceededError,
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerTamperedError,
+    ReleaseError,
+    SpecError,
+)
+from dpiw.ledger import CompositionRule, Ledger, Population, StageState
+from dpiw.privacy import NeighbouringRelation
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from dpiw.verification import verify
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+PUBLISHING = importlib.import_module("dpiw.steps.publish")
+
+
+def registered(place: Any, name: str, epsilon: str = "3", **changes: Any) -> None:
+    Ledger.open(place.ledger).register(
+        Population(
+            name=name, relation=ADD, max_rows=1, epsilon=Decimal(epsilon), delta=Decimal("1e-4"),
+            **changes,
+        )
+    )  # fmt: skip
+
+
+def prepared(place: Any, period: str) -> ReleaseRun:
+    return ReleaseRun.prepare(place.spec, period=period)
+
+
+def drawn(place: Any, period: str) -> ReleaseRun:
+    run = prepared(place, period)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    return run
+
+
+def finished(run: ReleaseRun) -> Path:
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
+
+
+def released(place: Any, period: str) -> Path:
+    return finished(drawn(place, period))
+
+
+def spent(place: Any, name: str = "town") -> float:
+    ledger = Ledger.open(place.ledger)
+    assert ledger.verify().ok
+    return ledger.spent(name).epsilon
+
+
+def restore(place: Any, copy: bytes) -> None:
+    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
+        leftover.unlink()
+    place.ledger.write_bytes(copy)
+
+
+def cli(*words: str) -> str:
+    parser = argparse.ArgumentParser()
+    add_ledger_commands(parser.add_subparsers())
+    arguments = parser.parse_args(["ledger", *words])
+    arguments.stream = io.StringIO()
+    assert arguments.handler(arguments) == 0
+    return arguments.stream.getvalue()
+
+
+def recover(place: Any, *words: str, releases: Path | None = None) -> str:
+    return cli(
+        "recover", "--ledger", str(place.ledger), "--releases", str(releases or place.releases),
+        "--key", str(place.root / "state" / "keys" / "test.pub"),
+        "--loss-epsilon", "0", "--loss-delta", "0", *words,
+    )  # fmt: skip
+
+
+def lose(place: Any, epsilon: str, name: str = "town") -> str:
+    return cli(
+        "recover", "--ledger", str(place.ledger), "--loss-only", "--population", name,
+        "--loss-epsilon", epsilon, "--loss-delta", "1e-6",
+    )  # fmt: skip
+
+
+def void(place: Any, run: ReleaseRun, attempt: int = 1) -> str:
+    return cli(
+        "void", run.key, "--attempt", str(attempt), "--ledger", str(place.ledger),
+        "--state", str(place.root / "state"),
+    )  # fmt: skip
+
+
+# --- an overdrawn account -------------------------------------------------------------------------
+
+
+def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_overdrawn(
+    make_workplace: Any,
+) -> None:
+    """Given back, spent otherwise, and back in the restored ledger."""
+    place = make_workplace(epsilon="4", weights="none")
+    waiting = prepared(place, "2026-09")
+    steps.reserve(waiting)
+    steps.ingest(waiting)
+    before = place.ledger.read_bytes()
+    void(place, waiting)
+    released(place, "2026-10")
+    released(place, "2026-11")
+    restore(place, before)
+    recover(place)
+    assert spent(place) == 6
+    steps.reserve(waiting)
+    with pytest.raises(BudgetExceededError, match="overdrawn"):
+        steps.fit_generator(waiting, noise=SecureNoise())
+    assert not waiting.measurement("fit_generator").exists()
+    void(place, waiting)  # not drawn, so it may be given back
+    assert spent(place) == 4
+
+
+def test_heads_are_compared_before_every_draw(make_workplace: Any) -> None:
+    """The copy comes back between two steps of a run."""
+    place = make_workplace(epsilon="9", weights="none")
+    run = prepared(place, "2026-10")
+    steps.reserve(run)
+    steps.ingest(run)
+    before = place.ledger.read_bytes()
+    released(place, "2026-11")
+    restore(place, before)
+    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
+        steps.fit_generator(run, noise=SecureNoise())
+    stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
+    assert stage.state is StageState.RESERVED
+
+
+# --- heads ----------------------------------------------------------------------------------------
+
+
+def test_two_releases_built_on_one_head_are_both_recovered(
+    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second certificate was written between the first one's and its publishing entry."""
+    place = make_workplace(epsilon="3", weights="none")
+    registered(place, "city")
+    before = place.ledger.read_bytes()
+    first = drawn(place, "2026-11")
+    place.write_spec(population="city", weights="none")
+    second = drawn(place, "2026-11")
+    for run in (first, second):
+        steps.draw_synthetic(run)
+        steps.debias(run)
+        steps.diagnose(run)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PUBLISHING, "publish_built", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.publish(first)
+    one, two = (verify(steps.publish(run)).certificate for run in (second, first))
+    assert (one.ledger_sequence, one.ledger_head) == (two.ledger_sequence, two.ledger_head)
+
+    restore(place, before)
+    recover(place, "--population", "town")
+    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
+        steps.reserve(prepared(place, "2026-12"))
+    recover(place)
+    assert (spent(place), spent(place, "city")) == (2, 2)
+    with pytest.raises(BudgetExceededError):
+        steps.reserve(prepared(place, "2026-12"))
+
+
+def test_a_missing_head_of_one_population_stops_the_others(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="3", weights="none")
+    registered(place, "city")
+    before = place.ledger.read_bytes()
+    released(place, "2026-11")
+    place.write_spec(population="city", weights="none")
+    drawn(place, "2026-11")
+    restore(place, before)
+    other = prepared(place, "2026-12")
+    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
+        steps.reserve(other)
+    text = recover(place)
+    assert "city" in text  # its losses, too, must be stated
+    steps.reserve(other)
+
+
+def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace: Any) -> None:
+    """Two ledgers may publish into one folder, as long as each has its own populations."""
+    place = make_workplace(epsilon="3", weights="none")
+    released(place, "2026-11")
+    other = make_workplace(epsilon="3", weights="none", population="city")
+    other.ledger.unlink()
+    Ledger.create(other.ledger)
+    registered(other, "city")
+    shutil.copytree(place.releases, other.releases)
+    steps.reserve(prepared(other, "2026-11"))
+    assert spent(other, "city") == 2
+    registered(other, "town")  # now it must have its releases, too
+    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
+        steps.reserve(prepared(other, "2026-12"))
+
+
+@pytest.mark.parametrize("where", ["built", "published"])
+def test_another_publish_to_hides_no_head(make_workplace: Any, where: str) -> None:
+    """The workspace knows what was built, and where the other runs of it published."""
+    place = make_workplace(epsilon="9", weights="none")
+    before = place.ledger.read_bytes()
+    run = drawn(place, "2026-11")
+    finished(run)
+    restore(place, before)
+    text = place.spec.read_text()
+    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: elsewhere"))
+    if where == "published":
+        shutil.rmtree(run.directory / "built")
+    else:
+        shutil.rmtree(place.releases)
+    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
+        steps.reserve(prepared(place, "2026-12"))
+    recover(place, releases=run.directory / "built" if where == "built" else None)
+    steps.reserve(prepared(place, "2026-12"))
+    assert spent(place) == 4
+
+
+def test_no_folder_beside_the_releases_is_passed_over(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="9", weights="none")
+    before = place.ledger.read_bytes()
+    released(place, "2026-10")
+    folder = released(place, "2026-11")
+    manifest = (folder / "manifest.json").read_bytes()
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ReleaseError, match=r"manifest\.json"):
+        steps.reserve(prepared(place, "2026-12"))
+    restore(place, before)
+    with pytest.raises(ReleaseError, match=folder.name):
+        recover(place)
+    (folder / "manifest.json").write_bytes(manifest)
+    deeper = place.releases / "2026"
+    deeper.mkdir()
+    shutil.move(folder, deeper / folder.name)
+    with pytest.raises(ReleaseError, match="2026"):
+        recover(place)
+    assert spent(place) == 0
+    shutil.move(deeper / folder.name, folder)
+    deeper.rmdir()
+    recover(place)
+    assert spent(place) == 4
+
+
+def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    first = prepared(place, "2026-10")
+    other = prepared(place, "2026-11")
+    record = (first.directory / "run.json").read_bytes()
+    for damaged in (b"{", b"[]", b"{}"):
+        (first.directory / "run.json").write_bytes(damaged)
+        with pytest.raises(ReleaseError, match=r"run\.json"):
+            steps.reserve(other)
+    (first.directory / "run.json").unlink()  # it was never prepared to its end
+    steps.reserve(other)
+    (first.directory / "run.json").write_bytes(record)
+    steps.reserve(first)
+
+
+# --- draws the ledger forgot ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("published_before", [False, True])
+def test_a_forgotten_draw_is_neither_repeated_nor_given_back(
+    make_workplace: Any, published_before: bool
+) -> None:
+    place = make_workplace(epsilon="6.5", weights="none")
+    if published_before:
+        released(place, "2026-10")
+    run = prepared(place, "2026-11")
+    steps.reserve(run)
+    before = place.ledger.read_bytes()
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    restore(place, before)
+    steps.reserve(run)
+    with pytest.raises(LedgerTamperedError, match="never armed it"):
+        steps.fit_generator(run, noise=SecureNoise())
+    held = spent(place)
+    with pytest.raises(LedgerTamperedError, match="not given back"):
+        void(place, run)
+    assert spent(place) == held  # what was reserved pays for the draw
+    lose(place, "2")  # what else was drawn may be stated, with or without a release
+    assert spent(place) == held + 2
+    with pytest.raises(LedgerTamperedError, match="not given back"):
+        void(place, run)
+    assert run.measurement("fit_generator").exists()
+
+
+def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="4", weights="none")
+    run = prepared(place, "2026-09")
+    steps.reserve(run)
+    before = place.ledger.read_bytes()
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    restore(place, before)
+    run.snapshot.unlink()
+    place.source.write_text("nonsense\n1\n")
+    steps.reserve(run)
+    with pytest.raises(LedgerTamperedError, match="not given back"):
+        steps.ingest(run)
+    assert spent(place) == 2
+
+
+def test_a_void_needs_the_workspace_to_look_into(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    run = prepared(place, "2026-11")
+    steps.reserve(run)
+    (place.root / "other").mkdir()
+    with pytest.raises(SpecError, match="state"):
+        cli("void", run.key, "--ledger", str(place.ledger), "--state", str(place.root / "other"))
+    with pytest.raises(SystemExit):
+        cli("void", run.key, "--ledger", str(place.ledger))
+    assert spent(place) == 2
+    void(place, run)
+    assert spent(place) == 0
+
+
+def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace: Any) -> None:
+    """The copy knows attempt 1 as armed; it was lost, and attempt 2 was drawn."""
+    place = make_workplace(epsilon="9", weights="none", max_attempts=2)
+    run = prepared(place, "2026-11")
+    steps.reserve(run)
+    steps.ingest(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and its process dies
+    before = place.ledger.read_bytes()
+    steps.reserve(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    assert spent(place) == 4
+    restore(place, before)
+    with pytest.raises(LedgerTamperedError, match="another arm"):
+        steps.reserve(run)
+    stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
+    assert (stage.state, stage.output_digest) == (StageState.ARMED, None)
+    lose(place, "2")
+    assert spent(place) == 4
+    with pytest.raises(LedgerTamperedError, match="another arm"):
+        steps.reserve(run)
+
+
+def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    run = prepared(place, "2026-11")
+    steps.reserve(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
+    run.measurement("fit_generator").write_bytes(b"torn")
+    with pytest.raises(LedgerTamperedError, match="another arm"):
+        steps.reserve(run)
+
+
+def test_a_found_draw_is_durable_before_it_is_committed(
+    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between rename and commit: the name may not be on the disk yet."""
+    place = make_workplace(weights="none")
+    run = prepared(place, "2026-11")
+    steps.reserve(run)
+    steps.ingest(run)
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "commit", lambda *_: None)
+        steps.fit_generator(run, noise=SecureNoise())
+    done: list[str] = []
+    module = importlib.import_module("dpiw.steps.reserve")
+    sync, commit = module.sync_directory, Ledger.commit_found
+
+    def synced(folder: Path) -> None:
+        sync(folder)
+        done.append(f"sync {folder.name}")
+
+    def committed(*arguments: Any) -> None:
+        commit(*arguments)
+        done.append("commit")
+
+    monkeypatch.setattr(module, "sync_directory", synced)
+    monkeypatch.setattr(Ledger, "commit_found", committed)
+    steps.reserve(run)
+    assert done == [f"sync {run.directory.name}", "commit"]
+
+
+# --- terms ----------------------------------------------------------------------------------------
+
+
+def test_the_composition_rule_does_not_change_by_recovery(make_workplace: Any) -> None:
+    """Registered as basic, gone, and registered anew as renyi."""
+    place = make_workplace(epsilon="9", weights="none")
+    drawn(place, "2026-09")
+    folder = released(place, "2026-10")
+    assert verify(folder).certificate.account["composition"] == "basic"
+    for file in place.ledger.parent.glob("ledger.sqlite*"):
+        file.unlink()
+    Ledger.create(place.ledger)
+    registered(place, "town", epsilon="9", composition=CompositionRule.RENYI)
+    with pytest.raises(LedgerConflictError, match="other terms"):
+        recover(place)
+
+
+def test_the_unit_does_not_change_by_recovery(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="9", weights="none")
+    released(place, "2026-10")
+    for file in place.ledger.parent.glob("ledger.sqlite*"):
+        file.unlink()
+    Ledger.create(place.ledger)
+    registered(place, "town", epsilon="9", id_column="person")
+    with pytest.raises(LedgerConflictError, match="other terms"):
+        recover(place)
+
+
+@pytest.mark.parametrize("composition", list(CompositionRule))
+def test_a_ledger_made_anew_holds_what_the_old_one_held(
+    make_workplace: Any, composition: CompositionRule
+) -> None:
+    """Draws that were never published show in later certificates; nothing is charged twice."""
+    place = make_workplace(weights="none")
+    registered(place, "village", epsilon="30", composition=composition)
+    place.write_spec(population="village", weights="none")
+    drawn(place, "2026-07")
+    released(place, "2026-08")
+    drawn(place, "2026-09")
+    released(place, "2026-10")
+    old = Ledger.open(place.ledger)
+    spending, vector = old.spent("village"), old.renyi_spent("village")
+    for file in place.ledger.parent.glob("ledger.sqlite*"):
+        file.unlink()
+    Ledger.create(place.ledger)
+    registered(place, "village", epsilon="30", composition=composition)
+    recover(place)
+    new = Ledger.open(place.ledger)
+    assert (new.spent("village"), new.renyi_spent("village")) == (spending, vector)
+    # the next release continues the recovered ones, so that it, too, can be recovered exactly
+    released(place, "2026-11")
+    spending, vector = new.spent("village"), new.renyi_spent("village")
+    for file in place.ledger.parent.glob("ledger.sqlite*"):
+        file.unlink()
+    Ledger.create(place.ledger)
+    registered(place, "village", epsilon="30", composition=composition)
+    recover(place)
+    new = Ledger.open(place.ledger)
+    assert (new.spent("village"), new.renyi_spent("village")) == (spending, vector)
+
+
+def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(
+    make_workplace: Any,
+) -> None:
+    place = make_workplace(epsilon="30", weights="none")
+    released(place, "2026-10")
+    before = place.ledger.read_bytes()
+    folder = released(place, "2026-11")
+    restore(place, before)
+    with pytest.raises(SpecError, match="release before it"):
+        recover(place, releases=folder)
+    recover(place, "--previous-lost", releases=folder)
+    assert spent(place) == 2 + 4  # what the certificate says was spent, none of it known to be here
+
+
+def test_a_copy_that_has_the_release_before_pays_for_the_new_one_alone(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="30", weights="none")
+    drawn(place, "2026-09")
+    released(place, "2026-10")
+    before = place.ledger.read_bytes()
+    drawn(place, "2026-11")
+    released(place, "2026-12")
+    truth = spent(place)
+    restore(place, before)
+    recover(place)
+    assert spent(place) == truth == 8
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+def test_a_conflict_before_publication_is_in_the_certificate(
+    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_workplace(epsilon="9", weights="none")
+    run = drawn(place, "2026-11")
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PUBLISHING, "publish_built", killed)
+        with pytest.raises(KeyboardInterrupt):
+            finished(run)
+    with pytest.raises(LedgerConflictError):
+        Ledger.open(place.ledger).commit_found(run.key, 1, "fit_generator", "1" * 64)
+    folder = steps.publish(run)
+    assert verify(folder).certificate.epsilon == "4"
+    with pytest.raises(LedgerConflictError):  # after publication the release stays what it is
+        Ledger.open(place.ledger).commit_found(run.key, 1, "fit_generator", "2" * 64)
+    assert steps.publish(run) == folder
+
+
+def test_a_published_run_is_not_drawn_again_by_any_of_this(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="9", weights="none")
+    before = place.ledger.read_bytes()
+    run = drawn(place, "2026-11")
+    finished(run)
+    restore(place, before)
+    recover(place)
+    with pytest.raises(GrantSpentError, match="never drawn again"):
+        steps.reserve(run)

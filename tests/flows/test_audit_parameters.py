@@ -1,0 +1,33 @@
+"""What the audit flow's command line refuses before Prefect hears of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpiw.errors import SpecError
+from flows.audit import main
+from tests.dpiw.test_ledger_location import MISTYPED, SECRET
+
+
+@pytest.mark.parametrize("text", MISTYPED)
+def test_the_audit_flow_hears_nothing_of_it(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prefect keeps a flow's parameters, also of one that fails: it must not be started."""
+    monkeypatch.setattr("flows.audit.quiet_prefect", lambda: None)
+    started: list[str] = []
+    code = main(lambda *parameters: started.append("yes") or "", ["--ledger", text])
+    assert code == SpecError.exit_code
+    assert started == []
+    out = capsys.readouterr()
+    assert SECRET not in out.out + out.err
+
+
+def test_the_audit_flow_is_started_with_a_sound_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.audit.quiet_prefect", lambda: None)
+    given: list[object] = []
+    run = lambda *parameters: given.extend(parameters) or "page"  # noqa: E731
+    assert main(run, ["--ledger", "sqlite:///l", "--releases", "r", "--out", "o"]) == 0
+    assert given == ["sqlite:///l", "r", None, "o"]
