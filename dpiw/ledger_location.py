@@ -8,6 +8,7 @@ repeated. Needs no database library.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
@@ -32,7 +33,7 @@ _SETTINGS = re.compile(r"\b(host|hostaddr|port|dbname|user)\s*=", re.IGNORECASE)
 """libpq's own way to name a database, which is not ours."""
 
 
-def check_location(text: str, *, error: type[Exception]) -> None:
+def check_location(text: str, *, error: Callable[[str], Exception]) -> None:
     """Raise `error` unless `text` may name a ledger, without repeating any of it.
 
     Raises:

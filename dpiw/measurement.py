@@ -10,13 +10,14 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _HEADER = "header"
+_GRANT = "grant"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,19 @@ class Measurement:
     arrays: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
     publishable: bool
+
+    def under(self, grant: str) -> Measurement:
+        """As drawn under an arm of the ledger, named by the SHA-256 that its entry holds.
+
+        A file found after a crash is committed only under the arm it was drawn under.
+        """
+        return replace(self, facts={**self.facts, _GRANT: grant})
+
+    @property
+    def grant(self) -> str | None:
+        """What `under` was told; None: nothing."""
+        found = self.facts.get(_GRANT)
+        return found if isinstance(found, str) else None
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same measurement, on every run (fixed order, no timestamps)."""

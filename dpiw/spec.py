@@ -53,7 +53,7 @@ def _plain_text(value: str) -> str:
 
 
 def _ledger(value: str) -> str:
-    check_location(value, error=ValueError)
+    check_location(value, error=lambda told: ValueError(told.removeprefix("ledger: ")))
     return value
 
 

@@ -8,13 +8,24 @@ from typing import Any
 
 from dpiw.errors import SpecError
 from dpiw.generators.base import Synthesizer
+from dpiw.generators.dpgan import DPCGAN, DPGAN
+from dpiw.generators.gan import CGAN, GAN
+from dpiw.generators.gan_settings import GANSettings
 from dpiw.generators.histogram import Histogram
+from dpiw.generators.pategan import PATEGAN
 from dpiw.generators.privbayes import PrivBayes
 from dpiw.privacy import NoiseKind
 
-GENERATORS: Mapping[str, type[PrivBayes] | type[Histogram]] = {
+GENERATORS: Mapping[
+    str, type[PrivBayes] | type[Histogram] | type[DPGAN] | type[PATEGAN] | type[GAN]
+] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
+    "dpgan": DPGAN,
+    "dpcgan": DPCGAN,
+    "pategan": PATEGAN,
+    "gan": GAN,
+    "cgan": CGAN,
 }
 
 _NOISES = {kind.value: kind for kind in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE)}
@@ -45,13 +56,20 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
     generator = GENERATORS[method]
     fields = {f.name: f.default for f in dataclasses.fields(generator) if f.name != "calibrated"}
     chosen = dict(settings)
+    for key in chosen:
+        if key not in fields:
+            raise SpecError(f"generator.settings: {method} has no setting {key!r}")
+    if issubclass(generator, GANSettings):  # checks its settings itself
+        if pure and generator.private:
+            raise SpecError(f"delta: expected more than 0 with {method}, whose noise is Gaussian")
+        return generator(**chosen)
     noise = chosen.pop("noise", "laplace" if pure else "gaussian")
     if not isinstance(noise, str) or noise not in _NOISES:
         raise SpecError("generator.settings.noise: expected gaussian or laplace")
     if pure and noise == "gaussian":
         raise SpecError("generator.settings.noise: delta 0 needs laplace")
+    if issubclass(generator, PATEGAN):
+        return generator(noise=_NOISES[noise], **chosen)
     for key, value in chosen.items():
-        if key not in fields:
-            raise SpecError(f"generator.settings: {method} has no setting {key!r}")
         _check_type(method, key, value, fields[key])
     return generator(noise=_NOISES[noise], **chosen)

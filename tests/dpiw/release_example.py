@@ -106,6 +106,11 @@ def example_certificate(**changes: Any) -> Certificate:
         attempts=({"epsilon": "1", "delta": "1E-6", "stages": {"fit_generator": "committed"}},),
         spent_epsilon="3",
         spent_delta="3E-6",
+        account={
+            "composition": "basic",
+            "held": {"epsilon_units": 3 * 10**12, "delta_units": 3 * 10**12},
+            "drawn": {"epsilon_units": 10**12, "delta_units": 10**12},
+        },
         budget_epsilon="8",
         budget_delta="1E-5",
         accountants={"pld": 0.9999, "rdp": 1.12},

@@ -117,7 +117,8 @@ def test_a_second_spec_under_an_unregistered_population(used: Any) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"epsilon": Decimal(50)}, {"delta": Decimal("1e-3")}, {"max_rows": 2},
+    [{"epsilon": Decimal(50)}, {"delta": Decimal("1e-3")}, {"id_column": "person"},
+     {"max_rows": 2, "id_column": "person"},
      {"relation": NeighbouringRelation.REPLACE_ONE}, {"composition": CompositionRule.RENYI}],
 )  # fmt: skip
 def test_registering_again_under_the_same_name(used: Any, change: dict[str, Any]) -> None:
@@ -132,7 +133,9 @@ def test_registering_again_under_the_same_name(used: Any, change: dict[str, Any]
     ("old", "new", "error"),
     [("relation: add_or_remove_one", "relation: replace_one", UnsupportedRelationError),
      ("relation: add_or_remove_one",
-      "relation: add_or_remove_one\nunit: {max_rows: 2, id_column: person}", SpecError)],
+      "relation: add_or_remove_one\nunit: {max_rows: 2, id_column: person}", SpecError),
+     ("relation: add_or_remove_one",
+      "relation: add_or_remove_one\nunit: {max_rows: 1, id_column: person}", SpecError)],
 )  # fmt: skip
 def test_other_terms_than_the_populations(
     used: Any, old: str, new: str, error: type[Exception]
@@ -219,3 +222,17 @@ def test_a_mended_file_ten_times_and_no_more(used: Any) -> None:
     with pytest.raises(GrantSpentError, match="voided 10 times"):
         steps.reserve(run)
     assert spent(used) == 0
+
+
+def test_a_population_of_persons_is_not_paid_by_rows(make_workplace: Any) -> None:
+    """The registered unit is drawn; the same rows without their identifier are another promise."""
+    place = make_workplace(population="visitors", weights="none")
+    schema = place.root / "schema.yaml"
+    schema.write_text(schema.read_text() + "  - {name: person, role: identifier}\n")
+    Ledger.open(place.ledger).register(terms(name="visitors", id_column="person"))
+    text = place.spec.read_text()
+    with pytest.raises(SpecError, match=r"id_column=None: .* registered with person"):
+        steps.reserve(prepared(place, period="2026-11"))
+    place.spec.write_text(text + "unit: {id_column: person}\n")
+    steps.reserve(prepared(place, period="2026-11"))
+    assert Ledger.open(place.ledger).spent("visitors").epsilon == 2

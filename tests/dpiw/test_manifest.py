@@ -7,13 +7,14 @@ import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dpiw.canonical import canonical_json
+from dpiw.canonical import canonical_json, decimal_of
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.manifest import Manifest, check_file_name
 from dpiw.publication import build_folder
@@ -223,6 +224,22 @@ def test_a_signed_manifest_that_contradicts_the_files_is_refused(
     _sign_again(folder, lambda value: value.update(changes))
     with pytest.raises(ManifestError, match=f"^{words}.*disagree"):
         verify(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1E99999999999999999999", "1E-99999999999999999999", "1E999999999", "9" * 70, "0." + "1" * 70],
+)
+def test_a_number_beyond_all_measure_is_malformed_and_no_crash(folder: Path, text: str) -> None:
+    """No Decimal holds such an exponent, and no memory such a whole number."""
+    _sign_again(folder, lambda value: value.update(epsilon=text))
+    with pytest.raises(ManifestError, match="epsilon: expected a number"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("text", ["0", "1.2", "1E-6", "1.00001E-18", "123456789012.123456789012"])
+def test_decimal_text_of_costs_is_read_exactly(text: str) -> None:
+    assert decimal_of(text, what="epsilon", error=ManifestError) == Decimal(text)
 
 
 def test_a_footer_of_another_certificate_is_refused(tmp_path: Path) -> None:

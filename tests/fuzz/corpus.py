@@ -55,7 +55,7 @@ shares: {{generator: 0.5, weights: 0.5}}
 synthetic_rows: 300
 max_attempts: 2
 state: state
-ledger: postgresql://user:{SECRET}@host/db
+ledger: postgresql+psycopg://user:{SECRET}@host/db
 signing_key: state/keys/test.key
 publish_to: state/releases
 catalogue: {{creator: "me", licence: CC0}}

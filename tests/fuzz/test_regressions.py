@@ -68,7 +68,7 @@ def test_a_number_beyond_floats_is_refused(tmp_path, old, field):
 
 def test_a_line_that_became_a_key_is_not_repeated():
     """An open quote can turn a line with a password into a key that the schema does not know."""
-    line = f"ledger: postgresql://user:{corpus.SECRET}@host/db"
+    line = f"ledger: postgresql+psycopg://user:{corpus.SECRET}@host/db"
     with pytest.raises(SpecError, match="a key that is no plain word") as caught:
         parse_spec({"format": 1, line: None})
     assert corpus.SECRET not in str(caught.value)

@@ -24,7 +24,7 @@ from dpiw.errors import StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.randomness import SeededNoise
 from dpiw.runs import ReleaseRun
-from tests.conftest import town
+from tests.conftest import CALIBRATED, make_workplace, town
 
 POSTPROCESSING, PUBLISH, INGEST = (
     importlib.import_module(f"dpiw.{name}")  # the packages hold functions of the same names
@@ -64,10 +64,14 @@ class Template:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    from tests.conftest import make_workplace
+    return template_of(tmp_path_factory)
 
-    place = make_workplace.__wrapped__(tmp_path_factory)()
-    return Template(place.root, tmp_path_factory.mktemp("worlds"))
+
+def template_of(factory, *steps):
+    place = make_workplace.__wrapped__(factory)()
+    if steps:
+        place.add_steps(*steps)
+    return Template(place.root, factory.mktemp("worlds"))
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +110,9 @@ def run_world(root):
     noise = StubNoise(7)
     for step in (
         steps.reserve, steps.ingest, lambda r: steps.fit_generator(r, noise=noise),
-        steps.draw_synthetic, lambda r: steps.fit_weights(r, noise=noise), steps.debias,
-        steps.diagnose, steps.publish,
+        steps.draw_synthetic, lambda r: steps.fit_weights(r, noise=noise),
+        lambda r: steps.fit_calibration(r, noise=noise), steps.debias, steps.diagnose,
+        steps.publish,
     ):  # fmt: skip
         try:
             step(run)
@@ -144,11 +149,13 @@ def was_drawn(path, fields):
 def masked(name, data):
     """A JSON file's fields without those that were drawn; of these the names remain.
 
-    Of the verdict's reasons not even their number remains: they judge released weights.
+    Of the verdict's reasons not even their number remains: they judge released weights. Of a
+    calibration's text the three released numbers are masked.
     """
     fields = dict(DRAWN).get(name, ())
+    words = re.compile(r"Weights: [a-z ]+\.|(?<=beta calibration )\(a=[^;]*;")
     found = {
-        path: "(drawn)" if was_drawn(path, fields) else re.sub(r"Weights: [a-z ]+\.", "", text)
+        path: "(drawn)" if was_drawn(path, fields) else words.sub("", text)
         for path, text in flat(json.loads(data)).items()
     }
     return {re.sub(r"^(diagnostics\.reasons)\..*", r"\1", path): t for path, t in found.items()}
@@ -197,21 +204,21 @@ def differences(one, two):
     return told
 
 
-def compare(template, bases, neighbours, figures):
+def compare(template, bases, neighbours, figures, *, what="non-interference"):
     rng = np.random.default_rng(11)
     started, pairs, violations = time.time(), 0, []
     for base in range(bases):
         lines = table(base)
         root = template.world(base * 100, lines)
         expected = public_view(root)
-        assert expected["ends"] == ["ok"] * 8
+        assert expected["ends"] == ["ok"] * 9
         for number in range(neighbours):
             world = template.world(base * 100 + 1 + number, neighbour(lines, number + base, rng))
             found = differences(expected, public_view(world))
             pairs += 1
             violations += [(base, number, *item) for item in found]
             shutil.rmtree(world)
-    figures("non-interference", pairs=pairs, violations=len(violations),
+    figures(what, pairs=pairs, violations=len(violations),
             seconds=round(time.time() - started))  # fmt: skip
     told = "\n".join(map(str, violations[:12]))
     assert not violations, told
@@ -219,6 +226,11 @@ def compare(template, bases, neighbours, figures):
 
 def test_public_fields_are_equal_for_neighbours(template, figures):
     compare(template, 1, 10, figures)
+
+
+def test_public_fields_are_equal_with_a_third_stage(tmp_path_factory, figures):
+    own = template_of(tmp_path_factory, CALIBRATED)
+    compare(own, 1, 3, figures, what="non-interference, third stage")
 
 
 @pytest.mark.crash

@@ -1,0 +1,308 @@
+"""PATE-GAN: a student discriminator that learns from noisy votes of teachers on disjoint rows.
+
+Every private row goes to one teacher. Teachers learn to tell their rows from synthetic ones, with
+no noise, and never leave the stage; nor do their exact votes. The student sees synthetic rows only,
+each labelled by a noisy count of the teachers that call it real, and the generator learns from the
+student. So the noisy counts are all that is released, and there are as many as was planned.
+
+**Which row goes where** is drawn row by row, independently and uniformly. A deal by place in the
+table (row i to teacher i mod k) would not do under add/remove: taking a row out moves every later
+one to another teacher. Drawn, the rows that two neighbours share can be given the same teachers in
+both; the hockey-stick divergence is jointly convex, so what holds for every deal holds for the
+mixture over deals.
+
+**Sensitivity.** Given the deal, a unit's rows lie with at most max_rows teachers. A teacher's
+parameters depend on its own rows and on what was released before, so only those teachers' votes
+may differ, each by one. Votes for `real` move by at most min(max_rows, k), in L1 and in L2; votes
+for `synthetic` are k minus those, and are not drawn. Under replace-one with one row a unit, the
+new row keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as
+many come.
+
+Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
+are functions of the private votes, and would need noise of their own.
+
+Source: Jordon et al. (2019), with the deal, the count and the accounting above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw import mechanisms
+from dpiw.errors import SpecError, UncalibratedError
+from dpiw.generators.adversarial import (
+    Array,
+    Design,
+    GeneratorTraining,
+    PublicRandom,
+    make_batch,
+)
+from dpiw.generators.gan_model import GANModel, gan_model, model_arrays
+from dpiw.generators.gan_settings import check_real, check_whole, check_widths
+from dpiw.generators.marginal_noise import check_effort, marginal_multiplier
+from dpiw.generators.teachers import Student, Teachers, deal
+from dpiw.measurement import Measurement
+from dpiw.privacy import (
+    GaussianEvent,
+    LaplaceEvent,
+    NeighbouringRelation,
+    NoiseKind,
+    NoiseLaw,
+    PrivacyEvent,
+    PrivacyUnit,
+)
+from dpiw.randomness import NoiseSource
+from dpiw.schema import PublicSchema
+from dpiw.tables import PrivateTable
+
+ROWS_PER_TEACHER = 25
+MOST_TEACHERS = 1000
+
+
+def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
+    """How many votes of a query one unit can move; see the module."""
+    reach = unit.max_rows
+    if unit.relation is NeighbouringRelation.REPLACE_ONE and unit.max_rows > 1:
+        reach *= 2
+    return min(reach, teachers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteNoise:
+    """What `calibrate` decides.
+
+    Attributes:
+        schema: for which schema.
+        unit: for which unit.
+        teachers: k.
+        multiplier: noise scale of one count over its sensitivity.
+    """
+
+    schema: PublicSchema
+    unit: PrivacyUnit
+    teachers: int
+    multiplier: float
+
+    @property
+    def scale(self) -> float:
+        """Noise scale of one count, in votes; rounded up, against ourselves."""
+        sensitivity = vote_sensitivity(self.unit, self.teachers)
+        return self.multiplier * sensitivity * (1 + 1e-15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PATEGAN:
+    """PATE-GAN before it has seen data.
+
+    Attributes:
+        noise: of the votes, `gaussian`, or `laplace` where delta must be 0.
+        teachers: k; None (default): one per `ROWS_PER_TEACHER` rows of the public nominal size,
+            from 2 to `MOST_TEACHERS`.
+        rounds: how often teachers, student and generator take turns.
+        queries: labelled synthetic rows per round; rounds times queries counts are charged.
+        memory: rounds whose labelled rows the student still learns from; they cost nothing again.
+        teacher_steps, student_steps, generator_steps: gradient steps of each in a round.
+        teacher_lot: own rows in one gradient step of a teacher.
+        batch: synthetic rows in a generator step.
+        latent: normal inputs of the generator.
+        generator, student: widths of the hidden layers.
+        teacher: width of a teacher's hidden layer.
+        learning_rate, student_rate, teacher_rate: of their Adams.
+        penalty: weight of the student's gradient penalty; it costs nothing.
+        temperature: of the relaxed draws of levels.
+        calibrated: set by `calibrate`.
+    """
+
+    noise: NoiseKind = NoiseKind.GAUSSIAN
+    teachers: int | None = None
+    rounds: int = 200
+    queries: int = 5
+    memory: int = 20
+    teacher_steps: int = 2
+    student_steps: int = 3
+    generator_steps: int = 2
+    teacher_lot: int = 16
+    batch: int = 128
+    latent: int = 8
+    generator: tuple[int, ...] = (64, 64)
+    student: tuple[int, ...] = (32,)
+    teacher: int = 8
+    learning_rate: float = 5e-4
+    student_rate: float = 1e-2
+    teacher_rate: float = 2e-2
+    penalty: float = 0.5
+    temperature: float = 2 / 3
+    calibrated: VoteNoise | None = None
+
+    method: ClassVar[str] = "pategan"
+    private: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is unknown or out of range."""
+        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+        if self.teachers is not None:
+            check_whole("teachers", self.teachers, low=2, high=10**5)
+        for name, high in (
+            ("rounds", 10**5), ("queries", 10**5), ("memory", 10**5), ("teacher_steps", 1000),
+            ("student_steps", 1000), ("generator_steps", 1000), ("teacher_lot", 10**5),
+            ("batch", 10**5), ("latent", 4096), ("teacher", 4096),
+        ):  # fmt: skip
+            check_whole(name, getattr(self, name), low=1, high=high)
+        for name, most in (
+            ("learning_rate", 1.0), ("student_rate", 1.0), ("teacher_rate", 1.0),
+            ("temperature", 10.0),
+        ):  # fmt: skip
+            found = check_real(name, getattr(self, name), above=0, at_most=most)
+            object.__setattr__(self, name, found)
+        check_real("penalty", self.penalty, above=-1e-9, at_most=1e3)
+        for name in ("generator", "student"):
+            object.__setattr__(self, name, check_widths(name, getattr(self, name)))
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and, once calibrated, the noise; JSON values."""
+        names = [name for name in self.__dataclass_fields__ if name not in ("noise", "calibrated")]
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        found = {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
+        found["noise"] = self.noise.value
+        if self.calibrated is not None:
+            ready = self.calibrated
+            found |= {
+                "teachers": ready.teachers,
+                "noise_multiplier": ready.multiplier,
+                "vote_sensitivity": vote_sensitivity(ready.unit, ready.teachers),
+                "relation": ready.unit.relation.value,
+                "max_rows": ready.unit.max_rows,
+            }
+        return found
+
+    def design(self, schema: PublicSchema) -> Design:
+        """Shapes of generator and student."""
+        return Design(
+            schema=schema,
+            conditional=False,
+            latent=self.latent,
+            generator=self.generator,
+            discriminator=self.student,
+            temperature=self.temperature,
+        )
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Split the effort evenly over the queries; `nominal_rows` sets the number of teachers.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
+        count = self.rounds * self.queries
+        found = VoteNoise(
+            schema=schema,
+            unit=unit,
+            teachers=rule if self.teachers is None else self.teachers,
+            multiplier=marginal_multiplier(self.noise, rho=rho, share=1.0, count=count),
+        )
+        return replace(self, calibrated=found)
+
+    def _ready(self, schema: PublicSchema) -> VoteNoise:
+        if self.calibrated is None:
+            raise UncalibratedError("pategan: calibrate before asking for events or measuring")
+        if self.calibrated.schema != schema:
+            raise UncalibratedError("pategan: calibrated for another schema or privacy unit")
+        return self.calibrated
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One noisy count per query, all of them.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
+        ready = self._ready(schema)
+        if ready.unit != unit:
+            raise UncalibratedError("pategan: calibrated for another schema or privacy unit")
+        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
+        return (law(noise_multiplier=ready.multiplier, count=self.rounds * self.queries),)
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Draw the noisy votes of every round, and train student and generator on them.
+
+        Privacy:
+            Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query.
+            Event: `events`, one count per query; teachers and exact votes stay here.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema.
+        """
+        ready, design = self._ready(table.schema), self.design(table.schema)
+        chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
+        rows = design.encode(table.confidential())
+        teachers = Teachers.start(
+            rows,
+            deal(len(rows), ready.teachers, noise=noise),
+            count=ready.teachers,
+            hidden=self.teacher,
+            rate=self.teacher_rate,
+            chance=chance,
+        )
+        law = NoiseLaw(kind=self.noise, scale=ready.scale, dimension=self.queries)
+
+        def ask(made: Array, asked: Array) -> Array:
+            """Noisy counts of the teachers that call each row of `asked` real."""
+            nonlocal teachers
+            teachers = teachers.taught(made, steps=self.teacher_steps, lot=self.teacher_lot)
+            return mechanisms.noisy_counts(teachers.votes(asked), law=law, noise=noise)
+
+        generator, student = self._play(design, chance, ask, ready.teachers)
+        return Measurement(
+            kind=self.method,
+            arrays=model_arrays(generator, student, np.zeros(0)),
+            facts={
+                "design": design.to_json(),
+                "ratio": False,
+                "teachers": ready.teachers,
+                "queries": self.rounds * self.queries,
+                "noise": self.noise.value,
+                "votes_scale": law.scale,
+            },
+            publishable=noise.publishable,
+        )
+
+    def _play(
+        self, design: Design, chance: PublicRandom, ask: Any, teachers: int
+    ) -> tuple[Array, NDArray[np.float64]]:
+        """Student and generator, from noisy counts alone: post-processing of what `ask` returns."""
+        training = GeneratorTraining(
+            design=design,
+            loss="logistic",
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            chance=chance,
+        )
+        player, none = training.start(), np.zeros(0)
+        student = Student.start(design, rate=self.student_rate, chance=chance)
+        for turn in range(self.rounds):
+            made, asked = (
+                make_batch(design, player.parameters, none, rows, chance.rng(name, turn)).rows
+                for name, rows in (("taught", self.batch), ("asked", self.queries))
+            )
+            labels = (ask(made, asked) > teachers / 2).astype(np.float64)
+            student = student.told(asked, labels, memory=self.memory)
+            student = student.learnt(steps=self.student_steps, penalty=self.penalty)
+            for _ in range(self.generator_steps):
+                player = training.update(player, student.network, none)
+        return player.average, student.parameters
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
+        """The fitted networks, the student as the discriminator; it is no log ratio.
+
+        Raises:
+            SpecError: the measurement is of another method or schema.
+        """
+        return gan_model(measurement, kind=self.method, schema=schema)

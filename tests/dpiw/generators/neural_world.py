@@ -1,0 +1,104 @@
+"""What the tests of the neural generators share: a schema, tables, and checks of non-interference.
+
+A check of non-interference replaces every noisy value by one that no data decides. Two tables then
+give the same bytes, or something of them went past the mechanisms.
+"""
+
+import numpy as np
+import pandas as pd
+
+from dpiw import mechanisms
+from dpiw.neural import dp_sgd
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.randomness import SeededNoise
+from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.tables import PrivateTable
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+SCHEMA = PublicSchema(
+    name="small",
+    columns=(
+        Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),
+        Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), nullable=True),
+        Column(name="sick", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
+    ),
+)
+MARK = 0.7182818284
+"""The first value of every private row in `marked_table`; no network makes it."""
+
+
+class Counting(SeededNoise):
+    """Seeded noise that remembers what was asked of it."""
+
+    def __init__(self, seed=0):
+        super().__init__(seed)
+        self.scales, self.lots = [], []
+
+    def gaussian_vector(self, *, scale, size):
+        self.scales.append(scale)
+        return super().gaussian_vector(scale=scale, size=size)
+
+    def poisson_sample(self, *, rows, probability):
+        found = super().poisson_sample(rows=rows, probability=probability)
+        self.lots.append((probability, found))
+        return found
+
+
+def table(rows, seed=0, schema=SCHEMA):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "x": rng.random(rows),
+            "job": rng.choice(["a", "b", "c", None], rows),
+            "sick": rng.random(rows) < 0.3,
+        }
+    )
+    return PrivateTable(schema=schema, scaled=schema.scale(frame))
+
+
+def without(whole, row):
+    """The neighbour that lacks one row."""
+    scaled = whole.confidential()
+    kept = np.delete(np.arange(scaled.rows), row)
+    return PrivateTable(schema=whole.schema, scaled=scaled.take(kept))
+
+
+def marked_table(rows):
+    frame = pd.DataFrame({"x": np.full(rows, MARK), "job": ["a"] * rows, "sick": [True] * rows})
+    return PrivateTable(schema=SCHEMA, scaled=SCHEMA.scale(frame))
+
+
+def is_marked(rows):
+    """Whether private rows of `marked_table` are among these."""
+    return rows.ndim >= 2 and bool(np.any(np.isclose(rows[..., 0], 2 * MARK - 1, atol=1e-9)))
+
+
+def blind(monkeypatch):
+    """Replace every noisy value by a public one."""
+    calls = iter(range(10**9))
+
+    def noisy_sum(total, *, scale, noise):
+        return np.random.default_rng([1, next(calls)]).normal(scale=scale, size=total.size)
+
+    def noisy_counts(counts, *, law, noise):
+        draws = np.random.default_rng([2, next(calls)]).normal(size=law.dimension)
+        return (5.0 + draws).reshape(counts.shape)
+
+    monkeypatch.setattr(dp_sgd, "noisy_sum", noisy_sum)
+    monkeypatch.setattr(mechanisms, "noisy_counts", noisy_counts)
+    return calls
+
+
+def bytes_of(ready, private, monkeypatch):
+    """What `measure` gives when the mechanisms are blind."""
+    with monkeypatch.context() as patch:
+        blind(patch)
+        return ready.measure(private, noise=SeededNoise(0)).to_bytes()
+
+
+def assert_tables_do_not_interfere(ready, monkeypatch):
+    """Neighbours, an empty table and an altogether different one."""
+    tables = [table(40), without(table(40), 0), without(table(40), 25), table(0), table(90, seed=3)]
+    found = {bytes_of(ready, private, monkeypatch) for private in tables}
+    assert len(found) == 1

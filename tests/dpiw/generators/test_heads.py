@@ -1,0 +1,252 @@
+"""Rows and the numbers of networks: every column kind there and back, and every derivative."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from dpiw.errors import SpecError
+from dpiw.generators.adversarial import Design, PublicRandom, gradient_penalty, make_batch
+from dpiw.generators.heads import MARGIN, Heads
+from dpiw.neural.network import Architecture, Network
+from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+
+LEVELS = {"levels": ("low", "middle", "high")}
+KINDS = {
+    "continuous": {"lower": -1.0, "upper": 3.0},
+    "rounded": {"kind": "continuous", "lower": 0.0, "upper": 2.0, "decimals": 1},
+    "integer": {"lower": 0, "upper": 5},
+    "wide": {"kind": "integer", "lower": 0, "upper": 100_000},
+    "date": {"lower": "2020-01-01", "upper": "2020-01-31"},
+    "datetime": {"lower": "2020-01-01T00:00:00", "upper": "2021-01-01T00:00:00"},
+    "boolean": {},
+    "categorical": LEVELS,
+    "ordinal": LEVELS,
+    "constant": {"kind": "ordinal", "levels": ("only",)},
+}
+
+
+def column(name, nullable):
+    facts = dict(KINDS[name])
+    kind = ColumnKind(facts.pop("kind", name))
+    return Column(name=f"{name}_{int(nullable)}", kind=kind, nullable=nullable, **facts)
+
+
+EACH = [column(name, nullable) for name in KINDS for nullable in (False, True)]
+WHOLE = PublicSchema(name="whole", columns=tuple(EACH))
+
+
+def scaled_rows(columns, rows, seed=0):
+    """Admissible scaled values, the bounds, every level and missing cells among them."""
+    rng, found = np.random.default_rng(seed), {}
+    for one in columns:
+        missing = (rng.random(rows) < 0.2) & one.nullable
+        if one.is_numeric:
+            values = np.where(rng.random(rows) < 0.2, rng.integers(0, 2, rows), rng.random(rows))
+            found[one.name] = np.where(missing, np.nan, values)
+        else:
+            codes = rng.integers(0, one.cardinality, rows)
+            found[one.name] = np.where(missing, -1, codes).astype(np.int32)
+    schema = PublicSchema(name="some", columns=tuple(columns))
+    return schema.project(ScaledTable(found, rows))
+
+
+@pytest.mark.parametrize("one", EACH, ids=lambda c: c.name)
+@pytest.mark.parametrize("levels", [False, True])
+def test_every_kind_comes_back(one, levels):
+    schema, table = PublicSchema(name="one", columns=(one,)), scaled_rows([one], 200)
+    heads = Heads(columns=(one,), levels=levels)
+    rows = heads.encode(table)
+    assert rows.shape == (200, heads.width)
+    assert np.abs(rows).max() <= 1
+    assert schema.project(ScaledTable(heads.decode(rows), 200)).equals(table)
+
+
+def test_all_kinds_together_come_back_whatever_stands_beside():
+    table = scaled_rows(EACH, 300)
+    heads = Heads(columns=tuple(EACH))
+    rows = heads.encode(table)
+    assert WHOLE.project(ScaledTable(heads.decode(rows), 300)).equals(table)
+    chosen = np.array([5, 2, 250])
+    np.testing.assert_array_equal(heads.encode(table.take(chosen)), rows[chosen])
+    starts = [part.start for part in heads.parts]
+    assert starts == sorted(starts)
+    assert [p.stop for p in heads.parts] == [*starts[1:], heads.width]
+
+
+def test_no_rows_and_no_columns():
+    assert Heads(columns=tuple(EACH)).encode(scaled_rows(EACH, 0)).shape[0] == 0
+    none = Heads(columns=())
+    assert none.encode(scaled_rows(EACH, 4)).shape == (4, 0)
+    assert none.decode(np.zeros((4, 0))) == {}
+
+
+def test_inadmissible_cells_stay_in_their_column():
+    heads = Heads(columns=(column("categorical", False), column("boolean", False)))
+    missing = np.array([-1], dtype=np.int32)
+    table = ScaledTable({"categorical_0": missing, "boolean_0": np.array([1])}, 1)
+    np.testing.assert_array_equal(heads.encode(table), [[0, 0, 1, 0, 1]])
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 11.0])
+def test_temperatures_out_of_range_are_refused(temperature):
+    with pytest.raises(SpecError, match=r"heads\.temperature"):
+        Heads(columns=(), temperature=temperature)
+
+
+@pytest.mark.parametrize("one", EACH, ids=lambda c: c.name)
+def test_derivatives_are_those_of_the_relaxed_rows(one):
+    """Central differences, 40 rows, every output."""
+    heads = Heads(columns=(one,), temperature=0.8)
+    rng = np.random.default_rng(1)
+    outputs, slopes = rng.normal(size=(2, 40, heads.width))
+    noise = heads.draw_noise(40, rng)
+    exact, step = heads.draw(outputs, noise).backward(slopes), 1e-6
+    for place in range(heads.width):
+        moved = np.zeros(heads.width)
+        moved[place] = step
+        high, low = (heads.draw(outputs + sign * moved, noise).relaxed for sign in (1, -1))
+        numeric = ((high - low) * slopes).sum(axis=1) / (2 * step)
+        np.testing.assert_allclose(exact[:, place], numeric, atol=1e-7)
+
+
+def test_the_generator_learns_by_the_derivative_of_its_relaxed_rows():
+    """Central differences in 30 parameters of a conditional generator."""
+    target = Column(name="y", kind=ColumnKind.ORDINAL, role=ColumnRole.TARGET, **LEVELS)
+    schema = PublicSchema(name="s", columns=(*EACH, target))
+    design = Design(
+        schema=schema, conditional=True, latent=3, generator=(6,), discriminator=(5,),
+        temperature=0.7,
+    )  # fmt: skip
+    shares = np.array([0.5, 0.2, 0.3])
+    parameters = design.generator_architecture.initial(np.random.default_rng(2))
+
+    def batch(at):
+        return make_batch(design, at, shares, 20, np.random.default_rng(3))
+
+    slopes = np.random.default_rng(4).normal(size=batch(parameters).rows.shape)
+    made = slopes[:, : design.made.width]
+    exact, step = batch(parameters).gradient(slopes), 1e-6
+    for place in np.random.default_rng(5).choice(parameters.size, 30, replace=False):
+        moved = np.zeros(parameters.size)
+        moved[place] = step
+        high, low = ((batch(parameters + s * moved).drawn.relaxed * made).sum() for s in (1, -1))
+        assert exact[place] == pytest.approx((high - low) / (2 * step), abs=1e-5)
+
+
+def test_the_penalty_is_the_derivative_of_the_mean_squared_slope():
+    architecture = Architecture(widths=(3, 4, 1), activation="tanh")
+    rng = np.random.default_rng(6)
+    rows, parameters = rng.normal(size=(15, 3)), rng.normal(size=architecture.size)
+
+    def mean_square(at):
+        forward = Network(architecture=architecture, parameters=at).forward(rows)
+        slopes = forward.backward(np.ones((15, 1))).row_gradients()
+        return (slopes**2).sum() / 2 / 15
+
+    found = gradient_penalty(Network(architecture=architecture, parameters=parameters), rows)
+    for place in range(architecture.size):
+        moved = np.zeros(architecture.size)
+        moved[place] = 1e-5
+        numeric = (mean_square(parameters + moved) - mean_square(parameters - moved)) / 2e-5
+        assert found[place] == pytest.approx(numeric, abs=1e-6)
+
+
+def test_levels_and_missing_cells_are_drawn_by_their_probabilities():
+    """Chi-square at 1e-9 on 20,000 draws; the law of a wrong temperature is rejected there."""
+    one = column("categorical", True)
+    heads, rng = Heads(columns=(one, column("continuous", True))), np.random.default_rng(7)
+    scores = np.array([0.0, 1.0, -1.0, 0.5, 0.3, -1.2])
+    outputs = np.tile(scores, (20_000, 1))
+    drawn = heads.draw(outputs, heads.draw_noise(20_000, rng))
+    counts = drawn.rows[:, :4].sum(axis=0)
+    for factor, accepted in ((1.0, True), (1 / heads.temperature, False)):
+        law = np.exp(factor * scores[:4]) / np.exp(factor * scores[:4]).sum()
+        assert bool(stats.chisquare(counts, law * 20_000).pvalue > 1e-9) is accepted
+        share = 1 / (1 + np.exp(-factor * scores[5]))
+        missing = int(drawn.rows[:, 5].sum())
+        assert bool(stats.binomtest(missing, 20_000, share).pvalue > 1e-9) is accepted
+    assert (drawn.rows[drawn.rows[:, 5] == 1, 4] == 0).all()
+
+
+def test_drawn_rows_are_rows_of_admissible_tables():
+    """Every drawn row is what `encode` makes of it, but for grids finer than 1/1000."""
+    heads, rng = Heads(columns=tuple(EACH)), np.random.default_rng(8)
+    outputs = 4 * rng.normal(size=(500, heads.width))
+    rows = heads.draw(outputs, heads.draw_noise(500, rng)).rows
+    again = heads.encode(WHOLE.project(ScaledTable(heads.decode(rows), 500)))
+    np.testing.assert_allclose(again, rows, atol=2e-3)
+    coarse = [p.start for p in heads.parts if p.steps and p.column.is_numeric]
+    assert len(coarse) == 6  # rounded, integer and date, each twice
+    np.testing.assert_allclose(again[:, coarse], rows[:, coarse], atol=1e-12)
+
+
+def test_both_bounds_are_within_reach():
+    heads = Heads(columns=(column("continuous", False),))
+    reach = 2 * np.arctanh(1 / (1 + 2 * MARGIN)) + 1e-9
+    outputs = np.array([[-reach], [reach], [0.0]])
+    np.testing.assert_array_equal(heads.draw(outputs, outputs).rows[:, 0], [-1, 1, 0])
+
+
+def test_relaxed_rows_become_drawn_rows_as_the_temperature_falls():
+    columns = tuple(c for c in EACH if not c.is_numeric)
+    heads, rng = Heads(columns=columns, temperature=1e-4, levels=True), np.random.default_rng(9)
+    drawn = heads.draw(rng.normal(size=(50, heads.width)), heads.draw_noise(50, rng))
+    np.testing.assert_allclose(drawn.relaxed, drawn.rows, atol=1e-6)
+
+
+def test_public_randomness_follows_from_public_facts():
+    one, same, other = (PublicRandom.of(facts) for facts in ({"a": 1}, {"a": 1}, {"a": 2}))
+    draws = {
+        (name, place, facts): tuple(source.rng(name, place).random(3))
+        for name in ("x", "y")
+        for place in (0, 1)
+        for facts, source in (("one", one), ("other", other))
+    }
+    assert len(set(draws.values())) == len(draws)
+    assert tuple(same.rng("x", 0).random(3)) == draws["x", 0, "one"]
+
+
+def test_labels_have_their_proportions():
+    """Chi-square at 1e-9; a level without share is never drawn."""
+    target = Column(
+        name="y", kind=ColumnKind.CATEGORICAL, role=ColumnRole.TARGET, nullable=True, **LEVELS
+    )
+    schema = PublicSchema(name="s", columns=(column("integer", False), target))
+    design = Design(
+        schema=schema, conditional=True, latent=2, generator=(), discriminator=(),
+        temperature=1.0,
+    )  # fmt: skip
+    counts = design.labels(9000, np.array([2.0, 0.0, 1.0, 3.0]), np.random.default_rng(0)).sum(0)
+    assert counts[1] == 0
+    assert stats.chisquare(counts[[0, 2, 3]], 9000 * np.array([2, 1, 3]) / 6).pvalue > 1e-9
+    table = scaled_rows(schema.columns, 50)
+    assert schema.project(design.decode(design.encode(table))).equals(table)
+    frame = pd.DataFrame(schema.unscale(design.decode(design.encode(table))))
+    assert list(frame.columns) == ["integer_0", "y"]
+
+
+def test_torch_gives_the_same_penalty_and_slopes():
+    """On the CPU, float64: what a GPU computes, but for its order of summation."""
+    pytest.importorskip("torch")
+    from dpiw.generators.adversarial import row_slopes
+    from dpiw.neural.backend import TorchBackend
+    from dpiw.neural.losses import Logistic
+
+    architecture = Architecture(widths=(3, 4, 1), activation="tanh")
+    rng = np.random.default_rng(10)
+    rows, parameters = rng.normal(size=(15, 3)), rng.normal(size=architecture.size)
+    torch = TorchBackend("cpu")
+    one, other = (
+        Network(architecture=architecture, parameters=found)
+        for found in (parameters, torch.array(parameters))
+    )
+    np.testing.assert_allclose(
+        torch.to_numpy(gradient_penalty(other, torch.array(rows))),
+        gradient_penalty(one, rows),
+        atol=1e-9,
+    )
+    loss = Logistic(label=1)
+    np.testing.assert_allclose(
+        row_slopes(other, rows, loss), row_slopes(one, rows, loss), atol=1e-12
+    )

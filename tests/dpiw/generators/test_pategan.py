@@ -1,0 +1,374 @@
+"""pategan: disjoint teachers, exact sensitivity, a student who sees synthetic rows alone."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpiw import mechanisms
+from dpiw.errors import SpecError
+from dpiw.generators import pategan as module
+from dpiw.generators import teachers as parties
+from dpiw.generators.adversarial import PublicRandom
+from dpiw.generators.pategan import MOST_TEACHERS, PATEGAN, vote_sensitivity
+from dpiw.generators.registry import make_generator
+from dpiw.generators.teachers import Teachers, deal
+from dpiw.neural.network import Network
+from dpiw.plan import compile_plan
+from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind, PrivacyUnit
+from dpiw.randomness import SecureNoise, SeededNoise
+from tests.dpiw.generators.neural_world import (
+    REPLACE,
+    SCHEMA,
+    UNIT,
+    assert_tables_do_not_interfere,
+    is_marked,
+    marked_table,
+    table,
+)
+from tests.dpiw.generators.test_gan import spec
+
+SMALL = {
+    "rounds": 4, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),
+    "teacher": 3, "latent": 2, "teacher_lot": 4,
+}  # fmt: skip
+RANDOM = PublicRandom.of({"test": 1})
+
+
+def unit(rows):
+    return PrivacyUnit(relation=UNIT.relation, max_rows=rows, id_column="id")
+
+
+def ready(*, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
+    return PATEGAN(**SMALL | settings).calibrate(
+        rho=rho, schema=SCHEMA, unit=unit, nominal_rows=nominal_rows
+    )
+
+
+def school(rows, dealt, count):
+    """Teachers on some private rows."""
+    return Teachers.start(rows, dealt, count=count, hidden=2, rate=0.5, chance=RANDOM)
+
+
+MADE = np.random.default_rng(1).normal(size=(6, 2))
+ASKED = np.random.default_rng(2).normal(size=(7, 2))
+ROWS = 2 * np.random.default_rng(3).normal(size=(5, 2))
+
+
+def votes(rows, dealt, count=3):
+    """Of two rounds, the second after the first, shape (2, queries)."""
+    first = school(rows, dealt, count).taught(MADE, steps=2, lot=3)
+    second = first.taught(-MADE, steps=2, lot=3)
+    return np.array([first.votes(ASKED), second.votes(ASKED)])
+
+
+def largest_move(persons, rule, count=3):
+    """Most that a query moves when one person leaves, over every deal of the whole table.
+
+    `rule` says how the smaller table is dealt, given the deal of the whole one and who is left.
+    """
+    persons, worst = np.asarray(persons), 0
+    rows = ROWS[: len(persons)]
+    for dealt in itertools.product(range(count), repeat=len(persons)):
+        whole = votes(rows, np.array(dealt), count)
+        for person in set(persons):
+            kept = np.flatnonzero(persons != person)
+            smaller = votes(rows[kept], rule(np.array(dealt), kept), count)
+            worst = max(worst, int(np.abs(whole - smaller).max()))
+    return worst
+
+
+def coupled(dealt, kept):
+    """The rows that both tables have go to the same teachers in both."""
+    return dealt[kept]
+
+
+@pytest.mark.parametrize(
+    ("persons", "rows"), [([0, 1, 2, 3], 1), ([0, 0, 1, 1], 2), ([0, 0, 0, 1], 3)]
+)
+def test_no_query_moves_by_more_than_the_sensitivity(persons, rows):
+    """Every deal of four rows among three teachers, every person; the bound is attained."""
+    assert largest_move(persons, coupled) == vote_sensitivity(unit(rows), 3) == rows
+
+
+def test_a_replaced_row_moves_one_vote():
+    """Every deal, every row, two other values for it; the new row keeps the teacher."""
+    worst = 0
+    for dealt in itertools.product(range(3), repeat=4):
+        whole = votes(ROWS[:4], np.array(dealt))
+        for row, value in itertools.product(range(4), (-3.0, 3.0)):
+            other = ROWS[:4].copy()
+            other[row] = value
+            worst = max(worst, int(np.abs(whole - votes(other, np.array(dealt))).max()))
+    assert worst == vote_sensitivity(REPLACE, 3) == 1
+
+
+def test_a_deal_by_place_in_the_table_is_found():
+    """The planted bug: row i to teacher i mod k. A row that leaves moves all later ones."""
+
+    def by_place(dealt, kept):
+        return np.arange(len(kept)) % 3
+
+    dealt, rows = np.arange(5) % 3, ROWS
+    whole = votes(rows, dealt)
+    moved = [
+        int(np.abs(whole - votes(np.delete(rows, row, axis=0), by_place(dealt, range(4)))).max())
+        for row in range(5)
+    ]
+    assert max(moved) > vote_sensitivity(UNIT, 3)
+
+
+def test_sensitivities_are_bounded_by_the_teachers():
+    many = PrivacyUnit(relation=REPLACE.relation, max_rows=4, id_column="id")
+    assert [vote_sensitivity(one, 5) for one in (UNIT, unit(3), unit(9), REPLACE, many)] == [
+        1, 3, 5, 1, 5,
+    ]  # fmt: skip
+    assert vote_sensitivity(many, 50) == 8
+
+
+def met_rows(school, steps, lot):
+    """Whose rows each teacher met: values of the first coordinate."""
+    met = [set() for _ in range(len(school.sizes))]
+    for step in range(steps):
+        rows, weights = dataclasses.replace(school, step=step)._lot(lot)
+        for number, (own, weight) in enumerate(zip(rows, weights, strict=True)):
+            if weight > 0:
+                met[number] |= set(own[:, 0].tolist())
+    return met
+
+
+def check_teachers_are_disjoint(school, dealt):
+    """Every teacher meets all of its rows and no other's."""
+    met = met_rows(school, steps=30, lot=4)
+    for number, found in enumerate(met):
+        assert found == set(np.flatnonzero(dealt == number).astype(float).tolist())
+
+
+def numbered(count, dealt):
+    rows = np.column_stack([np.arange(len(dealt)), np.zeros(len(dealt))]).astype(float)
+    return school(rows, dealt, count)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 40])
+def test_teachers_are_disjoint(rows):
+    dealt = deal(rows, 6, noise=SeededNoise(rows))
+    check_teachers_are_disjoint(numbered(6, dealt), dealt)
+
+
+def test_overlapping_teachers_are_found():
+    """The planted bug: parts that begin one row early."""
+    dealt = deal(40, 6, noise=SeededNoise(4))
+    one = numbered(6, dealt)
+    with pytest.raises(AssertionError):
+        check_teachers_are_disjoint(
+            dataclasses.replace(one, starts=np.maximum(one.starts - 1, 0)), dealt
+        )
+
+
+def test_a_teacher_is_a_function_of_its_own_rows_bit_for_bit():
+    rng = np.random.default_rng(5)
+    dealt, rows = rng.integers(0, 4, 30), rng.normal(size=(30, 2))
+    other = np.where((dealt == 2)[:, None], rng.normal(size=(30, 2)), rows)
+    more = np.vstack([other, rng.normal(size=(9, 2))])
+    moved = np.concatenate([dealt, np.full(9, 2)])
+    found = [
+        school(r, d, 4).taught(MADE, steps=7, lot=3).parameters
+        for r, d in ((rows, dealt), (other, dealt), (more, moved))
+    ]
+    for changed in found[1:]:
+        np.testing.assert_array_equal(changed[[0, 1, 3]], found[0][[0, 1, 3]])
+        assert not np.array_equal(changed[2], found[0][2])
+
+
+def test_teachers_learn_the_logistic_loss():
+    """The stacked gradient is that of the network, teacher by teacher."""
+    rng = np.random.default_rng(6)
+    dealt, rows = np.repeat(np.arange(3), 4), rng.normal(size=(12, 2))
+    one = school(rows, dealt, 3)
+    own, weights = one._lot(4)
+    found = one._gradient(own, weights, label=1)
+    architecture = parties.Architecture(widths=(2, 2, 1), activation="tanh")
+    for number in range(3):
+        network = Network(architecture=architecture, parameters=one.parameters[number])
+        forward = network.forward(own[number])
+        slopes = parties.Logistic(label=1).slopes(forward.outputs)
+        wanted = forward.backward(slopes).gradient() / 4
+        np.testing.assert_allclose(found[number], wanted, atol=1e-12)
+
+
+def test_deals_are_uniform_and_independent():
+    """Chi-square at 1e-9 of single rows and of pairs; a deal by place is rejected there."""
+    dealt = deal(30_000, 5, noise=SecureNoise())
+    assert stats.chisquare(np.bincount(dealt, minlength=5)).pvalue > 1e-9
+    pairs = np.bincount(dealt[::2] * 5 + dealt[1::2], minlength=25)
+    assert stats.chisquare(pairs).pvalue > 1e-9
+    place = np.arange(30_000) % 5
+    assert stats.chisquare(np.bincount(place[::2] * 5 + place[1::2], minlength=25)).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("rows", [0, 1, 40])
+def test_as_many_counts_as_accounted(noise, rows, monkeypatch):
+    laws, draw = [], mechanisms.noisy_counts
+
+    def recorded(counts, *, law, noise):
+        assert counts.shape == (3,)
+        assert counts.dtype == np.int64
+        laws.append(law)
+        return draw(counts, law=law, noise=noise)
+
+    monkeypatch.setattr(mechanisms, "noisy_counts", recorded)
+    one = ready(noise=NoiseKind(noise), unit=unit(2))
+    measurement = one.measure(table(rows), noise=SeededNoise(0))
+    (event,) = one.events(schema=SCHEMA, unit=unit(2))
+    assert isinstance(event, LaplaceEvent if noise == "laplace" else GaussianEvent)
+    assert sum(law.dimension for law in laws) == event.count == 12
+    assert {law.kind.value for law in laws} == {noise}
+    for law in laws:
+        assert law.scale == pytest.approx(2 * event.noise_multiplier, rel=1e-12)
+        assert law.scale >= 2 * event.noise_multiplier
+    assert measurement.facts["votes_scale"] == laws[0].scale
+
+
+def test_tables_do_not_interfere(monkeypatch):
+    """With votes that no data decides, every table gives the same bytes."""
+    assert_tables_do_not_interfere(ready(), monkeypatch)
+
+
+def exact_votes(patch):
+    """Labels by the exact counts."""
+    patch.setattr(mechanisms, "noisy_counts", lambda counts, *, law, noise: counts.astype(float))
+    patch.setattr("tests.dpiw.generators.neural_world.blind", lambda patch: None)
+
+
+def teachers_by_size(patch):
+    """As many teachers as the table has rows for."""
+    start = Teachers.start.__func__
+
+    def by_size(cls, rows, dealt, *, count, **facts):
+        school = start(cls, rows, dealt, count=count, **facts)
+        patch.setattr(module, "law_bias", len(rows), raising=False)
+        return school
+
+    patch.setattr(Teachers, "start", classmethod(by_size))
+    play = PATEGAN._play
+    patch.setattr(
+        PATEGAN, "_play",
+        lambda self, design, chance, ask, teachers: play(
+            self, design, chance, ask, 2 * (3 + module.law_bias % 5)
+        ),
+    )  # fmt: skip
+
+
+def student_meets_real_rows(patch):
+    """Real rows among those the student learns from."""
+    start, met = Teachers.start.__func__, []
+
+    def seen(cls, rows, dealt, **facts):
+        met.append(rows[:1])
+        return start(cls, rows, dealt, **facts)
+
+    told = parties.Student.told
+    patch.setattr(Teachers, "start", classmethod(seen))
+    patch.setattr(
+        parties.Student, "told",
+        lambda self, rows, labels, *, memory: told(
+            self, np.vstack([rows, *met[-1:]]), np.append(labels, [1.0] * len(met[-1])),
+            memory=memory,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", [exact_votes, teachers_by_size, student_meets_real_rows])
+def test_a_planted_leak_is_found(plant, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_tables_do_not_interfere(ready(rho=1e6), monkeypatch)
+
+
+def networks_that_met_private_rows(monkeypatch):
+    """Student and generator are networks; teachers have arithmetic of their own."""
+    forward, met = Network.forward, []
+
+    def seen(self, rows):
+        if is_marked(rows):
+            met.append(len(rows))
+        return forward(self, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Network, "forward", seen)
+        ready().measure(marked_table(40), noise=SeededNoise(0))
+    return met
+
+
+def test_the_student_never_sees_private_rows(monkeypatch):
+    assert not networks_that_met_private_rows(monkeypatch)
+    student_meets_real_rows(monkeypatch)
+    assert networks_that_met_private_rows(monkeypatch)
+
+
+def test_the_student_is_no_ratio_and_teachers_stay():
+    one = ready()
+    measurement = one.measure(table(40), noise=SeededNoise(0))
+    assert set(measurement.arrays) == {"generator", "discriminator", "proportions"}
+    assert not one.model(measurement, schema=SCHEMA).ratio
+    sizes = {name: values.size for name, values in measurement.arrays.items()}
+    design = one.design(SCHEMA)
+    assert sizes["discriminator"] == design.discriminator_architecture.size
+    assert sizes["generator"] == design.generator_architecture.size
+
+
+def test_the_number_of_teachers_follows_from_the_public_size():
+    found = [
+        PATEGAN().calibrate(rho=1.0, schema=SCHEMA, unit=UNIT, nominal_rows=rows).calibrated
+        for rows in (1, 60, 500, 50_000, 10**9)
+    ]
+    assert [one.teachers for one in found] == [2, 2, 20, MOST_TEACHERS, MOST_TEACHERS]
+
+
+def test_delta_zero_has_laplace_votes():
+    pure = make_generator("pategan", {}, pure=True)
+    assert pure.parameters()["noise"] == "laplace"
+    json.dumps(pure.parameters())
+    with pytest.raises(SpecError, match="delta 0 needs laplace"):
+        make_generator("pategan", {"noise": "gaussian"}, pure=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"teachers": 1}, "teachers"), ({"rounds": 0}, "rounds"), ({"queries": 1.5}, "queries"),
+        ({"teacher": [8]}, "teacher"), ({"student": 8}, "student"), ({"penalty": -1}, "penalty"),
+        ({"student_rate": 0}, "student_rate"), ({"temperature": 11}, "temperature"),
+        ({"noise": "spherical"}, "noise"),
+    ],
+)  # fmt: skip
+def test_inadmissible_settings_are_refused(settings, told):
+    with pytest.raises(SpecError, match=rf"settings\.{told}: expected"):
+        make_generator("pategan", settings, pure=False)
+
+
+def test_it_is_planned_at_the_spec_s_total():
+    own = {name: value for name, value in SMALL.items() if name not in ("generator", "student")}
+    plan = compile_plan(_pate_spec(own), SCHEMA)
+    assert plan.epsilon_pld == pytest.approx(1, rel=2e-4)
+    (event,) = plan.stages[0].events
+    assert event.count == 12
+
+
+def _pate_spec(settings):
+    found = spec("dpgan")
+    generator = found.generator.model_copy(update={"method": "pategan", "settings": settings})
+    return found.model_copy(update={"generator": generator})
+
+
+def test_five_hundred_rows_are_enough_to_run():
+    one = PATEGAN(rounds=10).calibrate(rho=0.03, schema=SCHEMA, unit=UNIT, nominal_rows=500)
+    measurement = one.measure(table(500), noise=SecureNoise())
+    assert measurement.publishable
+    frame = one.model(measurement, schema=SCHEMA).sample(500, rng=np.random.default_rng(0)).frame()
+    assert frame["x"].between(0, 1).all()
+    assert set(frame["job"].dropna()) <= {"a", "b", "c"}
