@@ -156,8 +156,8 @@ def _agreement(frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _plain(frame: pd.DataFrame) -> list[str]:
-    """Sentences: where weights do not help, and whether the verdict agrees."""
+def _plain(frame: pd.DataFrame, forecasts: Mapping[Any, Mapping[str, Any]]) -> list[str]:
+    """Sentences: where weights do not help, and whether verdict and forecast agree."""
     found, lines = changes(frame, "none"), []
     for group in GROUPS:
         outcomes = {key: outcome_of(change, group) for key, change in found.items()}
@@ -166,9 +166,10 @@ def _plain(frame: pd.DataFrame) -> list[str]:
                      f" {len(outcomes)} settings weights helped in {count('helped')}, were mixed in"
                      f" {count('mixed')}, made no clear difference in"
                      f" {count('no clear difference')} and hurt in {count('hurt')}.")  # fmt: skip
-        for outcome in ("helped", "mixed"):
+        for outcome in OUTCOMES:
             own = [key for key, value in outcomes.items() if value == outcome]
-            lines.append(f"    - {outcome}: {_settings(own)}.")
+            if own:
+                lines.append(f"    - {outcome}: {_settings(own)}.")
     for base, told in ((UNUSED, "the same rows without weights"), ("none", "no weights")):
         for group in GROUPS:
             table = agreement(frame, base, group)
@@ -179,6 +180,17 @@ def _plain(frame: pd.DataFrame) -> list[str]:
                 for verdict in VERDICTS
             )
             lines.append(f"- Verdict and {group}, against {told}: {counts}.")
+    for group in GROUPS:
+        told = []
+        for feasible, word in ((True, "worth"), (False, "not worth")):
+            own = [
+                outcome_of(c, group)
+                for k, c in found.items()
+                if forecasts[k]["feasible"] is feasible
+            ]
+            told.append(f"{word} their budget ({len(own)} settings): helped {own.count('helped')},"
+                        f" hurt {own.count('hurt')}")  # fmt: skip
+        lines.append(f"- The plan's forecast and {group}, against no weights: {'; '.join(told)}.")
     return lines
 
 
@@ -194,7 +206,7 @@ def _settings(keys: Sequence[tuple[str, ...]]) -> str:
 def page(frame: pd.DataFrame, forecasts: Mapping[Any, Mapping[str, Any]]) -> list[str]:
     """The body of weights_table.md."""
     lines = ["## Where weights help, and whether the verdict agrees", "",
-             "Everything not named as helped or mixed did not help.", "", *_plain(frame), "",
+             *_plain(frame, forecasts), "",
              "Settings by outcome, against no weights at equal total epsilon:", "",
              *_breakdown(frame, "none"), "",
              "The same, against the same rows without their weights:", "",

@@ -117,7 +117,8 @@ def settings(chosen: argparse.Namespace, command: str, minutes: float) -> list[s
         f"`{command}`, dpiw {__version__} ({commit()}), {chosen.runs} runs, {minutes:.0f} CPU"
         " minutes. Each cell of the tables: mean over runs ± standard error. A run fixes the split"
         f" ({TEST_SHARE:.0%} held out), the noise stream and the rows drawn. The runs share one"
-        " data file: the errors are those of splits, noise and sampling, not of another file.",
+        " data file: the errors are those of splits, noise and sampling, not of another file; and"
+        " the settings share the runs' noise streams, so their outcomes are not independent.",
         "",
         f"- Every release spends the same total (epsilon, delta = {DELTA}), add/remove one row.",
         "- weights: `none`: the generator has the whole budget. `linear`, `interactions`,"

@@ -114,8 +114,9 @@ class Teachers:
             return np.zeros((count, size, width)), np.zeros((count, 1, 1))
         turn = (self.step * size + np.arange(size)) % np.maximum(self.sizes, 1)[:, None]
         place = np.minimum(self.starts[:, None] + turn, len(self.rows) - 1)
-        weights = (self.sizes > 0) / size
-        return self.rows[self.order[place]], weights[:, None, None]
+        own = (self.sizes > 0)[:, None, None]
+        # A teacher without rows reads no other's: zero times a row that is not finite is no zero.
+        return np.where(own, self.rows[self.order[place]], 0.0), own / size
 
     def _gradient(self, rows: Array, weights: Array, *, label: int) -> Array:
         """Of the logistic loss, shape (k, p); rows (k or 1, m, width), weights (k or 1, 1, 1)."""

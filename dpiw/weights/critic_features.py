@@ -48,6 +48,10 @@ class Judge(Protocol):
         ...
 
 
+_FLATTEST = 1e-6
+"""Least spread of a critic's outputs, as a share of their size: 10^10 times their rounding."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Critic:
     """A judge on a public scale.
@@ -63,10 +67,15 @@ class Critic:
 
     @classmethod
     def of(cls, judge: Judge) -> Self:
-        """Standardise by synthetic rows; the same judge gives the same critic."""
+        """Standardise by synthetic rows; the same judge gives the same critic.
+
+        A row's output is rounded differently at another place of a table. The spread is at least
+        a millionth of the outputs' size, so that no judge, however flat, makes this rounding seen.
+        """
         rows = judge.sample(_ROWS, rng=np.random.default_rng(_REFERENCE))
-        found = judge.critic(rows.scaled)
-        return cls(judge=judge, centre=float(found.mean()), spread=max(float(found.std()), 1e-12))
+        found = np.nan_to_num(judge.critic(rows.scaled), posinf=0.0, neginf=0.0)
+        least = _FLATTEST * (1 + float(np.abs(found).max()))
+        return cls(judge=judge, centre=float(found.mean()), spread=max(float(found.std()), least))
 
     def values(self, scaled: ScaledTable) -> Array:
         """In [-1/2, 1/2], shape (rows,).
@@ -75,7 +84,7 @@ class Critic:
             Row-local, so a neighbouring table has neighbouring values; as confidential as its rows.
         """
         found = (self.judge.critic(scaled) - self.centre) / (REACH * self.spread)
-        return np.asarray(np.clip(np.nan_to_num(found), -1.0, 1.0) / 2)
+        return np.asarray(np.clip(np.nan_to_num(found, posinf=0.0, neginf=0.0), -1.0, 1.0) / 2)
 
 
 @dataclass(frozen=True)

@@ -346,16 +346,17 @@ def one_way_distance(one, other):
 
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_generous_epsilon_beats_the_uniform_table(kind):
-    """At epsilon 6 and 4,000 rows, with the default networks: seeds 0 to 2, all of them.
+    """At epsilon 6 and 4,000 rows, 400 steps: seeds 0 and 1, both.
 
-    The uniform table's distance is 0.28. Of seeds 0 to 19, all passed, the worst with
+    The uniform table's distance is 0.276. Of seeds 0 to 19 all stayed below 0.75 of it, the worst
+    at 0.087 (dpgan) and 0.097 (dpcgan); at epsilon 1 and 800 steps, at 0.120 and 0.142.
     """
     one = kind(steps=400).calibrate(rho=0.65, schema=PAIR, unit=UNIT, nominal_rows=4000)
     assert accounting.epsilon(one.events(schema=PAIR, unit=UNIT), delta=1e-6) < 6.5
     private = PrivateTable(schema=PAIR, scaled=PAIR.scale(pair(4000, seed=1)))
     truth, rng = pair(20_000, seed=2), np.random.default_rng(3)
     uniform = pd.DataFrame({"x": rng.random(20_000), "g": rng.choice(list("abc"), 20_000)})
-    for seed in range(3):
+    for seed in range(2):
         measurement = one.measure(private, noise=SeededNoise(seed))
         rows = one.model(measurement, schema=PAIR).sample(20_000, rng=rng).frame()
         assert one_way_distance(rows, truth) < 0.75 * one_way_distance(uniform, truth)

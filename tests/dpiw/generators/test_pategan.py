@@ -147,6 +147,14 @@ def check_teachers_are_disjoint(school, dealt):
         assert found == set(np.flatnonzero(dealt == number).astype(float).tolist())
 
 
+def test_a_teacher_without_rows_reads_no_other_teacher():
+    dealt = np.array([0, 2])
+    finite, odd = np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([[1.0, 0.0], [np.inf, np.nan]])
+    lots = [school(rows, dealt, 3)._lot(4)[0] for rows in (finite, odd)]
+    assert np.array_equal(lots[0][:2], lots[1][:2])
+    assert not lots[0][1].any()
+
+
 def numbered(count, dealt):
     rows = np.column_stack([np.arange(len(dealt)), np.zeros(len(dealt))]).astype(float)
     return school(rows, dealt, count)

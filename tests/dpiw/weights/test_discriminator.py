@@ -141,6 +141,25 @@ def test_the_critic_s_scale_does_not_matter(schema):
     assert 2 * REACH * uniform.std() == pytest.approx(1, abs=0.03)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6])
+def test_a_collapsed_generator_does_not_make_rounding_seen(schema, size):
+    """All synthetic rows alike; the critic's last bits depend on a row's place in its table."""
+
+    class Collapsed(Tilted):
+        def critic(self, scaled):
+            place = np.arange(scaled.rows) % 3 - 1
+            return size * (1 + place * 2**-50)
+
+    critic = Critic.of(Collapsed(schema=schema))
+    rows = [ScaledTable({c.name: np.zeros(n) for c in schema.released}, n) for n in (3000, 2999)]
+    one, other = (critic.values(table) for table in rows)
+    assert np.abs(one[1:] - other).max() < 1e-8
+    # The planted bug: an absolute least spread.
+    bare = dataclasses.replace(critic, spread=1e-12 if size == 1 else size * 2**-50)
+    one, other = (bare.values(table) for table in rows)
+    assert np.abs(one[1:] - other).max() > 1e-4
+
+
 def test_neighbours_are_within_the_stated_sensitivity(schema, unit):
     """Exact solutions of 30 neighbours of a small table; the noise is calibrated to the bound."""
     judge = Tilted(schema)
