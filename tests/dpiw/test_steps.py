@@ -633,8 +633,11 @@ def test_unnormalised_weights_estimate_totals(workplace):
     until_drawn(run)
     release = loaded(finish(run))
     np.testing.assert_allclose(release.weights, np.exp(release.log_weights))
-    # 400 people; a log-weight noise near 0.2 and 300 rows leave the total within a third
-    assert release.total(lambda table: table["age"] >= 0) == pytest.approx(400, rel=0.34)
+    found = release.total(lambda table: table["age"] >= 0)
+    assert found == pytest.approx(400 * release.weights.mean())
+    # 400 people; the total's logarithm has a standard deviation of 0.15 (14 releases): a factor
+    # 2.2 is five of them
+    assert 400 / 2.2 < found < 400 * 2.2
     assert release.certificate.post_processing == ("debias b(x)",)
 
 
