@@ -19,6 +19,7 @@ from dpiw.ingest import IngestLimits
 from dpiw.ingest import ingest as read_source
 from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
 from dpiw.measurement import Measurement
+from dpiw.neural.backend import make_backend
 from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.randomness import NoiseSource
 from dpiw.runs import ReleaseRun
@@ -101,7 +102,13 @@ def _void_unarmed(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
             ledger.void(record.run_key, attempt.attempt)
 
 
-def _draw_once(run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Measurement]) -> None:
+def _draw_once(
+    run: ReleaseRun,
+    name: str,
+    measure: Callable[[PrivateTable], Measurement],
+    *,
+    device: str = "cpu",
+) -> None:
     """Draw a stage's measurement, at most once for each time it was paid for.
 
     Arm (durable), read, draw, write (durable), commit. Killed anywhere, `reserve` settles it.
@@ -117,6 +124,7 @@ def _draw_once(run: ReleaseRun, name: str, measure: Callable[[PrivateTable], Mea
             raise GrantSpentError(
                 f"stage {name} is {stage.state.value}; start the flow again to settle it"
             )
+        make_backend(device)  # a GPU that is not there is found while nothing is charged
         _check_before_arming(run, ledger, stage)
         grant = ledger.arm(run.key, stage.attempt, name)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
@@ -158,7 +166,13 @@ def fit_generator(run: ReleaseRun, *, noise: NoiseSource) -> None:
     Privacy:
         The events of the plan's first stage, reserved and armed before the table is opened.
     """
-    _draw_once(run, GENERATOR_STAGE, lambda table: run.plan.generator.measure(table, noise=noise))
+    generator = run.plan.generator
+    _draw_once(
+        run,
+        GENERATOR_STAGE,
+        lambda table: generator.measure(table, noise=noise),
+        device=getattr(generator, "device", "cpu"),
+    )
 
 
 def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
@@ -176,7 +190,12 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
     else:
         synthetic = read_rows(run, FITTING_ROWS)
     ready = weights
-    _draw_once(run, WEIGHTS_STAGE, lambda table: ready.measure(table, synthetic, noise=noise))
+    _draw_once(
+        run,
+        WEIGHTS_STAGE,
+        lambda table: ready.measure(table, synthetic, noise=noise),
+        device=getattr(ready, "device", "cpu"),
+    )
 
 
 def fit_calibration(run: ReleaseRun, *, noise: NoiseSource) -> None:

@@ -6,11 +6,15 @@ import json
 import warnings
 
 import numpy as np
+import pytest
 
 from dpiw import accounting, steps
+from dpiw.errors import SpecError
+from dpiw.ledger import StageState
 from dpiw.randomness import SecureNoise
 from dpiw.release import UnreliableWeightsWarning, load_release
 from dpiw.runs import ReleaseRun
+from dpiw.steps import confidential
 from dpiw.verification import verify
 
 
@@ -47,3 +51,25 @@ def test_a_release_with_network_weights(make_workplace):
         release = load_release(folder)
     assert np.all(np.isfinite(release.weights))
     assert verified.certificate.verdict == found["verdict"]
+
+
+def test_a_gpu_that_is_not_there_costs_nothing(make_workplace, monkeypatch):
+    place = make_workplace(weights="dp_mlp")
+    settings = "settings: {device: cuda, hidden: [8], steps: 40, lot: 64, replays: 0},"
+    place.spec.write_text(
+        place.spec.read_text().replace("{method: dp_mlp,", "{method: dp_mlp, " + settings)
+    )
+    run = ReleaseRun.prepare(place.spec, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+
+    def absent(device):
+        raise SpecError(f"device={device}: no CUDA device here")
+
+    monkeypatch.setattr(confidential, "make_backend", absent)
+    with pytest.raises(SpecError, match="no CUDA device"):
+        steps.fit_weights(run, noise=SecureNoise())
+    stage = run.open_ledger().run(run.key).stages["fit_weights"]
+    assert stage.state is StageState.RESERVED
