@@ -159,13 +159,16 @@ def _agreement(frame: pd.DataFrame) -> list[str]:
 def _plain(frame: pd.DataFrame, forecasts: Mapping[Any, Mapping[str, Any]]) -> list[str]:
     """Sentences: where weights do not help, and whether verdict and forecast agree."""
     found, lines = changes(frame, "none"), []
-    for group in GROUPS:
+    for group in (None, *GROUPS):
         outcomes = {key: outcome_of(change, group) for key, change in found.items()}
         count = list(outcomes.values()).count
-        lines.append(f"- {group.capitalize()}, against no weights at equal total epsilon: of"
+        told = "All aspects together" if group is None else group.capitalize()
+        lines.append(f"- {told}, against no weights at equal total epsilon: of"
                      f" {len(outcomes)} settings weights helped in {count('helped')}, were mixed in"
                      f" {count('mixed')}, made no clear difference in"
                      f" {count('no clear difference')} and hurt in {count('hurt')}.")  # fmt: skip
+        if group is None:
+            continue
         for outcome in OUTCOMES:
             own = [key for key, value in outcomes.items() if value == outcome]
             if own:

@@ -35,6 +35,7 @@ def load(name):
 metrics = load("metrics")
 cells = load("weights_cells")
 summary = load("weights_summary")
+page = load("weights_page")
 
 
 @pytest.fixture
@@ -280,17 +281,22 @@ def test_overall_outcome():
     assert summary.overall(["no clear difference"]) == "no clear difference"
 
 
-def small_frame():
+LOWER = tuple(name for names in summary.JUDGED.values() for name in names[-1:])
+
+
+def small_frame(kinds=("linear",)):
     """Weights that halve the distance in one setting and double it in another."""
     records = []
     for epsilon, factor, verdict in (("1", 0.5, "use"), ("6", 2.0, "do not use")):
         for run in range(3):
             level = 1.0 + run / 10
-            for kind, value in (("none", level), ("unused", level), ("linear", level * factor)):
+            values = dict.fromkeys(("none", "unused"), level) | dict.fromkeys(kinds, level * factor)
+            for kind, value in values.items():
                 records.append(
                     {"dataset": "d", "generator": "g", "epsilon": epsilon, "weights": kind,
-                     "run": run, "verdict": verdict if kind == "linear" else "none",
-                     "generator_digest": "same", "metrics": {"wasserstein_1d": value}}
+                     "run": run, "verdict": verdict if kind in kinds else "none",
+                     "generator_digest": "same",
+                     "metrics": dict.fromkeys(LOWER, value) | {"ess_share": 1.0}}
                 )  # fmt: skip
     return summary.frame_of(records)
 
@@ -306,6 +312,20 @@ def test_agreement_counts_releases_by_verdict_and_outcome():
     assert list(alone.better) == [3, 0, 0]
     assert list(alone.releases) == [3, 0, 3]
     assert summary.same_rows(frame)
+
+
+def test_the_page_says_where_weights_help_and_where_not():
+    forecast = {"resolution": 0.7, "tau": 0.2, "feasible": True}
+    kinds = summary.WEIGHTED
+    keys = [("d", "g", epsilon, kind) for epsilon in ("1", "6") for kind in kinds]
+    text = "\n".join(page.page(small_frame(kinds), dict.fromkeys(keys, forecast)))
+    assert "All aspects together, against no weights at equal total epsilon: of 6" in text
+    assert "- helped: d g linear at 1; d g interactions at 1; d g fourier at 1." in text
+    assert "- hurt: d g linear at 6; d g interactions at 6; d g fourier at 6." in text
+    assert "`use` (9): helped 9, did not help 0" in text
+    assert "`do not use` (9): helped 0, did not help 9 (of these hurt 9)" in text
+    assert "| g | 1 | linear | **-0.55 ± 0.03** |" in text
+    assert "| g | 6 | linear | *+1.1 ± 0.06* |" in text
 
 
 def test_finished_cells_are_kept_and_code_or_data_changes_leave_them(tmp_path, monkeypatch):
