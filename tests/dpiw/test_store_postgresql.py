@@ -455,8 +455,8 @@ def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) ->
         enough = threading.Event()
 
         def spend(first: int, enough: threading.Event = enough) -> None:
-            mine = Ledger.open(ledger.location)
             try:
+                mine = Ledger.open(ledger.location)  # a late writer may find the server dead
                 for key in range(first, first + 10_000):
                     reserve(mine, key, "1e-9")
                     acknowledged.add(digest(key))  # only once `reserve` returned
