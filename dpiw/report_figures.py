@@ -78,8 +78,9 @@ def _accountants(certificate: Certificate) -> str:
     if len(found) < 2:
         return f"Computed by one accountant: {', '.join(found) or 'not stated'}."
     return (
-        f"Two accountants computed this: {', '.join(found)}. The promise rests on the first; the "
-        "second is a looser check."
+        f"Computed as {', '.join(found)}. The first is the least that any of our accountants "
+        "allows, and the promise rests on it; the second is Renyi accounting alone. The audit "
+        "counts again with code of its own."
     )
 
 
