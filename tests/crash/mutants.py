@@ -38,11 +38,11 @@ def draw_again_for_free(watch: Any, task: Any) -> None:
         def confirm(self, grant: object) -> None:
             pass
 
-    def again(run: Any, name: str, measure: Any) -> None:
+    def again(run: Any, name: str, measure: Any, **options: Any) -> None:
         ledger = run.open_ledger()
         stage = ledger.run(run.key).stages[name]
         if stage.state is not StageState.ARMED:
-            return draw_once(run, name, measure)
+            return draw_once(run, name, measure, **options)
         watch.armed = (name, stage.attempt)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         data = measure(source.open(None, Anything())).to_bytes()
