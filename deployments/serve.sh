@@ -18,7 +18,19 @@ mkdir -p "$PREFECT_HOME"
 prefect server start --host 127.0.0.1 --port "$port" --no-ui >"$PREFECT_HOME/server.log" 2>&1 &
 server=$!
 worker=
-trap 'kill $worker $server 2>/dev/null || true; wait 2>/dev/null || true' EXIT
+# Asked to stop, server and worker get some seconds to do so; a run they leave behind is safe to
+# kill at any moment, so nothing is waited for without end.
+stop() {
+  trap '' INT TERM
+  kill $worker $server 2>/dev/null || true
+  for _ in $(seq 1 "${DPIW_STOP_SECONDS:-20}"); do
+    kill -0 $worker $server 2>/dev/null || break
+    sleep 1
+  done
+  kill -KILL $worker $server 2>/dev/null || true
+  wait 2>/dev/null || true
+}
+trap stop EXIT
 trap 'exit 0' INT TERM
 for _ in $(seq 1 120); do
   python - "$PREFECT_API_URL/health" <<'PY' && break

@@ -101,3 +101,39 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     (folder,) = place.releases.iterdir()
     assert verify(folder, public_key=place.root / "state" / "keys" / "test.pub").pinned
     assert Ledger.open(place.ledger).spent("town").epsilon == 2
+
+
+def test_stopping_does_not_wait_for_a_server_that_will_not_stop(tmp_path):
+    deaf = tmp_path / "prefect"
+    deaf.write_text("#!/usr/bin/env bash\ntrap '' TERM INT\ntouch up\nexec sleep 999\n")
+    deaf.chmod(0o755)
+    environment = os.environ | {
+        "PATH": os.pathsep.join(
+            [str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),
+        "DPIW_PREFECT_PORT": str(free_port()),
+        "PREFECT_HOME": str(tmp_path / "home"),
+        "DPIW_STOP_SECONDS": "1",
+    }
+    process = subprocess.Popen(
+        [str(ROOT / "deployments/serve.sh")], cwd=tmp_path, env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        while not (tmp_path / "up").exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        assert not alive_in_group(process.pid)
+    finally:
+        if alive_in_group(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def alive_in_group(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
