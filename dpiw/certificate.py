@@ -92,7 +92,8 @@ class Certificate:
         epsilon: of this release, decimal text, rounded up.
         delta: of this release, decimal text, rounded up.
         attempts: what each reservation of the run held: `epsilon`, `delta` and the state of its
-            `stages`. More than one: a draw was lost and paid again, and the release's total is
+            `stages`; `resumed`: how often a training of it that was killed went on, within what its
+            events count. More than one: a draw was lost and paid again, and the release's total is
             their sum.
         spent_epsilon: of the population over its whole life, this release included.
         spent_delta: likewise.

@@ -193,7 +193,7 @@ def run_void(arguments: argparse.Namespace) -> int:
         )
     for attempt in run.attempts:
         if attempt.attempt == arguments.attempt and not attempt.armed:
-            check_undrawn(folder, attempt)
+            check_undrawn(folder, run, attempt)
     ledger.void(run.run_key, arguments.attempt)
     write_lines(arguments, [f"voided; population {name} has {ledger.remaining(name)} left"])
     return 0

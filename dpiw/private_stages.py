@@ -18,6 +18,7 @@ from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
 from dpiw.pairing import check_pairing
 from dpiw.privacy import PrivacyEvent
+from dpiw.resumption import Resumption, Watched
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec
 from dpiw.weights.base import WeightEstimator
@@ -38,12 +39,16 @@ PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE, CALIBRATION_STAGE)
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """One private stage: what it will do to the data, and what that would cost alone."""
+    """One private stage: what it will do to the data, and what that would cost alone.
+
+    `resumption`: on what terms a killed training goes on; None: it is lost. Its events pay for it.
+    """
 
     name: str
     method: str
     parameters: Mapping[str, Any]
     events: tuple[PrivacyEvent, ...]
+    resumption: Resumption | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +141,7 @@ class PrivateMethods:
                 method=method.method,
                 parameters=method.parameters(),
                 events=method.events(schema=schema, unit=spec.privacy_unit),
+                resumption=method.resumption if isinstance(method, Watched) else None,
             )
             for name, method in self.by_stage.items()
         )

@@ -1,6 +1,9 @@
-"""Confidential stages, each in a process of its own that hands back nothing but an exit code.
+"""Confidential stages, each in a process of its own that hands back an exit code and its progress.
 
-    python -m dpiw.stages STAGE RUN_FOLDER
+    python -m dpiw.stages STAGE RUN_FOLDER [PIPE]
+
+Progress is a line `step steps` on the descriptor PIPE now and then: two numbers that the spec
+fixes, read by whoever started the stage as nothing else.
 
 The process runs with a private umask, no core dumps, a scrubbed environment and a memory limit.
 Whatever it says goes to the run's `log/` folder. Its exit code depends on the class of the error
@@ -9,7 +12,9 @@ alone: what depends on the data ends in one code (`StageFailedError`).
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -29,13 +34,18 @@ from dpiw.errors import (
     StageFailedError,
 )
 from dpiw.randomness import SecureNoise
+from dpiw.resumption import Progress, silent
 from dpiw.runs import ReleaseRun
 
-STAGES: Mapping[str, Callable[[ReleaseRun], None]] = {
-    "ingest": steps.ingest,
-    "fit_generator": lambda run: steps.fit_generator(run, noise=SecureNoise()),
-    "fit_weights": lambda run: steps.fit_weights(run, noise=SecureNoise()),
-    "fit_calibration": lambda run: steps.fit_calibration(run, noise=SecureNoise()),
+STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
+    "ingest": lambda run, _: steps.ingest(run),
+    "fit_generator": lambda run, progress: steps.fit_generator(
+        run, noise=SecureNoise(), progress=progress
+    ),
+    "fit_weights": lambda run, progress: steps.fit_weights(
+        run, noise=SecureNoise(), progress=progress
+    ),
+    "fit_calibration": lambda run, _: steps.fit_calibration(run, noise=SecureNoise()),
 }
 
 _SPEAKING = (
@@ -67,8 +77,13 @@ def failure_file(directory: Path, stage: str) -> Path:
     return directory / "log" / f"{stage}.error"
 
 
-def launch_stage(stage: str, directory: Path) -> None:
+def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) -> None:
     """Run `stage` of the run in `directory` and wait for it.
+
+    Args:
+        stage: one of `STAGES`.
+        directory: the run's folder.
+        progress: told (steps taken, steps) now and then, if the stage trains for long.
 
     Raises:
         StageFailedError: it ended with a code other than 0; carries the stage and the code only.
@@ -76,17 +91,42 @@ def launch_stage(stage: str, directory: Path) -> None:
     failure_file(directory, stage).unlink(missing_ok=True)
     log = directory / "log" / f"{stage}.log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "ab") as output:
-        code = subprocess.run(  # noqa: S603 - our own module, our own arguments
-            [sys.executable, "-m", "dpiw.stages", stage, str(directory)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=_environment(directory),
-            check=False,
-        ).returncode
+    told, tells = os.pipe()
+    with os.fdopen(told, "rb") as lines:
+        with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"):
+            process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
+                [sys.executable, "-m", "dpiw.stages", stage, str(directory), str(tells)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(directory),
+                pass_fds=[tells],
+            )
+        try:
+            for line in lines:  # ends with the process
+                if found := _LINE.fullmatch(line):
+                    with contextlib.suppress(Exception):  # who shows it must not stop the stage
+                        progress(int(found[1]), int(found[2]))
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
     if code != 0:
         raise StageFailedError(stage, code)
+
+
+_LINE = re.compile(rb"(\d{1,7}) (\d{1,7})\n")
+
+
+def _telling(pipe: int) -> Progress:
+    """Tell progress on a pipe, as long as somebody listens."""
+
+    def tell(step: int, steps: int) -> None:
+        with contextlib.suppress(OSError):
+            os.write(pipe, b"%d %d\n" % (step, steps))
+
+    return tell
 
 
 def _confine(memory: int | None) -> None:
@@ -98,13 +138,13 @@ def _confine(memory: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def run_stage(stage: str, directory: Path) -> int:
+def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> int:
     """Run one stage in this process and return its exit code; never raises."""
     try:
         _confine(None)
         run = ReleaseRun.load(directory)
         _confine(run.spec.source.max_memory_bytes)
-        STAGES[stage](run)
+        STAGES[stage](run, progress)
     except _SPEAKING as error:
         # The texts of these errors hold names and ranges only, but stay in the workspace all
         # the same: what crosses the boundary is the code.
@@ -118,10 +158,12 @@ def run_stage(stage: str, directory: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     """Entry point of the stage process."""
-    if len(arguments) != 2 or arguments[0] not in STAGES:
-        sys.stderr.write(f"usage: python -m dpiw.stages {{{','.join(STAGES)}}} RUN_FOLDER\n")
+    known = 2 <= len(arguments) <= 3 and arguments[0] in STAGES
+    if not known or not all(pipe.isdecimal() for pipe in arguments[2:]):
+        sys.stderr.write(f"usage: python -m dpiw.stages {{{','.join(STAGES)}}} RUN_FOLDER [PIPE]\n")
         return 2
-    return run_stage(arguments[0], Path(arguments[1]))
+    progress = _telling(int(arguments[2])) if arguments[2:] else silent
+    return run_stage(arguments[0], Path(arguments[1]), progress=progress)
 
 
 if __name__ == "__main__":

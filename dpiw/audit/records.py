@@ -78,6 +78,9 @@ class StageTally:
 
     state: str
     events: list[Any]
+    resumption: dict[str, int] | None = None
+    checkpoint: int | None = None
+    resumes: int = 0
     conflicts: int = 0
 
 

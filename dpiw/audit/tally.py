@@ -28,6 +28,8 @@ Fields = Mapping[str, Any]
 
 _MAX_VOIDED = 10
 
+_TERMS = ("steps", "every", "resumes")
+
 
 class _IllegalError(Exception):
     """An entry that may not stand where it stands."""
@@ -85,9 +87,9 @@ def _take(found: Tally, entry: Fields) -> None:
             raise _IllegalError("it names another population than the run's")
         before = run.held
         drawn = run.drawn
-        if kind in ("arm", "void"):
+        if kind in ("arm", "resume", "void"):
             _not_recovered(found, run)
-        if kind == "arm":
+        if kind in ("arm", "resume"):
             _check_drawable(found, entry, found.populations[run.population])
         _STEPS[kind](run, entry)
         _draw(found.populations[run.population], entry, run.drawn.beyond(drawn))
@@ -158,7 +160,8 @@ def _check_drawable(found: Tally, entry: Fields, population: PopulationTally) ->
     if not fits(population, population.spent):
         found.tell(
             "overspent", f"population {population.name}",
-            f"entry {entry['seq']} (arm) draws while more is held than its lifetime budget",
+            f"entry {entry['seq']} ({entry['kind']}) draws while more is held than its lifetime"
+            " budget",
         )  # fmt: skip
 
 
@@ -241,9 +244,14 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
     if cost.lost_delta:
         raise _IllegalError("it reserves a loss")
     stages = {
-        name: StageTally(state="reserved", events=list(events))
+        name: StageTally(
+            state="reserved",
+            events=list(events),
+            resumption=payload.get("resumable", {}).get(name),
+        )
         for name, events in payload["stages"].items()
     }
+    _check_repeats(payload)
     terms = (payload["plan_digest"], payload["period"], payload["max_attempts"])
     run = found.runs.get(key)
     if run is None:
@@ -284,11 +292,21 @@ def _check_again(
         known = before.get(name)
         if known is None or known.state not in ("lost", "voided"):
             raise _IllegalError(f"it reserves stage {name} again, which is neither lost nor voided")
-        if known.events != stage.events:
+        if (known.events, known.resumption) != (stage.events, stage.resumption):
             found.tell(
                 "events_changed", f"run {run.key[:12]}",
                 f"attempt {entry['attempt']} declares other events for {name} than before",
             )  # fmt: skip
+
+
+def _check_repeats(payload: Fields) -> None:
+    """What resumed trainings may repeat must be among the draws that were charged."""
+    for name, terms in payload.get("resumable", {}).items():
+        if any(type(terms[key]) is not int or terms[key] < 1 for key in _TERMS):
+            raise _IllegalError(f"stage {name}: its terms of resumption are no whole numbers >= 1")
+        drawn = terms["steps"] + terms["every"] * terms["resumes"]
+        if not any(event.get("count") == drawn for event in payload["stages"][name]):
+            raise _IllegalError(f"stage {name}: what a resume may repeat is not charged")
 
 
 def _attempt(run: RunTally, entry: Fields) -> AttemptTally:
@@ -307,6 +325,27 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
 
 def _arm(run: RunTally, entry: Fields) -> None:
     _moved(run, entry, "reserved", "armed")
+
+
+def _checkpoint(run: RunTally, entry: Fields) -> None:
+    stage, step = _moved(run, entry, "armed", "armed"), entry["payload"]["step"]
+    if stage.resumption is None:
+        raise _IllegalError(f"stage {entry['stage']} was reserved without terms of resumption")
+    before = -1 if stage.checkpoint is None else stage.checkpoint
+    apart = 1 if stage.checkpoint is None else stage.resumption["every"]
+    if not 0 < step - before <= apart or step > stage.resumption["steps"]:
+        raise _IllegalError(f"stage {entry['stage']} has no checkpoint at such a step")
+    stage.checkpoint = int(step)
+
+
+def _resume(run: RunTally, entry: Fields) -> None:
+    stage = _moved(run, entry, "armed", "armed")
+    stage.resumes += 1
+    allowed = 0 if stage.resumption is None else stage.resumption["resumes"]
+    if stage.checkpoint is None or entry["payload"]["step"] != stage.checkpoint:
+        raise _IllegalError(f"stage {entry['stage']} is not resumed from its last checkpoint")
+    if stage.resumes > allowed:
+        raise _IllegalError(f"stage {entry['stage']} is resumed more often than was reserved")
 
 
 def _commit(run: RunTally, entry: Fields) -> None:
@@ -343,6 +382,8 @@ def _publish(run: RunTally, entry: Fields) -> None:
 
 _STEPS = {
     "arm": _arm,
+    "checkpoint": _checkpoint,
+    "resume": _resume,
     "commit": _commit,
     "lose": _lose,
     "conflict": _conflict,

@@ -31,8 +31,9 @@ from dpiw.errors import SpecError, UncalibratedError
 from dpiw.generators.adversarial import Array, Design, PublicRandom, loss_of
 from dpiw.generators.estimation import distribution
 from dpiw.generators.game import Game
+from dpiw.generators.game_state import GameState
 from dpiw.generators.gan_model import GANModel, gan_model, model_arrays
-from dpiw.generators.gan_settings import GANSettings, check_real
+from dpiw.generators.gan_settings import GANSettings, check_real, check_whole
 from dpiw.generators.marginal_noise import check_effort, noise_scale
 from dpiw.measurement import Measurement
 from dpiw.neural.backend import Array as AnyArray
@@ -42,6 +43,7 @@ from dpiw.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.neural.network import Network
 from dpiw.privacy import GaussianEvent, NoiseKind, NoiseLaw, PrivacyEvent, PrivacyUnit
 from dpiw.randomness import NoiseSource
+from dpiw.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.tables import PrivateTable
 
@@ -67,10 +69,13 @@ class DPGAN(GANSettings):
 
     Attributes:
         clip: C, bound on the norm of one private row's part of the discriminator's gradient.
+        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
+            the steps in advance.
         calibrated: set by `calibrate`.
     """
 
     clip: float = 2.0
+    resumes: int = 1
     calibrated: DPGANNoise | None = None
 
     method: ClassVar[str] = "dpgan"
@@ -80,10 +85,11 @@ class DPGAN(GANSettings):
         """Raises SpecError: a setting is unknown or out of range."""
         super().__post_init__()
         object.__setattr__(self, "clip", check_real("clip", self.clip, above=0, at_most=1e6))
+        check_whole("resumes", self.resumes, low=0, high=20)
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
-        found = self.settings() | {"clip": self.clip}
+        found = self.settings() | {"clip": self.clip, "resumes": self.resumes}
         if self.calibrated is not None:
             found["training"] = self.calibrated.training.parameters()
             found["histogram_multiplier"] = self.calibrated.histogram
@@ -111,6 +117,7 @@ class DPGAN(GANSettings):
             rule=ClipRule.OUTPUT,
             optimiser=self.discriminator_optimiser,
             averaged=math.floor(self.settle * self.steps) / self.steps,
+            resumes=self.resumes,
         )
         multiplier = training.multiplier_for(rho * (1 - share))
         found = DPGANNoise(
@@ -119,6 +126,11 @@ class DPGAN(GANSettings):
             histogram=1 / math.sqrt(2 * rho * share) if share else None,
         )
         return replace(self, calibrated=found)
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming a killed training; None: it is lost."""
+        return Resumption.of(steps=self.steps, resumes=self.resumes)
 
     @property
     def _histogram_share(self) -> float:
@@ -145,23 +157,36 @@ class DPGAN(GANSettings):
             return ready.training.events()
         return (GaussianEvent(noise_multiplier=ready.histogram), *ready.training.events())
 
-    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+    def measure(
+        self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
+    ) -> Measurement:
         """Draw the discriminator's steps, and train the generator on what they give.
+
+        Args:
+            table: private rows.
+            noise: draws the lots and their noise.
+            watch: holds the checkpoint to go on from, and is told where the training stands.
 
         Privacy:
             Unit: `training.unit`, add/remove. L2 of a lot's sum: max_rows C; of the labels'
             histogram: max_rows.
             Event: `events`: the noisy sums and the noisy histogram are all that the networks are
-            made of, beside public facts.
+            made of, beside public facts. A resumed training repeats steps that `events` counts, and
+            not the histogram.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema.
+            PrivacyError: a checkpoint, and no step is reserved to be repeated.
         """
         ready = self._ready(table.schema)
         training, design = ready.training, self.design(table.schema)
         chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
         scaled = table.confidential()
-        proportions = self._proportions(design, scaled, ready, noise)
+        resumed = self._resumed(watch, training)
+        if resumed is None:
+            proportions = self._proportions(design, scaled, ready, noise)
+        else:
+            proportions = resumed.proportions
         backend = make_backend(self.device)
         lots = PrivateLots(
             architecture=design.discriminator_architecture,
@@ -181,6 +206,8 @@ class DPGAN(GANSettings):
         generator, discriminator = game.play(
             training.start(initial, publishable=noise.publishable),
             lambda state, public: training.private_step(state, lots, noise=noise, public=public),
+            resumed=resumed,
+            watch=watch,
         )
         return Measurement(
             kind=self.method,
@@ -188,6 +215,13 @@ class DPGAN(GANSettings):
             facts=self._facts(design, ready),
             publishable=noise.publishable,
         )
+
+    def _resumed(self, watch: TrainingWatch, training: PrivateTraining) -> GameState | None:
+        checkpoint = watch.resumed()
+        if checkpoint is None:
+            return None
+        training.check_resumable()
+        return GameState.from_bytes(checkpoint)
 
     def _public_sum(self, training: PrivateTraining) -> Any:
         """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""

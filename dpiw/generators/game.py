@@ -9,12 +9,19 @@ from functools import partial
 
 import numpy as np
 
-from dpiw.generators.adversarial import Array, GeneratorTraining, gradient_penalty
+from dpiw.generators.adversarial import (
+    Array,
+    GeneratorState,
+    GeneratorTraining,
+    gradient_penalty,
+)
+from dpiw.generators.game_state import GameState
 from dpiw.generators.gan_settings import GANSettings
 from dpiw.neural.backend import Array as AnyArray
 from dpiw.neural.backend import Backend
 from dpiw.neural.network import Network
 from dpiw.neural.training_state import TrainingState
+from dpiw.resumption import UNWATCHED, TrainingWatch, interval
 
 PublicGradient = Callable[[Network, int], AnyArray]
 """Gradient of public rows at a network and a step, in the unit of the private sum."""
@@ -44,16 +51,28 @@ class Game:
     public_sum: Callable[[Network, AnyArray], AnyArray]
     unit: float
 
-    def play(self, state: TrainingState, advance: Advance) -> tuple[Array, Array]:
+    def play(
+        self,
+        state: TrainingState,
+        advance: Advance,
+        *,
+        resumed: GameState | None = None,
+        watch: TrainingWatch = UNWATCHED,
+    ) -> tuple[Array, Array]:
         """Parameters of generator and discriminator at the end.
 
         Args:
             state: the discriminator's, before its first step.
             advance: one accounted step of the discriminator, given the gradient of public rows.
+            resumed: both players at the checkpoint that `watch` holds, if it holds one.
+            watch: told both players' state before the first step and every twentieth of the steps.
         """
-        own, player = self.settings, self.training.start()
-        resting = self.resting
-        for step in range(own.steps):
+        own, player, resting = self.settings, self.training.start(), self.resting
+        if resumed is None:
+            self._show(watch, state, player)
+        else:
+            state, player = resumed.discriminator, resumed.generator
+        for step in range(state.step, own.steps):
             if step == resting:
                 player = replace(player, parameters=player.average)
             made = self.training.rows(player.parameters, self.proportions, step)
@@ -62,8 +81,14 @@ class Game:
                 judge = self._network(state.parameters)
                 for _ in range(own.generator_steps):
                     player = self.training.update(player, judge, self.proportions)
+            if state.step % interval(own.steps) == 0:
+                self._show(watch, state, player)
         final = player.average if resting == own.steps else player.parameters
         return final, self._bounded(replace(state, parameters=state.average)).parameters
+
+    def _show(self, watch: TrainingWatch, state: TrainingState, player: GeneratorState) -> None:
+        stands = GameState(discriminator=state, generator=player, proportions=self.proportions)
+        watch.at(state.step, self.settings.steps, stands.to_bytes)
 
     @property
     def resting(self) -> int:

@@ -10,7 +10,8 @@
     recoveries  the rules of taking a ledger up again that lost entries
     audit     replaying stored entries against chain and rules
     store     the database: a SQLite file or a PostgreSQL server
-    ledger    the operations, one transaction each
+    draws     the operations on a stage, one transaction each
+    ledger    the other operations
 
 Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import it.
 """

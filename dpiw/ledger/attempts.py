@@ -10,6 +10,7 @@ from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import Entry, check_count, check_digest, check_label, check_name
 from dpiw.ledger.values import AttemptRecord, RunRecord, StageRecord, StageState
+from dpiw.resumption import Resumption
 
 MAX_VOIDED = 10
 """Voided attempts of one run; after them it may not be reserved again."""
@@ -21,12 +22,14 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
     Raises:
         GrantSpentError, LedgerConflictError, SpecError: it may not come next.
     """
+    terms = resumptions_of(entry.payload)
     stages = {
         check_name("stage", name): StageRecord(
             stage=name,
             attempt=check_count("attempt", entry.attempt or 0),
             state=StageState.RESERVED,
             events=tuple(events),
+            resumption=terms.get(name),
         )
         for name, events in entry.payload["stages"].items()
     }
@@ -43,6 +46,21 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
     if run is None:
         return _first_attempt(entry, attempt)
     return _further_attempt(run, entry, attempt)
+
+
+def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
+    """The terms of the stages that may be resumed, of a reserving entry's payload.
+
+    Raises:
+        SpecError: a stage is not reserved there, or its events do not pay for what it may repeat.
+    """
+    found = {}
+    for name, facts in payload.get("resumable", {}).items():
+        terms = Resumption.from_json(facts)
+        if not terms.is_paid_by(payload["stages"].get(name, ())):
+            raise SpecError(f"stage {name}: no event of it counts the steps a resume may repeat")
+        found[name] = terms
+    return found
 
 
 def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
@@ -67,7 +85,7 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
     current = run.stages
     for name, stage in attempt.stages.items():
         known = current.get(name)
-        if known is None or known.events != stage.events:
+        if known is None or (known.events, known.resumption) != (stage.events, stage.resumption):
             raise LedgerConflictError(
                 f"stage {name}: not the stage or events this run was first reserved with"
             )

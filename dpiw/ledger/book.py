@@ -7,6 +7,11 @@ through it. The rules, per stage of an attempt:
                  |          |
                VOIDED     LOST                      nothing armed is ever refunded
 
+* An ARMED stage that was reserved with terms of resumption (`dpiw.resumption`) may leave
+  checkpoints, the first at step 0 and no two further apart than those terms say. While it is ARMED
+  it may be resumed from the last one, as often as they say: the right to draw goes to a new token,
+  and the one before is worth nothing.
+
 * A run's first reservation fixes its population, plan, period, `max_attempts`, stages and events.
 * Attempts are numbered 1, 2, ... without gaps. A further attempt may hold only stages that are
   LOST, or VOIDED. An attempt voided before anything was armed cost nothing: its number stays used
@@ -47,6 +52,7 @@ from dpiw.ledger.populations import Population
 from dpiw.ledger.recoveries import Recovery, recovered, recovery_of
 from dpiw.ledger.values import (
     AttemptRecord,
+    Checkpoint,
     RunRecord,
     RunState,
     StageRecord,
@@ -229,6 +235,34 @@ def _arm(book: Book, entry: Entry) -> RunRecord:
     return _with_stage(run, replace(stage, state=StageState.ARMED, token_digest=token))
 
 
+def _checkpoint(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    step, terms, last = entry.payload["step"], stage.resumption, stage.checkpoint
+    if terms is None:
+        raise LedgerConflictError(f"stage {stage.stage}: reserved without terms of resumption")
+    first, most = (0, 0) if last is None else (last.step + 1, last.step + terms.every)
+    if type(step) is not int or not first <= step <= min(most, terms.steps):
+        raise LedgerConflictError(f"stage {stage.stage}: not a step its next checkpoint may be at")
+    digest = check_digest("digest", entry.payload["digest"])
+    return _with_stage(run, replace(stage, checkpoint=Checkpoint(step=step, digest=digest)))
+
+
+def _resume(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    _not_recovered(book, run)
+    book.account(run.population).check_drawable(run.attempts[stage.attempt - 1].charge)
+    if stage.checkpoint is None or stage.resumes_left < 1:
+        raise GrantSpentError(
+            f"stage {stage.stage}: no checkpoint on record, or no resume left of those reserved"
+        )
+    if entry.payload["step"] != stage.checkpoint.step:
+        raise LedgerConflictError(f"stage {stage.stage}: it resumes from its last checkpoint")
+    token = check_digest("token_digest", entry.payload["token_digest"])
+    if token in stage.tokens:
+        raise LedgerConflictError(f"stage {stage.stage}: a resume needs a new token")
+    return _with_stage(run, replace(stage, token_digest=token, earlier_tokens=stage.tokens))
+
+
 def _commit(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.ARMED)
     digest = check_digest("output_digest", entry.payload["output_digest"])
@@ -318,6 +352,8 @@ _RULES: dict[EntryKind, _Rule] = {
     EntryKind.RESERVE: _reserve,
     EntryKind.VOID: _void,
     EntryKind.ARM: _arm,
+    EntryKind.CHECKPOINT: _checkpoint,
+    EntryKind.RESUME: _resume,
     EntryKind.COMMIT: _commit,
     EntryKind.CONFLICT: _conflict,
     EntryKind.LOSE: _lose,

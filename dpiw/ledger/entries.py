@@ -43,6 +43,8 @@ class EntryKind(enum.Enum):
     RESERVE = "reserve"
     VOID = "void"
     ARM = "arm"
+    CHECKPOINT = "checkpoint"
+    RESUME = "resume"
     COMMIT = "commit"
     CONFLICT = "conflict"
     LOSE = "lose"

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from dpiw.ledger.entries import NO_ENTRY
-from dpiw.ledger.store import ASKING, CHARGING
+from dpiw.ledger.store import ASKING, CHARGING, DRAWING
 
 SCHEMA = "dpiw"
 TABLE = "dpiw.entries"
@@ -44,7 +44,8 @@ END""".replace("<first>", NO_ENTRY)
 
 # A population without terms has no budget. Under `basic` both sums must fit; under any other rule
 # a vector of 16 must fit at one place at least.
-_BUDGET = """
+_BUDGET = (
+    """
 DECLARE
   unit text;
   held numeric;
@@ -57,7 +58,7 @@ BEGIN
   IF EXISTS (
       SELECT 1 FROM dpiw.entries WHERE population = NEW.population AND kind = 'register'
         AND payload::json ->> 'composition' IS DISTINCT FROM 'basic') THEN
-    fits := (NEW.kind = 'arm'
+    fits := (NEW.kind IN <drawing>
         OR json_array_length(NEW.payload::json #> '{renyi,units}') = 16) AND EXISTS (
       SELECT 1 FROM (
         SELECT part.place,
@@ -82,7 +83,7 @@ BEGIN
         WHERE population = NEW.population AND kind IN <charging>;
       SELECT max((payload::json ->> unit)::numeric) INTO budget FROM dpiw.entries
         WHERE population = NEW.population AND kind = 'register';
-      fits := fits AND held + CASE NEW.kind WHEN 'arm' THEN 0
+      fits := fits AND held + CASE WHEN NEW.kind IN <drawing> THEN 0
         ELSE (NEW.payload::json ->> unit)::numeric END <= budget;
     END LOOP;
   END IF;
@@ -90,7 +91,10 @@ BEGIN
     RAISE EXCEPTION 'over the lifetime budget' USING ERRCODE = 'check_violation';
   END IF;
   RETURN NEW;
-END""".replace("<charging>", CHARGING).replace("<asking>", ASKING)
+END""".replace("<charging>", CHARGING)
+    .replace("<asking>", ASKING)
+    .replace("<drawing>", DRAWING)
+)
 
 # name -> when it fires, what it does; the function has the trigger's name
 GUARDS: dict[str, tuple[str, int, str]] = {

@@ -12,8 +12,9 @@ from dpiw.errors import (
     LedgerTamperedError,
 )
 from dpiw.ledger.accounts import check_kind
-from dpiw.ledger.book import known_attempt, known_run, known_stage
+from dpiw.ledger.book import known_attempt, known_run
 from dpiw.ledger.charges import Charge
+from dpiw.ledger.draws import StageLedger
 from dpiw.ledger.entries import (
     FORMAT,
     EntryKind,
@@ -25,7 +26,7 @@ from dpiw.ledger.entries import (
     check_name,
 )
 from dpiw.ledger.populations import Population
-from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
+from dpiw.ledger.reading import Clock, label, utc_now
 from dpiw.ledger.recoveries import (
     RecoveredRelease,
     Recovery,
@@ -37,14 +38,15 @@ from dpiw.ledger.recoveries import (
 )
 from dpiw.ledger.reservations import reservation_payload, same_reservation
 from dpiw.ledger.store import open_store
-from dpiw.ledger.values import Grant, Reservation, StageState, token_digest
+from dpiw.ledger.values import Reservation
 from dpiw.privacy import PrivacyCost
 from dpiw.renyi import RenyiVector
+from dpiw.resumption import Resumption
 
 BUSY_TIMEOUT_SECONDS = 30.0
 
 
-class Ledger(LedgerReader):
+class Ledger(StageLedger):
     """What every population has spent, for ever; refuses to overspend.
 
     Use `Ledger.open` or `Ledger.create`. Safe for many processes and threads. Every method raises
@@ -149,6 +151,7 @@ class Ledger(LedgerReader):
         max_attempts: int,
         published_heads: Iterable[LedgerHead | PublishedHead] = (),
         renyi: RenyiVector | None = None,
+        resumptions: Mapping[str, Resumption] | None = None,
     ) -> Reservation:
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
 
@@ -167,6 +170,8 @@ class Ledger(LedgerReader):
             published_heads: heads found in published manifests; see `check_heads`.
             renyi: the attempt's Renyi vector; given exactly if the population is registered with
                 composition `renyi`.
+            resumptions: stage name -> on what terms it may be resumed; its events count what a
+                resume may repeat.
 
         Raises:
             BudgetExceededError: it does not fit; nothing was written.
@@ -177,7 +182,9 @@ class Ledger(LedgerReader):
             SpecError: an argument is malformed.
         """
         charge = Charge(cost=cost, renyi=renyi)
-        payload = reservation_payload(charge, stages, plan_digest, period, max_attempts)
+        payload = reservation_payload(
+            charge, stages, plan_digest, period, max_attempts, resumptions or {}
+        )
         check_name("population", population)
         check_digest("run_key", run_key)
         check_count("attempt", attempt)
@@ -257,68 +264,7 @@ class Ledger(LedgerReader):
             )
         return self.recoveries(population)[-1]
 
-    # --- stages --------------------------------------------------------------------------------
-
-    def arm(self, run_key: str, attempt: int, stage: str) -> Grant:
-        """Take the right to draw this stage's noise; exactly one caller ever gets it.
-
-        Raises:
-            BudgetExceededError: the account is overdrawn.
-            GrantSpentError: it was taken before, the attempt was voided, or the run was recovered.
-            LedgerConflictError: no such reservation.
-        """
-        token = secrets.token_hex(32)
-        with self._page(write=True) as page:
-            entry = self._append_for_run(
-                page,
-                run_key,
-                kind=EntryKind.ARM,
-                attempt=attempt,
-                stage=stage,
-                payload={"token_digest": token_digest(token)},
-            )
-            population = page.book.runs[run_key].population
-        return Grant(
-            population=population,
-            run_key=run_key,
-            attempt=attempt,
-            stage=stage,
-            token=token,
-            seq=entry.seq,
-        )
-
-    def commit(self, grant: Grant, output_digest: str) -> None:
-        """Record the durable output of a grant; the same digest again changes nothing.
-
-        Raises:
-            LedgerConflictError: another output was committed; this one is put on record and the
-                attempt's cost charged again, because two outputs are two draws.
-            GrantSpentError: the grant was declared lost, or is not this stage's.
-        """
-        self._commit(grant.run_key, grant.attempt, grant.stage, output_digest, grant)
-
-    def commit_found(self, run_key: str, attempt: int, stage: str, output_digest: str) -> None:
-        """After a restart: commit the durable output found of an armed stage. Nothing is redrawn.
-
-        Raises:
-            LedgerConflictError: as `commit`; also when there is no such reservation.
-            GrantSpentError: the stage was never armed, or was lost or voided.
-        """
-        self._commit(run_key, attempt, stage, output_digest, None)
-
-    def lose(self, run_key: str, attempt: int, stage: str) -> None:
-        """Declare an armed stage without durable output lost; its charge stands for ever.
-
-        Raises:
-            GrantSpentError: it is not armed (again LOST is no error).
-            LedgerConflictError: no such reservation.
-        """
-        with self._page(write=True) as page:
-            record = known_stage(known_run(page.book, run_key), attempt, stage)
-            if record.state is not StageState.LOST:
-                self._append_for_run(
-                    page, run_key, kind=EntryKind.LOSE, attempt=attempt, stage=stage, payload={}
-                )
+    # --- publish -----------------------------------------------------------------------------
 
     def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
         """Record the one release of a run whose stages are all committed.
@@ -342,29 +288,3 @@ class Ledger(LedgerReader):
             if run.manifest_digest != manifest_digest:
                 raise LedgerConflictError("this run was published with another manifest")
             return run.published
-
-    def _commit(
-        self, run_key: str, attempt: int, stage: str, output_digest: str, grant: Grant | None
-    ) -> None:
-        check_digest("output_digest", output_digest)
-        with self._page(write=True) as page:
-            run = known_run(page.book, run_key)
-            record = granted(page.book, grant) if grant else known_stage(run, attempt, stage)
-            if record.output_digest == output_digest:
-                return
-            conflict = record.state is StageState.COMMITTED
-            if output_digest not in record.conflicts:
-                again = run.attempts[attempt - 1].charge.to_payload() if conflict else {}
-                self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.CONFLICT if conflict else EntryKind.COMMIT,
-                    attempt=attempt,
-                    stage=stage,
-                    payload={"output_digest": output_digest, **again},
-                )
-        if conflict:  # raised only once the entry is durable
-            raise LedgerConflictError(
-                f"stage {stage}: another output was committed; this one is on record, its cost "
-                "is charged again, and it must never be released"
-            )

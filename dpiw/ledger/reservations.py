@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpiw.errors import LedgerConflictError
-from dpiw.ledger.attempts import check_same_run
+from dpiw.ledger.attempts import check_same_run, resumptions_of
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical, check_count, check_digest, check_label, check_name
 from dpiw.ledger.values import Reservation, RunRecord
+from dpiw.resumption import Resumption
 
 
 def reservation_payload(
@@ -18,9 +19,10 @@ def reservation_payload(
     plan_digest: str,
     period: str,
     max_attempts: int,
+    resumptions: Mapping[str, Resumption],
 ) -> dict[str, Any]:
     """What a `reserve` entry states. Raises SpecError: something is malformed."""
-    return {
+    payload = {
         "relation": charge.cost.relation.value,
         **charge.to_payload(),
         "stages": {
@@ -31,6 +33,10 @@ def reservation_payload(
         "period": check_label("period", period),
         "max_attempts": check_count("max_attempts", max_attempts),
     }
+    if resumptions:
+        payload["resumable"] = {name: terms.to_json() for name, terms in resumptions.items()}
+    resumptions_of(payload)
+    return payload
 
 
 def same_reservation(
@@ -45,7 +51,8 @@ def same_reservation(
         "relation": record.cost.relation.value,
         "stages": stages,
     }
-    if before != {name: payload.get(name) for name in before}:
+    terms = {name: stage.resumption for name, stage in record.stages.items() if stage.resumption}
+    if before != {name: payload.get(name) for name in before} or terms != resumptions_of(payload):
         raise LedgerConflictError(f"attempt {attempt}: reserved before with another cost or stages")
     if record.voided:
         raise LedgerConflictError(

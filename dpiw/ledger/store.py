@@ -27,7 +27,10 @@ from dpiw.ledger_location import EXPECTED, check_location
 CHARGING = "('reserve', 'conflict', 'void', 'recover')"
 """The kinds that change what a population holds, for the budget guard of every store."""
 
-ASKING = "('reserve', 'arm')"
+DRAWING = "('arm', 'resume')"
+"""The kinds that let noise be drawn, under a charge that was granted before."""
+
+ASKING = "('reserve', 'arm', 'resume')"
 """The kinds that the budget must cover: a new charge, and a draw under one that was granted."""
 
 _KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)

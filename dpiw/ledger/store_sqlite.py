@@ -31,31 +31,34 @@ from dpiw.ledger.files import (
     check_no_remains,
     sync,
 )
-from dpiw.ledger.store import ASKING, CHARGING, Store, entries, metadata
+from dpiw.ledger.store import ASKING, CHARGING, DRAWING, Store, entries, metadata
 
 # The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
-_BUDGET = """
+_BUDGET = (
+    """
     CREATE TRIGGER entries_<unit> BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
       AND NOT EXISTS (
         SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
           AND json_extract(payload, '$.composition') IS NOT 'basic')
       AND NOT coalesce(
-        iif(NEW.kind = 'arm', 0, json_extract(NEW.payload, '$.<unit>')) + (
+        iif(NEW.kind IN <drawing>, 0, json_extract(NEW.payload, '$.<unit>')) + (
           SELECT coalesce(sum(iif(kind = 'void', -1, 1) * json_extract(payload, '$.<unit>')), 0)
           FROM entries WHERE population = NEW.population AND kind IN <charging>)
         <= (SELECT max(json_extract(payload, '$.<unit>'))
             FROM entries WHERE population = NEW.population AND kind = 'register'), 0)
-    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace(
-    "<charging>", CHARGING
-).replace("<asking>", ASKING)
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
+    .replace("<asking>", ASKING)
+    .replace("<drawing>", DRAWING)
+)
 
 # Renyi populations: a vector of 16, and at one order at least its sum is within the budget.
-_RENYI = """
+_RENYI = (
+    """
     CREATE TRIGGER entries_renyi BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
       AND EXISTS (
         SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
           AND json_extract(payload, '$.composition') IS NOT 'basic')
-      AND (iif(NEW.kind = 'arm', 16, json_array_length(NEW.payload, '$.renyi.units')) IS NOT 16
+      AND (iif(NEW.kind IN <drawing>, 16, json_array_length(NEW.payload, '$.renyi.units')) IS NOT 16
         OR NOT EXISTS (
         SELECT 1 FROM (
           SELECT part.key AS place, sum(iif(paid.kind = 'void', -1, 1) * part.value) AS total
@@ -69,9 +72,10 @@ _RENYI = """
           FROM entries AS terms, json_each(terms.payload, '$.renyi.budget_units') AS most
           WHERE terms.population = NEW.population AND terms.kind = 'register') AS budget
         ON held.place = budget.place AND held.total <= budget.total))
-    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace(
-    "<charging>", CHARGING
-).replace("<asking>", ASKING)
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
+    .replace("<asking>", ASKING)
+    .replace("<drawing>", DRAWING)
+)
 
 TRIGGERS = {
     "entries_no_update": """

@@ -11,6 +11,7 @@ from typing import Any
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import LedgerHead, canonical
 from dpiw.privacy import PrivacyCost
+from dpiw.resumption import Resumption
 
 
 class StageState(enum.Enum):
@@ -39,6 +40,14 @@ class RunState(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A durable checkpoint of an armed stage: its step, and SHA-256 of its bytes."""
+
+    step: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageRecord:
     """One stage of one attempt.
 
@@ -47,7 +56,10 @@ class StageRecord:
         attempt: the attempt this record belongs to, from 1.
         state: where it stands.
         events: the privacy events it declares, as canonical JSON objects.
-        token_digest: SHA-256 of the grant's token once armed.
+        resumption: on what terms it may be resumed; None: not at all.
+        token_digest: SHA-256 of the token that may draw now, once armed.
+        earlier_tokens: SHA-256 of the tokens that a resume replaced.
+        checkpoint: the last one on record.
         output_digest: SHA-256 of its durable output once committed.
         conflicts: digests of other outputs that claimed the same grant; each was charged.
     """
@@ -56,9 +68,24 @@ class StageRecord:
     attempt: int
     state: StageState
     events: tuple[Mapping[str, Any], ...]
+    resumption: Resumption | None = None
     token_digest: str | None = None
+    earlier_tokens: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
     output_digest: str | None = None
     conflicts: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """SHA-256 of every token it was ever drawn under."""
+        now = () if self.token_digest is None else (self.token_digest,)
+        return (*self.earlier_tokens, *now)
+
+    @property
+    def resumes_left(self) -> int:
+        """How often it may still be resumed."""
+        allowed = 0 if self.resumption is None else self.resumption.resumes
+        return allowed - len(self.earlier_tokens)
 
     def declares(self, events: Sequence[Mapping[str, Any]]) -> bool:
         """Whether `events`, in the ledger's own form, are what this stage was reserved for."""

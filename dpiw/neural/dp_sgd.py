@@ -38,6 +38,7 @@ from dpiw.neural.optimisers import Adam, Optimiser
 from dpiw.neural.training_state import TrainingState
 from dpiw.privacy import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
 from dpiw.randomness import NoiseSource
+from dpiw.resumption import UNWATCHED, Resumption, TrainingWatch, interval
 
 PublicGradient = Callable[[Network, int], Array]
 """Gradient of public rows at a network and a step (from 0), shape (p,): not noised, not private."""
@@ -84,7 +85,8 @@ class PrivateTraining:
         optimiser: what is made of the noisy gradient.
         averaged: the released parameters are the mean over this last share of the steps, in
             [0, 1); 0 for the last parameters.
-        reserve: noised steps that resumed attempts may repeat, accounted beside `steps`.
+        resumes: how often a training that was killed may go on from a checkpoint; each repeats up
+            to `every` steps, which are accounted beside `steps`.
 
     Raises:
         SpecError: a constant is out of range, or the unit's relation is replace-one.
@@ -100,7 +102,7 @@ class PrivateTraining:
     rule: ClipRule = ClipRule.LOSS
     optimiser: Optimiser = field(default_factory=Adam)
     averaged: float = 0.0
-    reserve: int = 0
+    resumes: int = 0
 
     def __post_init__(self) -> None:
         """See the class."""
@@ -110,8 +112,8 @@ class PrivateTraining:
             )
         if not 0 < self.sampling_rate <= 1:
             raise SpecError("training.sampling_rate: expected a number in (0, 1]")
-        if self.steps < 1 or self.reserve < 0:
-            raise SpecError("training.steps, reserve: expected whole numbers >= 1 and >= 0")
+        if self.steps < 1 or self.resumes < 0:
+            raise SpecError("training.steps, resumes: expected whole numbers >= 1 and >= 0")
         for name in ("clip", "divisor"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -121,6 +123,21 @@ class PrivateTraining:
             raise UncalibratedError("training: expected a finite noise multiplier > 0")
         if not 0 <= self.averaged < 1:
             raise SpecError("training.averaged: expected a number in [0, 1)")
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming; None: it is not resumed."""
+        return Resumption.of(steps=self.steps, resumes=self.resumes)
+
+    @property
+    def every(self) -> int:
+        """Steps between checkpoints, and between tellings of progress."""
+        return interval(self.steps)
+
+    @property
+    def drawn(self) -> int:
+        """T + R K: noised steps that are accounted, those that resumes may repeat included."""
+        return self.steps + self.resumes * self.every
 
     @property
     def scale(self) -> float:
@@ -149,11 +166,10 @@ class PrivateTraining:
         """
         if not (math.isfinite(rho) and rho > 0):
             raise SpecError("training: expected an effort rho > 0")
-        drawn = self.steps + self.reserve
-        return 1 / math.sqrt(math.log1p(2 * rho / (self.unit_rate**2 * drawn)))
+        return 1 / math.sqrt(math.log1p(2 * rho / (self.unit_rate**2 * self.drawn)))
 
     def events(self) -> tuple[PoissonSampledGaussianEvent, ...]:
-        """What a run does to the private rows, resumed attempts within `reserve` included.
+        """What a run does to the private rows, what resumes may repeat included.
 
         Raises:
             UncalibratedError: no noise multiplier yet.
@@ -162,7 +178,7 @@ class PrivateTraining:
             PoissonSampledGaussianEvent(
                 sampling_probability=self.unit_rate,
                 noise_multiplier=self._multiplier,
-                count=self.steps + self.reserve,
+                count=self.drawn,
             ),
         )
 
@@ -171,7 +187,8 @@ class PrivateTraining:
         return {
             "sampling_rate": self.sampling_rate,
             "steps": self.steps,
-            "reserve": self.reserve,
+            "resumes": self.resumes,
+            "steps_accounted": self.drawn,
             "clip": self.clip,
             "clip_rule": self.rule.value,
             "divisor": self.divisor,
@@ -277,30 +294,38 @@ class PrivateTraining:
         *,
         noise: NoiseSource,
         public: PublicGradient | None = None,
-        after: Callable[[TrainingState], None] | None = None,
-        every: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
         """All steps that are left.
 
         Args:
-            state: where training stands; of a new run from `start`, of a resumed one from its
-                checkpoint.
+            state: where training stands before its first step; a checkpoint that `watch` holds
+                takes its place.
             lots: the private rows.
             noise: draws the lots and their noise.
             public: gradient of public rows, added without noise.
-            after: called with the state after every `every`-th step, to checkpoint it.
-            every: steps between checkpoints; 0 for none.
-            progress: called with (steps taken, steps), public numbers, at the same times.
+            watch: told the state before the first step and after every `every`-th.
 
         Privacy:
-            Unit, event and errors: as `private_step`, once per step.
+            Unit, event and errors: as `private_step`, once per step. A resumed training repeats the
+            steps after its checkpoint.
+
+        Raises:
+            PrivacyError: a checkpoint, and no step is reserved to be repeated.
         """
-        for _ in range(state.step, self.steps):
+        checkpoint = watch.resumed()
+        if checkpoint is not None:
+            self.check_resumable()
+            state = TrainingState.from_bytes(checkpoint)
+        else:
+            watch.at(state.step, self.steps, state.to_bytes)
+        while state.step < self.steps:
             state = self.private_step(state, lots, noise=noise, public=public)
-            if every and state.step % every == 0:
-                if after is not None:
-                    after(state)
-                if progress is not None:
-                    progress(state.step, self.steps)
+            if state.step % self.every == 0:
+                watch.at(state.step, self.steps, state.to_bytes)
         return state
+
+    def check_resumable(self) -> None:
+        """Raise PrivacyError unless a resumed training may repeat steps."""
+        if self.resumes == 0:
+            raise PrivacyError("training: no step is reserved to be repeated from a checkpoint")

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import PrivacyError, SpecError
+from dpiw.errors import SpecError
 from dpiw.neural.backend import NUMPY, Array, Backend
 from dpiw.neural.clipping import ClipRule, clipped_sum
 from dpiw.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
@@ -28,6 +28,7 @@ from dpiw.neural.optimisers import Adam
 from dpiw.neural.training_state import TrainingState
 from dpiw.privacy import PrivacyUnit
 from dpiw.randomness import NoiseSource
+from dpiw.resumption import UNWATCHED, TrainingWatch
 
 Matrix = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ class RatioTraining:
         learning_rate: float,
         averaged: float,
         loss: str,
-        reserve: int = 0,
+        resumes: int = 0,
     ) -> Self:
         """From a lot size and the public nominal_rows: q = min(1, lot/n0), L = q n0.
 
@@ -89,7 +90,7 @@ class RatioTraining:
             rule=ClipRule.OUTPUT,
             optimiser=Adam(learning_rate=learning_rate),
             averaged=averaged,
-            reserve=reserve,
+            resumes=resumes,
         )
         return cls(architecture=architecture, private=private, loss=loss, batch=lot)
 
@@ -135,10 +136,7 @@ class RatioTraining:
         *,
         noise: NoiseSource,
         backend: Backend = NUMPY,
-        resume: TrainingState | None = None,
-        after: Callable[[TrainingState], None] | None = None,
-        every: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
         """Train; the classifier's parameters are the state's `average`.
 
@@ -147,20 +145,11 @@ class RatioTraining:
             synthetic: public rows, shape (m, widths[0]), m >= 1.
             noise: draws lots and their noise.
             backend: where the arithmetic runs.
-            resume: a checkpoint to go on from.
-            after: called with the state after every `every`-th step.
-            every: steps between checkpoints; 0 for none.
-            progress: called with (step, steps) at the same times.
+            watch: as `PrivateTraining.train`.
 
         Privacy:
-            Unit and events: those of `PrivateTraining`, one draw per step. A resumed training
-            repeats the steps after its checkpoint, which `reserve` must cover.
-
-        Raises:
-            PrivacyError: a checkpoint, and no step is reserved to be repeated.
+            Unit, events and errors: those of `PrivateTraining.train`.
         """
-        if resume is not None and self.private.reserve == 0:
-            raise PrivacyError("training: no step is reserved to be repeated from a checkpoint")
         initial = self.architecture.initial(np.random.default_rng([self._public_number, 0]))
         start = self.private.start(initial, publishable=noise.publishable)
         lots = PrivateLots(
@@ -170,13 +159,11 @@ class RatioTraining:
             backend=backend,
         )
         return self.private.train(
-            start if resume is None else resume,
+            start,
             lots,
             noise=noise,
             public=self._public_gradient(synthetic, backend),
-            after=after,
-            every=every,
-            progress=progress,
+            watch=watch,
         )
 
     def logits(self, parameters: Matrix, rows: Matrix) -> Matrix:

@@ -103,7 +103,13 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
     for attempt in record.attempts:
         epsilon, delta = _decimals(attempt.held)
         states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
-        found.append({"epsilon": epsilon, "delta": delta, "stages": states})
+        one: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
+        resumed = {
+            name: len(stage.earlier_tokens)
+            for name, stage in sorted(attempt.stages.items())
+            if stage.earlier_tokens
+        }
+        found.append(one | {"resumed": resumed} if resumed else one)
     return tuple(found)
 
 

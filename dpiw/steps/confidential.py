@@ -15,14 +15,22 @@ from dpiw.errors import (
     SourceError,
     StageFailedError,
 )
+from dpiw.generators.base import Synthesizer
 from dpiw.ingest import IngestLimits
 from dpiw.ingest import ingest as read_source
-from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
+from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.measurement import Measurement
 from dpiw.neural.backend import make_backend
 from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.randomness import NoiseSource
+from dpiw.resumption import Progress, TrainingWatch, Watched, silent
 from dpiw.runs import ReleaseRun
+from dpiw.steps.checkpoints import (
+    StageCheckpoints,
+    check_checkpoints,
+    forget_checkpoints,
+    last_checkpoint,
+)
 from dpiw.steps.forgotten import check_heads, check_undrawn
 from dpiw.steps.locks import drawing
 from dpiw.steps.postprocessing import (
@@ -33,7 +41,8 @@ from dpiw.steps.postprocessing import (
     ratio_to_calibrate,
     read_rows,
 )
-from dpiw.tables import PrivateSource, PrivateTable
+from dpiw.tables import PrivateSource, PrivateTable, SyntheticTable
+from dpiw.weights.base import WeightEstimator
 from dpiw.weights.output import OutputNoised
 
 
@@ -98,20 +107,22 @@ def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
 def _void_unarmed(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
     for attempt in record.attempts:
         if all(stage.state is StageState.RESERVED for stage in attempt.stages.values()):
-            check_undrawn(run.directory, attempt)
+            check_undrawn(run.directory, record, attempt)
             ledger.void(record.run_key, attempt.attempt)
 
 
 def _draw_once(
     run: ReleaseRun,
     name: str,
-    measure: Callable[[PrivateTable], Measurement],
+    measure: Callable[[PrivateTable, TrainingWatch], Measurement],
     *,
     device: str = "cpu",
+    progress: Progress = silent,
 ) -> None:
     """Draw a stage's measurement, at most once for each time it was paid for.
 
-    Arm (durable), read, draw, write (durable), commit. Killed anywhere, `reserve` settles it.
+    Arm (durable), read, draw, write (durable), commit. Killed anywhere, `reserve` settles it: what
+    it left ARMED has a checkpoint, and goes on from there.
     """
     ledger = run.open_ledger()
     with drawing(run, name):
@@ -120,24 +131,38 @@ def _draw_once(
         if stage.state is StageState.COMMITTED:
             check_output(path, stage)
             return
-        if stage.state is not StageState.RESERVED:
+        resumed = None if path.exists() else last_checkpoint(run, stage)
+        if stage.state is not StageState.RESERVED and resumed is None:
             raise GrantSpentError(
                 f"stage {name} is {stage.state.value}; start the flow again to settle it"
             )
         make_backend(device)  # a GPU that is not there is found while nothing is charged
-        _check_before_arming(run, ledger, stage)
-        grant = ledger.arm(run.key, stage.attempt, name)
+        _check_before_drawing(run, ledger, stage)
+        grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
+        watch = StageCheckpoints(
+            run, ledger, grant, terms=stage.resumption, resumed=resumed, progress=progress
+        )
         try:
-            data = measure(source.open(grant, ledger)).under(grant.digest).to_bytes()
+            data = measure(source.open(grant, ledger), watch).under(grant.digest).to_bytes()
             write_durably(path, data)
         except Exception as error:
             # Whatever goes wrong once rows are open may depend on them: one class, one code.
             raise StageFailedError(name, StageFailedError.exit_code) from error
         ledger.commit(grant, hashlib.sha256(data).hexdigest())
+        forget_checkpoints(run.directory, name)
 
 
-def _check_before_arming(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
+def _take(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> Grant:
+    """The right to draw: armed, or taken over from a process that is gone."""
+    if stage.checkpoint is not None:
+        return ledger.resume(run.key, stage.attempt, stage.stage, step=stage.checkpoint.step)
+    grant = ledger.arm(run.key, stage.attempt, stage.stage)
+    forget_checkpoints(run.directory, stage.stage)  # of an attempt that was lost
+    return grant
+
+
+def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
     """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
     check_heads(run, ledger)  # once more: an old copy may have come back since the reservation
     if not run.snapshot.exists():
@@ -153,15 +178,34 @@ def _check_before_arming(run: ReleaseRun, ledger: Ledger, stage: StageRecord) ->
             " forgot as loss (`dpiw ledger recover --loss-only`), and start a new run: another"
             " period or source.snapshot"
         )
+    check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
     (planned,) = [found for found in run.plan.stages if found.name == stage.stage]
-    if not stage.declares([accounting.event_to_json(event) for event in planned.events]):
+    events = [accounting.event_to_json(event) for event in planned.events]
+    if not stage.declares(events) or stage.resumption != planned.resumption:
         raise LedgerConflictError(
             f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
         )
 
 
-def fit_generator(run: ReleaseRun, *, noise: NoiseSource) -> None:
+def _measured(
+    method: Synthesizer | WeightEstimator,
+    *tables: PrivateTable | SyntheticTable,
+    noise: NoiseSource,
+    watch: TrainingWatch,
+) -> Measurement:
+    measure: Callable[..., Measurement] = method.measure
+    if isinstance(method, Watched):
+        return measure(*tables, noise=noise, watch=watch)
+    return measure(*tables, noise=noise)
+
+
+def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
     """Draw the generator's measurement.
+
+    Args:
+        run: whose plan says what is drawn.
+        noise: draws it.
+        progress: told (steps taken, steps) now and then where it trains for long; public numbers.
 
     Privacy:
         The events of the plan's first stage, reserved and armed before the table is opened.
@@ -170,13 +214,19 @@ def fit_generator(run: ReleaseRun, *, noise: NoiseSource) -> None:
     _draw_once(
         run,
         GENERATOR_STAGE,
-        lambda table: generator.measure(table, noise=noise),
+        lambda table, watch: _measured(generator, table, noise=noise, watch=watch),
         device=getattr(generator, "device", "cpu"),
+        progress=progress,
     )
 
 
-def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
+def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
     """Draw the weights' coefficients; nothing to do when the plan publishes no weights.
+
+    Args:
+        run: whose plan says what is drawn.
+        noise: draws it.
+        progress: as in `fit_generator`.
 
     Privacy:
         The events of the plan's second stage, reserved and armed before the table is opened.
@@ -193,8 +243,9 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource) -> None:
     _draw_once(
         run,
         WEIGHTS_STAGE,
-        lambda table: ready.measure(table, synthetic, noise=noise),
+        lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
         device=getattr(ready, "device", "cpu"),
+        progress=progress,
     )
 
 
@@ -213,5 +264,5 @@ def fit_calibration(run: ReleaseRun, *, noise: NoiseSource) -> None:
     _draw_once(
         run,
         CALIBRATION_STAGE,
-        lambda table: calibration.measure(table, synthetic, ratio=ratio, noise=noise),
+        lambda table, _: calibration.measure(table, synthetic, ratio=ratio, noise=noise),
     )

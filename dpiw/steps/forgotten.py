@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpiw.errors import LedgerTamperedError, ReleaseError
-from dpiw.ledger import AttemptRecord, Ledger, LedgerHead, PublishedHead
+from dpiw.ledger import AttemptRecord, Ledger, LedgerHead, PublishedHead, RunRecord
 from dpiw.measurement import Measurement
 from dpiw.runs import ReleaseRun, measurement_file
+from dpiw.steps.checkpoints import check_checkpoints
 from dpiw.verification import read_signed_manifest, release_folders
 
 
@@ -62,7 +63,7 @@ def _publishes_to(folder: Path) -> Path | None:
         ) from None
 
 
-def check_undrawn(folder: Path, attempt: AttemptRecord) -> None:
+def check_undrawn(folder: Path, run: RunRecord, attempt: AttemptRecord) -> None:
     """Refuse to give back an attempt of which a draw lies in the run's folder.
 
     Raises:
@@ -70,6 +71,7 @@ def check_undrawn(folder: Path, attempt: AttemptRecord) -> None:
             for it.
     """
     for name in attempt.stages:
+        check_checkpoints(folder, name, run)
         if measurement_file(folder, name).exists():
             raise LedgerTamperedError(
                 f"stage {name}: its output is there, but this ledger never armed it; it was"

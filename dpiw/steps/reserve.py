@@ -16,6 +16,7 @@ from dpiw.errors import (
 from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
 from dpiw.runs import ReleaseRun
 from dpiw.signing import load_private_key
+from dpiw.steps.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.steps.forgotten import check_heads, drawn_under
 from dpiw.steps.locks import drawing
 
@@ -24,8 +25,9 @@ def reserve(run: ReleaseRun) -> None:
     """Hold the run's budget in the ledger before any private byte is read.
 
     A run that was reserved before is taken up where it stands: a draw whose output is durable is
-    committed, a draw that died without one is LOST (its charge stands) and is reserved anew only
-    if `max_attempts` and the budget allow.
+    committed, a training with a checkpoint stays ARMED and goes on, as often as was reserved; any
+    other draw that died is LOST (its charge stands) and is reserved anew only if `max_attempts` and
+    the budget allow.
 
     Raises:
         ReleaseError: the signing key cannot be read.
@@ -108,18 +110,28 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         plan_digest=plan.digest,
         period=run.period,
         max_attempts=run.spec.max_attempts,
+        resumptions={
+            stage.name: stage.resumption
+            for stage in plan.stages
+            if stage.name in names and stage.resumption is not None
+        },
         renyi=plan.stage_renyi(names) if ledger.population(run.spec.population).renyi else None,
     )
 
 
 def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
-    """Resolve an armed stage whose process is gone: its output is committed, or it is lost."""
+    """Resolve an armed stage whose process is gone.
+
+    Its output is committed; or it has a checkpoint and may go on; or it is lost.
+    """
     if stage.state is not StageState.ARMED:
         return
     with drawing(run, stage.stage):
         path = run.measurement(stage.stage)
         if not path.exists():
-            ledger.lose(run.key, stage.attempt, stage.stage)
+            check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
+            if last_checkpoint(run, stage) is None:
+                ledger.lose(run.key, stage.attempt, stage.stage)
             return
         sync_directory(path.parent)  # its process may have died before the rename was on the disk
         data = path.read_bytes()

@@ -9,7 +9,6 @@ are not debiased, and whether there is a signal is judged by replays on syntheti
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -24,6 +23,7 @@ from dpiw.neural.ratio_training import LOSSES, MOST_STAND_INS, RatioTraining, lo
 from dpiw.neural.training_state import TrainingState
 from dpiw.privacy import PrivacyEvent, PrivacyUnit
 from dpiw.randomness import NoiseSource, SeededNoise
+from dpiw.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.schema import PublicSchema
 from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weights.network_ratio import NetworkRatio, inputs
@@ -70,6 +70,8 @@ class DensityNetwork:
         limit: public bound of the log weight, in (0, 20].
         replays: trainings on synthetic rows alone, by which signal and noise are judged: 0, or 39
             to 999 (below 39 no p-value could reach the verdict's 0.03).
+        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
+            the steps in advance.
         device: `cpu`, `cuda` or `auto`.
         calibrated: what `calibrate` found.
     """
@@ -84,6 +86,7 @@ class DensityNetwork:
     averaged: float = 0.5
     limit: float = 5.0
     replays: int = 39
+    resumes: int = 1
     device: str = "cpu"
     calibrated: NetworkCalibration | None = None
 
@@ -104,6 +107,7 @@ class DensityNetwork:
         whole("steps", self.steps, low=1, high=100_000)
         whole("lot", self.lot, low=1, high=1_000_000)
         whole("replays", self.replays, low=0, high=999)
+        whole("resumes", self.resumes, low=0, high=20)
         if 0 < self.replays < 39:
             raise SpecError("weights.settings.replays: expected 0, or 39 to 999")
         for name, most in (("clip", 1e6), ("learning_rate", 10), ("limit", 20)):
@@ -135,11 +139,17 @@ class DensityNetwork:
             learning_rate=self.learning_rate,
             averaged=self.averaged,
             loss=self.loss,
+            resumes=self.resumes,
         ).at_effort(rho)
         found = NetworkCalibration(
             training=training, unit=unit, nominal_rows=nominal_rows, schema=schema.name
         )
         return replace(self, calibrated=found)
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming a killed training; None: it is lost."""
+        return Resumption.of(steps=self.steps, resumes=self.resumes)
 
     def _ready(self) -> NetworkCalibration:
         if self.calibrated is None:
@@ -221,7 +231,7 @@ class DensityNetwork:
         found: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("activation", "loss", "steps", "lot", "clip", "learning_rate", "averaged",
-                         "limit", "replays", "debias")
+                         "limit", "replays", "resumes", "debias")
         }  # fmt: skip
         found["hidden"] = list(self.hidden)
         if self.calibrated is not None:
@@ -235,25 +245,19 @@ class DensityNetwork:
         synthetic: SyntheticTable,
         *,
         noise: NoiseSource,
-        resume: TrainingState | None = None,
-        after: Callable[[TrainingState], None] | None = None,
-        every: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """Train, from a checkpoint if there is one; `measure` in steps.
+        """Train, from a checkpoint if there is one; `measure` before its result is packed.
 
         Args:
             table: private rows.
             synthetic: public rows.
             noise: draws lots and their noise.
-            resume: a checkpoint to go on from.
-            after: called with the state after every `every`-th step.
-            every: steps between checkpoints; 0 for none.
-            progress: called with (step, steps), public numbers, at the same times.
+            watch: holds the checkpoint to go on from, and is told where the training stands.
 
         Privacy:
-            Unit: `max_rows` rows, add/remove. Event: `events`, one step per lot; a resumed run
-            repeats the steps after its checkpoint, which the plan must have reserved.
+            Unit: `max_rows` rows, add/remove. Event: `events`, one step per lot; what a resumed run
+            repeats is among them.
 
         Raises:
             UncalibratedError: before `calibrate`, or for another schema.
@@ -270,14 +274,16 @@ class DensityNetwork:
             inputs(schema, synthetic.scaled),
             noise=noise,
             backend=make_backend(self.device),
-            resume=resume,
-            after=after,
-            every=every,
-            progress=progress,
+            watch=watch,
         )
 
     def measure(
-        self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
+        self,
+        table: PrivateTable,
+        synthetic: SyntheticTable,
+        *,
+        noise: NoiseSource,
+        watch: TrainingWatch = UNWATCHED,
     ) -> Measurement:
         """Train and return the noisy network.
 
@@ -291,7 +297,7 @@ class DensityNetwork:
             UncalibratedError: before `calibrate`, or for another schema.
             WeightError: no synthetic rows.
         """
-        state = self.fit(table, synthetic, noise=noise)
+        state = self.fit(table, synthetic, noise=noise, watch=watch)
         return self.measurement(state, schema=table.schema, synthetic_rows=synthetic.rows)
 
     def measurement(

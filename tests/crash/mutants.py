@@ -14,6 +14,7 @@ from typing import Any
 from dpiw import durable, publication
 from dpiw.ledger import Ledger, StageState
 from dpiw.randomness import SecureNoise
+from dpiw.resumption import UNWATCHED
 from dpiw.steps import confidential
 from dpiw.tables import PrivateSource
 
@@ -45,7 +46,7 @@ def draw_again_for_free(watch: Any, task: Any) -> None:
             return draw_once(run, name, measure, **options)
         watch.armed = (name, stage.attempt)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
-        data = measure(source.open(None, Anything())).to_bytes()
+        data = measure(source.open(None, Anything()), UNWATCHED).to_bytes()
         confidential.write_durably(run.measurement(name), data)
         ledger.commit_found(run.key, stage.attempt, name, hashlib.sha256(data).hexdigest())
         return None

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dpiw import accounting, mechanisms
-from dpiw.errors import SpecError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.generators import adversarial
 from dpiw.generators import dpgan as module
 from dpiw.generators.dpgan import DPCGAN, DPGAN
@@ -30,6 +30,7 @@ from tests.dpiw.generators.neural_world import (
     marked_table,
     table,
 )
+from tests.training_watch import KilledError, Recorder
 
 SMALL: dict[str, Any] = {
     "steps": 8, "lot": 10, "batch": 6, "generator": (5,), "discriminator": (4,), "latent": 2,
@@ -50,7 +51,8 @@ def test_as_many_draws_as_accounted(kind, rows, settings):
     one, noise = ready(kind, **settings), Counting()
     one.measure(table(rows), noise=noise)
     event = one.events(schema=SCHEMA, unit=UNIT)[-1]
-    assert len(noise.scales) == len(noise.lots) == event.count == 8
+    assert len(noise.scales) == len(noise.lots) == 8
+    assert event.count == 9  # with the step that one resume may repeat
     np.testing.assert_allclose(noise.scales, event.noise_multiplier * one.clip)
     assert {rate for rate, _ in noise.lots} == {event.sampling_probability} == {0.25}
 
@@ -310,6 +312,53 @@ def test_the_generator_rests_in_the_last_steps(monkeypatch):
     same = [np.array_equal(parameters, final) for parameters in seen]
     assert same == [False] * 4 + [True] * 4
     assert len(penalties) == 4
+
+
+class Turning(SeededNoise):
+    """Seeded noise that begins anew, from another seed, at its n-th lot."""
+
+    def __init__(self, seed, *, at, then):
+        super().__init__(seed)
+        self._left, self._then = at, then
+
+    def poisson_sample(self, *, rows, probability):
+        if self._left == 0:
+            self._generator = SeededNoise(self._then)._generator
+        self._left -= 1
+        return super().poisson_sample(rows=rows, probability=probability)
+
+
+@pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
+@pytest.mark.parametrize("loss", ["logistic", "wasserstein"])
+@pytest.mark.parametrize("at", [0, 3, 4, 7, 8])
+def test_a_resumed_game_is_the_game_that_was_not_stopped(kind, loss, at):
+    """With the same noise from there on, bit for bit; step 4 is where the generator rests."""
+    one = ready(kind, loss=loss, settle=0.5)
+    whole = one.measure(table(40), noise=Turning(1, at=at, then=2))
+    killed = Recorder(dies_at=at)
+    with pytest.raises(KilledError):
+        one.measure(table(40), noise=SeededNoise(1), watch=killed)
+    resumed = Recorder(resumed=killed.saved[at])
+    found = one.measure(table(40), noise=SeededNoise(2), watch=resumed)
+    assert found.to_bytes() == whole.to_bytes()
+    assert resumed.steps == [(step, 8) for step in range(at + 1, 9)]
+
+
+def test_a_resumed_game_draws_the_histogram_no_second_time(monkeypatch):
+    one, watch = ready(DPCGAN), Recorder()
+    one.measure(table(40), noise=SeededNoise(1), watch=watch)
+    monkeypatch.setattr(mechanisms, "noisy_counts", lambda *_, **__: pytest.fail("drawn again"))
+    noise = Counting()
+    one.measure(table(40), noise=noise, watch=Recorder(resumed=watch.saved[7]))
+    assert len(noise.scales) == 1
+    with pytest.raises(PrivacyError, match="reserved"):
+        ready(DPCGAN, resumes=0).measure(table(40), noise=noise, watch=Recorder(resumed=b""))
+
+
+def test_a_checkpoint_that_is_none_is_refused():
+    for data in (b"something else", ready().measure(table(4), noise=SeededNoise(0)).to_bytes()):
+        with pytest.raises(PrivacyError, match="not a checkpoint"):
+            ready().measure(table(40), noise=SeededNoise(1), watch=Recorder(resumed=data))
 
 
 PAIR = PublicSchema(

@@ -28,7 +28,7 @@ def test_a_release_with_network_weights(make_workplace):
     run = ReleaseRun.prepare(place.spec, period=None)
     (stage,) = [stage for stage in run.plan.stages if stage.name == "fit_weights"]
     (event,) = stage.events
-    assert (event.sampling_probability, event.count) == (64 / 400, 40)
+    assert (event.sampling_probability, event.count) == (64 / 400, 42)
     events = [event for one in run.plan.stages for event in one.events]
     assert 2 * (1 - 2e-4) < accounting.epsilon(events, delta=1e-6) <= 2
     steps.reserve(run)

@@ -21,6 +21,7 @@ from dpiw.neural.optimisers import Adam, Momentum
 from dpiw.neural.training_state import TrainingState
 from dpiw.privacy import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
 from dpiw.randomness import SecureNoise, SeededNoise
+from tests.training_watch import KilledError, Recorder
 
 
 def trained(settings, noise, *, lots=None, **changes):
@@ -120,7 +121,7 @@ def test_replace_one_is_refused(settings):
         ({"sampling_rate": 0.0}, "sampling_rate"),
         ({"sampling_rate": 1.1}, "sampling_rate"),
         ({"steps": 0}, "steps"),
-        ({"reserve": -1}, "steps"),
+        ({"resumes": -1}, "steps"),
         ({"clip": 0.0}, "clip"),
         ({"clip": math.inf}, "clip"),
         ({"divisor": math.nan}, "divisor"),
@@ -219,25 +220,34 @@ def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(settings, cou
 
 
 def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
-    """Killed after step 13 with a checkpoint of step 10: steps 11 to 13 are drawn again."""
-    training = settings.training(reserve=5)
-    state, saved = settings.start(training, counting), {}
-    for _ in range(13):
-        state = training.private_step(state, settings.lots(), noise=counting)
-        if state.step % 5 == 0:
-            saved[len(counting.scales)] = state.to_bytes()
-    drawn, checkpoint = max(saved.items())
-    resumed = TrainingState.from_bytes(checkpoint)
-    assert resumed.step == drawn == 10
-    shown = []
-    end = training.train(
-        resumed, settings.lots(), noise=counting, after=lambda s: shown.append(s.step), every=5,
-        progress=lambda step, steps: shown.append((step, steps)),
-    )  # fmt: skip
-    assert shown == [15, (15, 20), 20, (20, 20)]
+    """KilledError at step 15 before its checkpoint was kept: steps 11 to 15 are drawn again."""
+    training = settings.training(steps=100, resumes=1)
+    start, killed = settings.start(training, counting), Recorder(dies_at=15)
+    with pytest.raises(KilledError):
+        training.train(start, settings.lots(), noise=counting, watch=killed)
+    assert [step for step, _ in killed.steps] == [0, 5, 10, 15]
+    resumed = Recorder(resumed=killed.saved[10])
+    end = training.train(start, settings.lots(), noise=counting, watch=resumed)
+    assert resumed.steps == [(step, 100) for step in range(15, 101, 5)]
     assert end.step == training.steps
     (event,) = training.events()
-    assert len(counting.scales) == 23 <= event.count == 25
+    assert len(counting.scales) == event.count == 105
+    assert training.resumption.reserve == 5
+    with pytest.raises(PrivacyError, match="no step is reserved"):
+        dataclasses.replace(training, resumes=0).train(
+            start, settings.lots(), noise=counting, watch=resumed
+        )
+
+
+def test_a_checkpoint_of_other_settings_is_refused(settings, counting):
+    other, own = settings.training(resumes=2), settings.training(resumes=1)
+    checkpoint = settings.start(other, counting).to_bytes()
+    with pytest.raises(PrivacyError, match="other settings"):
+        own.train(
+            settings.start(own, counting), settings.lots(), noise=counting,
+            watch=Recorder(resumed=checkpoint),
+        )  # fmt: skip
+    assert counting.scales == []
 
 
 def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(settings):

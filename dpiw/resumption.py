@@ -1,0 +1,128 @@
+"""How a long training that was killed goes on, and what it may cost: all public.
+
+A training of T noised steps leaves a checkpoint every K of them. A resumed process begins at the
+last checkpoint on record and draws its noise anew, so it repeats at most K steps. Where R resumes
+are allowed, T + R K steps are accounted from the beginning, whether they are needed or not: the
+cost is the plan's, and no crash changes it. That a crash may depend on what was drawn changes
+nothing either: every step is dominated by the same pair of distributions, whatever came before it,
+and at most T + R K of them are ever drawn (adaptive composition).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+from dpiw.errors import SpecError
+
+CHECKPOINTS = 20
+"""Checkpoints of a training, about; and how often it tells its progress."""
+
+
+def interval(steps: int) -> int:
+    """K: steps from one checkpoint to the next."""
+    return math.ceil(steps / CHECKPOINTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumption:
+    """The terms of resuming a training; fixed before data is read, and kept in the ledger.
+
+    Attributes:
+        steps: T, noised steps of the training.
+        every: K, steps between checkpoints.
+        resumes: R, how often it may be resumed.
+
+    Raises:
+        SpecError: one of them is no whole number >= 1.
+    """
+
+    steps: int
+    every: int
+    resumes: int
+
+    def __post_init__(self) -> None:
+        """See the class."""
+        for name, value in self.to_json().items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise SpecError(f"resumption.{name}: expected a whole number >= 1")
+
+    @classmethod
+    def of(cls, *, steps: int, resumes: int) -> Self | None:
+        """The terms of a training; None: it is not resumed."""
+        return cls(steps=steps, every=interval(steps), resumes=resumes) if resumes else None
+
+    @property
+    def reserve(self) -> int:
+        """R K: steps that resumed processes may repeat at most."""
+        return self.resumes * self.every
+
+    def is_paid_by(self, events: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether one of a stage's events, as the ledger holds them, counts T + R K draws."""
+        return any(event.get("count") == self.steps + self.reserve for event in events)
+
+    def to_json(self) -> dict[str, int]:
+        """JSON values."""
+        return {"steps": self.steps, "every": self.every, "resumes": self.resumes}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote; SpecError for anything else."""
+        if set(facts) != {"steps", "every", "resumes"}:
+            raise SpecError("resumption: expected steps, every and resumes")
+        return cls(**facts)
+
+
+Progress = Callable[[int, int], None]
+"""Told (steps taken, steps) now and then; both are public."""
+
+
+def silent(step: int, steps: int) -> None:
+    """Tell nobody."""
+
+
+class TrainingWatch(Protocol):
+    """Who a training tells where it stands; sees nothing that was not noised."""
+
+    def resumed(self) -> bytes | None:
+        """The checkpoint to go on from; None: begin."""
+        ...
+
+    def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
+        """Every K steps, also before the first and after the last.
+
+        Returns once the checkpoint is durable and on record, if there are checkpoints: the next
+        step is not drawn before.
+
+        Args:
+            step: noised steps taken; public.
+            steps: of the whole training; public.
+            state: gives the checkpoint, a function of noisy sums and public values.
+        """
+        ...
+
+
+class Unwatched:
+    """Nobody: no checkpoint, no progress."""
+
+    def resumed(self) -> bytes | None:
+        """None."""
+        return None
+
+    def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
+        """Nothing."""
+
+
+UNWATCHED = Unwatched()
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A method whose `measure` takes `watch`, a `TrainingWatch`."""
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """Its terms; None: a training of it that dies is lost."""
+        ...

@@ -1,0 +1,273 @@
+"""A training that dies in the middle goes on from its checkpoint, and costs what was planned."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import accounting, steps
+from dpiw.errors import GrantSpentError, LedgerTamperedError, StageFailedError
+from dpiw.ledger import EntryKind, StageState
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from dpiw.steps import confidential
+from dpiw.verification import verify
+
+GENERATOR = "{method: dpgan, settings: {steps: 40, lot: 32, batch: 8, generator: [4]}}"
+WEIGHTS = "dp_mlp, settings: {hidden: [4], steps: 40, lot: 32, replays: 0}"
+
+
+class Dies(SecureNoise):
+    """Draws the Gaussian noise of `draws` lots, and is gone; counts them."""
+
+    def __init__(self, draws: int | None = None) -> None:
+        self.drawn, self._draws = 0, draws
+
+    def gaussian_vector(self, *, scale: float, size: int) -> Any:
+        if self.drawn == self._draws:
+            raise RuntimeError("gone")
+        self.drawn += 1
+        return super().gaussian_vector(scale=scale, size=size)
+
+
+@pytest.fixture
+def make_run(make_workplace: Callable[..., Any]) -> Callable[..., ReleaseRun]:
+    """A run that is ready to train its generator."""
+
+    def make(*, resumes: int = 1, max_attempts: int = 2) -> ReleaseRun:
+        place = make_workplace(weights=WEIGHTS, max_attempts=max_attempts)
+        text = place.spec.read_text().replace(
+            "{method: histogram, settings: {bins: 4}}",
+            GENERATOR.replace("steps: 40", f"steps: 40, resumes: {resumes}"),
+        )
+        place.spec.write_text(text)
+        run = ReleaseRun.prepare(place.spec, period=None)
+        steps.reserve(run)
+        steps.ingest(run)
+        return run
+
+    return make
+
+
+def train(run: ReleaseRun, draws: int | None = None) -> int:
+    """Train the generator until it is done, or until `draws` lots are drawn."""
+    noise = Dies(draws)
+    if draws is None:
+        steps.fit_generator(run, noise=noise)
+    else:
+        with pytest.raises(StageFailedError):
+            steps.fit_generator(run, noise=noise)
+    return noise.drawn
+
+
+def stage(run: ReleaseRun, name: str = "fit_generator") -> Any:
+    return run.open_ledger().run(run.key).stages[name]
+
+
+def checkpoints(run: ReleaseRun) -> list[Path]:
+    return sorted(run.directory.glob("*.checkpoint"))
+
+
+@pytest.mark.parametrize("dies_after", [0, 7, 39])
+def test_a_killed_training_goes_on_and_costs_what_was_planned(
+    make_run: Callable[..., ReleaseRun], dies_after: int
+) -> None:
+    run = make_run()
+    (event,) = run.plan.stages[0].events
+    assert event.count == 42
+    before = run.open_ledger().spent("town")
+    train(run, dies_after)
+    kept = dies_after - dies_after % 2
+    assert stage(run).state is StageState.ARMED
+    assert stage(run).checkpoint.step == kept
+    assert len(checkpoints(run)) == 1
+    steps.reserve(run)
+    again = train(run)
+    assert again == 40 - kept
+    assert dies_after + again <= event.count
+    assert stage(run).state is StageState.COMMITTED
+    assert checkpoints(run) == []
+    assert run.open_ledger().spent("town") == before
+    kinds = [entry.kind for entry in run.open_ledger().entries()]
+    assert (kinds.count(EntryKind.RESUME), kinds.count(EntryKind.LOSE)) == (1, 0)
+
+
+def test_what_died_after_its_last_step_draws_nothing_more(
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run()
+
+    def gone(*_: object) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(confidential, "check_room", lambda _: None)
+    monkeypatch.setattr(confidential, "write_durably", gone)
+    assert train(run, 100) == 40
+    monkeypatch.undo()
+    steps.reserve(run)
+    assert train(run) == 0
+    assert stage(run).state is StageState.COMMITTED
+
+
+def test_a_resumed_run_is_published_at_the_plans_cost(make_run: Callable[..., ReleaseRun]) -> None:
+    run = make_run()
+    train(run, 11)
+    steps.reserve(run)
+    train(run)
+    steps.draw_synthetic(run)
+    with pytest.raises(StageFailedError):
+        steps.fit_weights(run, noise=Dies(25))
+    steps.reserve(run)
+    noise = Dies()
+    steps.fit_weights(run, noise=noise)
+    assert noise.drawn == 16
+    steps.debias(run)
+    steps.diagnose(run)
+    folder = steps.publish(run)
+    certificate = verify(folder).certificate
+    events = [event for planned in run.plan.stages for event in planned.events]
+    assert [event.count for event in events] == [42, 42]
+    assert accounting.epsilon(events, delta=1e-6) <= 2
+    assert float(certificate.epsilon) == 2
+    (attempt,) = json.loads((folder / "certificate.json").read_text())["attempts"]
+    assert attempt["resumed"] == {"fit_generator": 1, "fit_weights": 1}
+
+
+def test_without_a_resume_left_the_draw_is_lost_and_paid_again(
+    make_run: Callable[..., ReleaseRun],
+) -> None:
+    run = make_run()
+    train(run, 11)
+    steps.reserve(run)
+    train(run, 5)
+    assert stage(run).resumes_left == 0
+    before = run.open_ledger().spent("town").epsilon_units
+    with pytest.raises(GrantSpentError, match="start the flow again"):
+        steps.fit_generator(run, noise=Dies())
+    steps.reserve(run)
+    assert (stage(run).state, stage(run).attempt) == (StageState.RESERVED, 2)
+    assert run.open_ledger().spent("town").epsilon_units > before
+    assert train(run) == 40
+    assert checkpoints(run) == []
+
+
+def test_a_training_that_may_not_be_resumed_leaves_no_checkpoint(
+    make_run: Callable[..., ReleaseRun],
+) -> None:
+    run = make_run(resumes=0)
+    assert run.plan.stages[0].resumption is None
+    assert run.plan.stages[0].events[0].count == 40
+    train(run, 11)
+    assert checkpoints(run) == []
+    steps.reserve(run)
+    assert stage(run).attempt == 2
+
+
+def removed(run: ReleaseRun) -> None:
+    checkpoints(run)[0].unlink()
+
+
+def changed(run: ReleaseRun) -> None:
+    data = bytearray(checkpoints(run)[0].read_bytes())
+    data[len(data) // 2] ^= 1
+    checkpoints(run)[0].write_bytes(data)
+
+
+def rolled_back(run: ReleaseRun) -> None:
+    """An earlier checkpoint of the same arm: going on from there would repeat more than is paid."""
+    (path,) = checkpoints(run)
+    path.write_bytes(run.directory.joinpath("earlier").read_bytes())
+
+
+def purged(run: ReleaseRun) -> None:
+    run.snapshot.unlink()
+
+
+@pytest.mark.parametrize("spoil", [removed, changed, rolled_back, purged])
+def test_what_cannot_be_resumed_as_it_was_is_lost(
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, spoil: Any
+) -> None:
+    run = make_run()
+    write = confidential.StageCheckpoints._keep
+
+    def keep(self: Any, step: int, data: bytes) -> None:
+        write(self, step, data)
+        if step == 4:
+            shutil.copy(checkpoints(run)[0], run.directory / "earlier")
+
+    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+    train(run, 11)
+    spoil(run)
+    steps.reserve(run)
+    assert (stage(run).state, stage(run).attempt) == (StageState.RESERVED, 2)
+    steps.ingest(run)
+    assert train(run) == 40
+
+
+def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the file of step 12 and its entry: it goes on from step 10."""
+    run = make_run()
+    record = confidential.Ledger.checkpoint
+
+    def checkpoint(self: Any, grant: Any, *, step: int, digest: str) -> None:
+        if step == 12:
+            raise RuntimeError("gone")
+        record(self, grant, step=step, digest=digest)
+
+    monkeypatch.setattr(confidential.Ledger, "checkpoint", checkpoint)
+    assert train(run, 100) == 12
+    monkeypatch.undo()
+    assert len(checkpoints(run)) == 2
+    steps.reserve(run)
+    assert train(run) == 30  # 12 + 30 = 42, all that is accounted
+
+
+def test_a_restored_ledger_does_not_train_a_second_time(
+    make_run: Callable[..., ReleaseRun],
+) -> None:
+    """The ledger comes back from before the arm, or from before the resume."""
+    run = make_run()
+    ledger = Path(run.open_ledger().path)
+    copies = [ledger.read_bytes()]
+    train(run, 11)
+    copies.append(ledger.read_bytes())
+    steps.reserve(run)
+    train(run, 5)
+    for copy in copies:
+        for leftover in ledger.parent.glob(f"{ledger.name}-*"):
+            leftover.unlink()
+        ledger.write_bytes(copy)
+        with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+            go_on(run)
+        assert stage(run).attempt == 1
+
+
+def go_on(run: ReleaseRun) -> None:
+    steps.reserve(run)
+    steps.fit_generator(run, noise=Dies(0))
+
+
+def test_progress_is_public_numbers_alone(make_run: Callable[..., ReleaseRun]) -> None:
+    told: list[tuple[int, int]] = []
+    run = make_run()
+    steps.fit_generator(run, noise=SecureNoise(), progress=lambda *at: told.append(at))
+    assert told == [(step, 40) for step in range(0, 41, 2)]
+
+
+def test_checkpoints_are_noised_and_private_and_in_the_ledger_by_digest(
+    make_run: Callable[..., ReleaseRun],
+) -> None:
+    run = make_run()
+    train(run, 11)
+    (path,) = checkpoints(run)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.name.split(".")[:2] == ["fit_generator", "00000010"]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == stage(run).checkpoint.digest
