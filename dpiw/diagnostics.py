@@ -42,10 +42,11 @@ RULE = (
     " rows have one law; such weights then pass it with about that probability (simulated: 0.02 to"
     " 0.05 for 0.03); for a network's weights: what R trainings on synthetic rows alone give, so"
     " p >= 1/(R + 1), and `use` needs R >= 999."
-    " Signal-to-noise: that variance less its chance part, over the chance part. k-hat: shape of a generalised Pareto law fitted to the largest"
-    " weights; none when they are all equal, which passes. Noise: standard deviation of the"
-    " privacy noise in a log weight (root mean square over rows, by weight). Resolution: public"
-    " forecast of the share of the log ratio's variance that survives shrinkage."
+    " Signal-to-noise: that variance less its chance part, over the chance part. k-hat: shape of"
+    " a generalised Pareto law fitted to the largest weights; none when they are all equal, "
+    "which passes. Noise: standard deviation of the privacy noise in a log weight (root mean "
+    "square over rows, by weight). Resolution: public forecast of the share of the log ratio's "
+    "variance that survives shrinkage."
 )
 """The verdict's rule. Its numbers are the constants of this module."""
 

@@ -141,3 +141,19 @@ def test_prior_correction_and_the_papers_inversion():
     odds = np.exp(log_odds(1.0))
     assert np.mean(odds * 6000 / 2000) == pytest.approx(1.0, abs=0.02)
     assert np.mean(odds * 2000 / 6000) == pytest.approx(1 / 9, abs=0.005)  # the printed factor
+
+
+def test_debiasing_may_raise_the_variance():
+    """Against eq. 13: an h that changes sign on two points, by formula and by simulation.
+
+    The standard error of a simulated variance is about sqrt(2/n) of it and more for heavy tails;
+    the ratio of 400,000 draws is well within 10% of the formula's.
+    """
+    x, h = np.array([0.5, 0.75]), np.array([-15.0, 7.0])  # p w = 1 at both
+    covariance = np.expm1(np.outer(x, x))
+    noised = h * np.exp(x**2 / 2)
+    formula = (h @ covariance @ h) / (noised @ covariance @ noised)
+    assert formula == pytest.approx(1.5065, abs=1e-4)
+    tilt = np.exp(np.random.default_rng(3).normal(size=(400_000, 1)) * x)
+    debiased, plain = (tilt * np.exp(-(x**2) / 2)) @ h, tilt @ h
+    assert debiased.var() / plain.var() == pytest.approx(formula, rel=0.1)
