@@ -18,6 +18,10 @@ for `synthetic` are k minus those, and are not drawn. Under replace-one with one
 new row keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as
 many come.
 
+**Resuming.** Nothing of a teacher is ever kept. A resumed run deals the rows anew and teaches new
+teachers on the synthetic rows that the student remembers; its votes are further adaptive steps,
+under another deal. The rounds it may repeat are charged in advance.
+
 Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
 are functions of the private votes, and would need noise of their own.
 
@@ -31,10 +35,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpiw import mechanisms
-from dpiw.errors import SpecError, UncalibratedError
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.generators.adversarial import (
     Array,
     Design,
@@ -45,6 +48,7 @@ from dpiw.generators.adversarial import (
 from dpiw.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.generators.gan_settings import check_real, check_whole, check_widths
 from dpiw.generators.marginal_noise import check_effort, marginal_multiplier
+from dpiw.generators.pate_state import PATEState
 from dpiw.generators.teachers import Student, Teachers, deal
 from dpiw.measurement import Measurement
 from dpiw.privacy import (
@@ -57,6 +61,7 @@ from dpiw.privacy import (
     PrivacyUnit,
 )
 from dpiw.randomness import NoiseSource
+from dpiw.resumption import UNWATCHED, Resumption, TrainingWatch, interval
 from dpiw.schema import PublicSchema
 from dpiw.tables import PrivateTable
 
@@ -115,6 +120,8 @@ class PATEGAN:
         learning_rate, student_rate, teacher_rate: of their Adams.
         penalty: weight of the student's gradient penalty; it costs nothing.
         temperature: of the relaxed draws of levels.
+        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
+            the rounds in advance.
         calibrated: set by `calibrate`.
     """
 
@@ -137,6 +144,7 @@ class PATEGAN:
     teacher_rate: float = 2e-2
     penalty: float = 0.5
     temperature: float = 2 / 3
+    resumes: int = 1
     calibrated: VoteNoise | None = None
 
     method: ClassVar[str] = "pategan"
@@ -160,6 +168,7 @@ class PATEGAN:
         ):  # fmt: skip
             found = check_real(name, getattr(self, name), above=0, at_most=most)
             object.__setattr__(self, name, found)
+        check_whole("resumes", self.resumes, low=0, high=20)
         check_real("penalty", self.penalty, above=-1e-9, at_most=1e3)
         for name in ("generator", "student"):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))
@@ -174,12 +183,30 @@ class PATEGAN:
             ready = self.calibrated
             found |= {
                 "teachers": ready.teachers,
+                "queries_accounted": self.counts,
                 "noise_multiplier": ready.multiplier,
                 "vote_sensitivity": vote_sensitivity(ready.unit, ready.teachers),
                 "relation": ready.unit.relation.value,
                 "max_rows": ready.unit.max_rows,
             }
         return found
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming, counted in queries; None: a killed training is lost."""
+        if not self.resumes:
+            return None
+        return Resumption(
+            steps=self.rounds * self.queries,
+            every=interval(self.rounds) * self.queries,
+            resumes=self.resumes,
+        )
+
+    @property
+    def counts(self) -> int:
+        """Noisy counts that are charged, those that resumes may repeat included."""
+        repeated = self.resumes * interval(self.rounds)
+        return (self.rounds + repeated) * self.queries
 
     def design(self, schema: PublicSchema) -> Design:
         """Shapes of generator and student."""
@@ -202,12 +229,11 @@ class PATEGAN:
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
-        count = self.rounds * self.queries
         found = VoteNoise(
             schema=schema,
             unit=unit,
             teachers=rule if self.teachers is None else self.teachers,
-            multiplier=marginal_multiplier(self.noise, rho=rho, share=1.0, count=count),
+            multiplier=marginal_multiplier(self.noise, rho=rho, share=1.0, count=self.counts),
         )
         return replace(self, calibrated=found)
 
@@ -228,10 +254,17 @@ class PATEGAN:
         if ready.unit != unit:
             raise UncalibratedError("pategan: calibrated for another schema or privacy unit")
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
-        return (law(noise_multiplier=ready.multiplier, count=self.rounds * self.queries),)
+        return (law(noise_multiplier=ready.multiplier, count=self.counts),)
 
-    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+    def measure(
+        self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
+    ) -> Measurement:
         """Draw the noisy votes of every round, and train student and generator on them.
+
+        Args:
+            table: private rows.
+            noise: draws the deal and the noise of the votes.
+            watch: holds the checkpoint to go on from, and is told where the training stands.
 
         Privacy:
             Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query.
@@ -239,6 +272,7 @@ class PATEGAN:
 
         Raises:
             UncalibratedError: not calibrated, or for another schema.
+            PrivacyError: a checkpoint, and no round is reserved to be repeated.
         """
         ready, design = self._ready(table.schema), self.design(table.schema)
         chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
@@ -252,6 +286,9 @@ class PATEGAN:
             chance=chance,
         )
         law = NoiseLaw(kind=self.noise, scale=ready.scale, dimension=self.queries)
+        state = self._start(design, chance, watch, publishable=noise.publishable)
+        for made in state.student.rows:  # of a resumed run; none at the beginning
+            teachers = teachers.taught(made, steps=self.teacher_steps, lot=self.teacher_lot)
 
         def ask(made: Array, asked: Array) -> Array:
             """Noisy counts of the teachers that call each row of `asked` real."""
@@ -259,10 +296,10 @@ class PATEGAN:
             teachers = teachers.taught(made, steps=self.teacher_steps, lot=self.teacher_lot)
             return mechanisms.noisy_counts(teachers.votes(asked), law=law, noise=noise)
 
-        generator, student = self._play(design, chance, ask, ready.teachers)
+        state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
         return Measurement(
             kind=self.method,
-            arrays=model_arrays(generator, student, np.zeros(0)),
+            arrays=model_arrays(state.player.average, state.student.parameters, np.zeros(0)),
             facts={
                 "design": design.to_json(),
                 "ratio": False,
@@ -271,23 +308,51 @@ class PATEGAN:
                 "noise": self.noise.value,
                 "votes_scale": law.scale,
             },
-            publishable=noise.publishable,
+            publishable=state.publishable,
         )
 
-    def _play(
-        self, design: Design, chance: PublicRandom, ask: Any, teachers: int
-    ) -> tuple[Array, NDArray[np.float64]]:
-        """Student and generator, from noisy counts alone: post-processing of what `ask` returns."""
-        training = GeneratorTraining(
+    def _training(self, design: Design, chance: PublicRandom) -> GeneratorTraining:
+        return GeneratorTraining(
             design=design,
             loss="logistic",
             batch=self.batch,
             learning_rate=self.learning_rate,
             chance=chance,
         )
-        player, none = training.start(), np.zeros(0)
-        student = Student.start(design, rate=self.student_rate, chance=chance)
-        for turn in range(self.rounds):
+
+    def _start(
+        self, design: Design, chance: PublicRandom, watch: TrainingWatch, *, publishable: bool
+    ) -> PATEState:
+        start = PATEState(
+            turn=0,
+            student=Student.start(design, rate=self.student_rate, chance=chance),
+            player=self._training(design, chance).start(),
+            settings=chance.facts,
+            publishable=publishable,
+        )
+        checkpoint = watch.resumed()
+        if checkpoint is None:
+            watch.at(0, self.rounds * self.queries, start.to_bytes)
+            return start
+        if self.resumes == 0:
+            raise PrivacyError("training: no round is reserved to be repeated from a checkpoint")
+        return PATEState.from_bytes(checkpoint, start=start)
+
+    def _play(
+        self,
+        design: Design,
+        chance: PublicRandom,
+        ask: Any,
+        teachers: int,
+        *,
+        state: PATEState | None = None,
+        watch: TrainingWatch = UNWATCHED,
+    ) -> PATEState:
+        """Student and generator, from noisy counts alone: post-processing of what `ask` returns."""
+        training, none = self._training(design, chance), np.zeros(0)
+        state = state or self._start(design, chance, watch, publishable=False)
+        student, player = state.student, state.player
+        for turn in range(state.turn, self.rounds):
             made, asked = (
                 make_batch(design, player.parameters, none, rows, chance.rng(name, turn)).rows
                 for name, rows in (("taught", self.batch), ("asked", self.queries))
@@ -297,7 +362,10 @@ class PATEGAN:
             student = student.learnt(steps=self.student_steps, penalty=self.penalty)
             for _ in range(self.generator_steps):
                 player = training.update(player, student.network, none)
-        return player.average, student.parameters
+            state = replace(state, turn=turn + 1, student=student, player=player)
+            if state.turn % interval(self.rounds) == 0:
+                watch.at(state.turn * self.queries, self.rounds * self.queries, state.to_bytes)
+        return state
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
         """The fitted networks, the student as the discriminator; it is no log ratio.

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpiw import mechanisms
-from dpiw.errors import SpecError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.generators import pategan as module
 from dpiw.generators import teachers as parties
 from dpiw.generators.adversarial import PublicRandom
@@ -20,6 +20,7 @@ from dpiw.neural.network import Network
 from dpiw.plan import compile_plan
 from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind, PrivacyUnit
 from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.resumption import Resumption
 from tests.dpiw.generators.neural_world import (
     REPLACE,
     SCHEMA,
@@ -30,6 +31,7 @@ from tests.dpiw.generators.neural_world import (
     table,
 )
 from tests.dpiw.generators.test_gan import spec
+from tests.training_watch import KilledError, Recorder
 
 SMALL = {
     "rounds": 4, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),
@@ -233,12 +235,76 @@ def test_as_many_counts_as_accounted(noise, rows, monkeypatch):
     measurement = one.measure(table(rows), noise=SeededNoise(0))
     (event,) = one.events(schema=SCHEMA, unit=unit(2))
     assert isinstance(event, LaplaceEvent if noise == "laplace" else GaussianEvent)
-    assert sum(law.dimension for law in laws) == event.count == 12
+    assert sum(law.dimension for law in laws) == 12
+    assert event.count == 15  # with the round that one resume may repeat
     assert {law.kind.value for law in laws} == {noise}
     for law in laws:
         assert law.scale == pytest.approx(2 * event.noise_multiplier, rel=1e-12)
         assert law.scale >= 2 * event.noise_multiplier
     assert measurement.facts["votes_scale"] == laws[0].scale
+
+
+@pytest.mark.parametrize("turn", [0, 1, 3, 4])
+def test_a_resumed_run_goes_on_where_student_and_generator_stood(monkeypatch, turn):
+    """With the same noisy votes, bit for bit the run that was not stopped."""
+    asked = []
+
+    def votes(counts, *, law, noise):
+        asked.append(counts)
+        return np.random.default_rng(len(asked)).integers(0, 5, counts.shape)
+
+    monkeypatch.setattr(mechanisms, "noisy_counts", votes)
+    one = ready()
+    whole = one.measure(table(30), noise=SeededNoise(1))
+    assert len(asked) == 4
+    asked.clear()
+    killed = Recorder(dies_at=turn * 3)
+    with pytest.raises(KilledError):
+        one.measure(table(30), noise=SeededNoise(2), watch=killed)
+    assert len(asked) == turn
+    resumed = Recorder(resumed=killed.saved[turn * 3])
+    found = one.measure(table(30), noise=SeededNoise(3), watch=resumed)
+    assert found.to_bytes() == whole.to_bytes()
+    assert len(asked) == 4
+    assert resumed.steps == [(queries, 12) for queries in range(turn * 3 + 3, 13, 3)]
+
+
+def test_a_checkpoint_holds_nothing_of_the_teachers(monkeypatch):
+    """Votes that no data decides: checkpoints of two tables are the same bytes."""
+    monkeypatch.setattr(mechanisms, "noisy_counts", lambda c, *, law, noise: np.arange(c.size))
+    kept = []
+    for rows in (3, 30):
+        watch = Recorder()
+        ready().measure(table(rows), noise=SeededNoise(rows), watch=watch)
+        kept.append(watch.saved)
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 5
+
+
+def test_a_resumed_run_teaches_new_teachers_before_it_asks(monkeypatch):
+    taught = []
+    teach = Teachers.taught
+
+    def recorded(self, made, *, steps, lot):
+        taught.append((self.step, len(made)))
+        return teach(self, made, steps=steps, lot=lot)
+
+    one, watch = ready(), Recorder()
+    one.measure(table(30), noise=SeededNoise(1), watch=watch)
+    monkeypatch.setattr(Teachers, "taught", recorded)
+    one.measure(table(30), noise=SeededNoise(2), watch=Recorder(resumed=watch.saved[9]))
+    assert [step for step, _ in taught] == [one.teacher_steps * n for n in range(4)]
+    assert [rows for _, rows in taught] == [one.queries] * 3 + [one.batch]
+
+
+def test_what_is_no_checkpoint_of_these_settings_is_refused():
+    watch = Recorder()
+    ready(resumes=2).measure(table(30), noise=SeededNoise(1), watch=watch)
+    for data, text in ((watch.saved[6], "other settings"), (b"nothing", "not a checkpoint")):
+        with pytest.raises(PrivacyError, match=text):
+            ready().measure(table(30), noise=SeededNoise(1), watch=Recorder(resumed=data))
+    with pytest.raises(PrivacyError, match="reserved"):
+        ready(resumes=0).measure(table(30), noise=SeededNoise(1), watch=Recorder(resumed=b""))
 
 
 def test_tables_do_not_interfere(monkeypatch):
@@ -265,8 +331,8 @@ def teachers_by_size(patch):
     play = PATEGAN._play
     patch.setattr(
         PATEGAN, "_play",
-        lambda self, design, chance, ask, teachers: play(
-            self, design, chance, ask, 2 * (3 + module.law_bias % 5)
+        lambda self, design, chance, ask, teachers, **where: play(
+            self, design, chance, ask, 2 * (3 + module.law_bias % 5), **where
         ),
     )  # fmt: skip
 
@@ -364,7 +430,9 @@ def test_it_is_planned_at_the_spec_s_total():
     plan = compile_plan(_pate_spec(own), SCHEMA)
     assert plan.epsilon_pld == pytest.approx(1, rel=2e-4)
     (event,) = plan.stages[0].events
-    assert event.count == 12
+    assert event.count == 15
+    assert plan.stages[0].resumption == Resumption(steps=12, every=3, resumes=1)
+    assert plan.stages[0].resumption.is_paid_by([{"count": event.count}])
 
 
 def _pate_spec(settings):
