@@ -2,6 +2,7 @@
 # A local Prefect server, one process worker, and the deployment: for trying and for tests.
 # Everything Prefect writes lies in PREFECT_HOME (default .dpiw/prefect), readable by you alone.
 #   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C
+#   DPIW_GPU=1 deployments/serve.sh          also a worker for the pool dpiw-gpu
 set -euo pipefail
 umask 077
 file="${1:-deployments/prefect.yaml}"
@@ -17,17 +18,17 @@ mkdir -p "$PREFECT_HOME"
 
 prefect server start --host 127.0.0.1 --port "$port" --no-ui >"$PREFECT_HOME/server.log" 2>&1 &
 server=$!
-worker=
+workers=
 # Asked to stop, server and worker get some seconds to do so; a run they leave behind is safe to
 # kill at any moment, so nothing is waited for without end.
 stop() {
   trap '' INT TERM
-  kill $worker $server 2>/dev/null || true
+  kill $workers $server 2>/dev/null || true
   for _ in $(seq 1 "${DPIW_STOP_SECONDS:-20}"); do
-    kill -0 $worker $server 2>/dev/null || break
+    kill -0 $workers $server 2>/dev/null || break
     sleep 1
   done
-  kill -KILL $worker $server 2>/dev/null || true
+  kill -KILL $workers $server 2>/dev/null || true
   wait 2>/dev/null || true
 }
 trap stop EXIT
@@ -43,11 +44,23 @@ PY
   kill -0 "$server" 2>/dev/null || { echo "the Prefect server did not start; see $PREFECT_HOME/server.log" >&2; exit 1; }
   sleep 0.5
 done
-prefect --no-prompt work-pool create dpiw --type process --overwrite >/dev/null
-prefect work-pool set-concurrency-limit dpiw 1 >/dev/null
+pool() {
+  prefect --no-prompt work-pool create "$1" --type process --overwrite >/dev/null
+  prefect work-pool set-concurrency-limit "$1" 1 >/dev/null
+}
+pool dpiw & first=$!
+pool dpiw-gpu & second=$!
+# Tasks that train on a GPU bear this tag: one at a time, whatever pool they run in.
+prefect concurrency-limit create gpu 1 >/dev/null
+wait "$first"
+wait "$second"
 prefect --no-prompt deploy --all --prefect-file "$file"
 echo "Prefect API: $PREFECT_API_URL   deployment: dpiw-release/monthly"
 echo "Run it now with: PREFECT_API_URL=$PREFECT_API_URL prefect deployment run dpiw-release/monthly"
 prefect worker start --pool dpiw --type process --name local &
-worker=$!
-wait "$worker"
+workers=$!
+if [ -n "${DPIW_GPU:-}" ]; then
+  prefect worker start --pool dpiw-gpu --type process --name local-gpu &
+  workers="$workers $!"
+fi
+wait $workers

@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.runs import ReleaseRun, ledger_url
 from dpiw.spec import load_spec
@@ -22,15 +25,53 @@ from dpiw.stages import failure_file
 from dpiw.verification import verify
 
 
-class _Progress(logging.Handler):
-    """One line per step, with its time."""
+class StepLog(logging.Handler):
+    """One line per step, with its time; for a training a bar, or lines if there is no terminal.
+
+    Args:
+        console: where bars are drawn.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._bar: tuple[Progress, TaskID] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        event, name, *seconds = record.getMessage().split()
+        """Show `start NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`."""
+        event, name, *numbers = record.getMessage().split()
+        if event == "at":
+            self._at(name, *map(int, numbers))
+            return
+        self.settle()
         if event == "done":
-            print(f"  ✓ {name:<16}{seconds[0]:>6} s", flush=True)
-        elif sys.stdout.isatty():
+            print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
+        elif self._console.is_terminal:
             print(f"  … {name}", end="\r", flush=True)
+
+    def settle(self) -> None:
+        """Take a bar off the screen; its step is over."""
+        if self._bar is not None:
+            self._bar[0].stop()
+            self._bar = None
+
+    def _at(self, name: str, step: int, steps: int) -> None:
+        if not self._console.is_terminal:
+            print(f"    {name:<16}{step:>6} of {steps} steps", flush=True)
+            return
+        if self._bar is None:
+            bar = Progress(
+                TextColumn("  … {task.description:<16}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+                refresh_per_second=2,
+            )
+            bar.start()
+            self._bar = bar, bar.add_task(name, total=steps)
+        self._bar[0].update(self._bar[1], completed=step)
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -40,7 +81,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def quiet_prefect() -> None:
+def quiet_prefect() -> StepLog:
     """Keep Prefect's own log off a person's screen; show the steps instead."""
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     for name in ("prefect", "prefect.flow_runs", "prefect.task_runs", "prefect.server"):
@@ -48,7 +89,9 @@ def quiet_prefect() -> None:
     logger = logging.getLogger("dpiw.progress")
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    logger.addHandler(_Progress())
+    shown = StepLog(Console())
+    logger.addHandler(shown)
+    return shown
 
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
@@ -103,11 +146,14 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
     """Run the flow for a person; returns the exit status."""
     parsed = _arguments(arguments)
-    quiet_prefect()
+    shown = quiet_prefect()
     started = time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
     try:
-        folder = Path(flow(str(parsed.spec), parsed.period))
+        try:
+            folder = Path(flow(str(parsed.spec), parsed.period))
+        finally:
+            shown.settle()
     except DPIWError as error:
         print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")
         return error.exit_code

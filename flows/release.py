@@ -15,7 +15,8 @@ from pathlib import Path
 
 from prefect import flow
 
-from dpiw.private_stages import CALIBRATION_STAGE
+from dpiw.plan import Plan
+from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.runs import ReleaseRun
 from flows import console
 from tasks.debias import debias
@@ -28,6 +29,15 @@ from tasks.ingest import ingest
 from tasks.plan import plan
 from tasks.publish import publish
 from tasks.reserve import reserve
+
+GPU = "gpu"
+"""Tag of a task that trains on a GPU: a server's concurrency limit on it makes such tasks queue."""
+
+
+def gpu_tags(plan: Plan, stage: str) -> set[str]:
+    """`GPU` where the method of a stage may use one, by its settings; else nothing."""
+    method = plan.generator if stage == GENERATOR_STAGE else plan.weights
+    return {GPU} if getattr(method, "device", "cpu") in {"auto", "cuda"} else set()
 
 
 @flow(name="dpiw-release", retries=0, persist_result=False, log_prints=False)
@@ -44,10 +54,11 @@ def release(spec: str, period: str | None = None) -> str:
     run = plan(Path(spec), period)
     reserve(run)
     ingest(run)
-    fit_generator(run)
+    planned = ReleaseRun.load(run)
+    fit_generator.with_options(tags=gpu_tags(planned.plan, GENERATOR_STAGE))(run)
     draw_synthetic(run)
-    fit_weights(run)
-    if ReleaseRun.load(run).draws(CALIBRATION_STAGE):
+    fit_weights.with_options(tags=gpu_tags(planned.plan, WEIGHTS_STAGE))(run)
+    if planned.draws(CALIBRATION_STAGE):
         fit_calibration(run)
     debias(run)
     diagnose(run)

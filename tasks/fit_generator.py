@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw.stages import launch_stage
+from tasks.progress import launch_fit
 from tasks.step import step
 
 
 @step("fit_generator")
 def fit_generator(directory: Path) -> None:
     """Leave the generator's noisy measurement, drawn once and charged once."""
-    launch_stage("fit_generator", directory)
+    launch_fit("fit_generator", directory)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw.stages import launch_stage
+from tasks.progress import launch_fit
 from tasks.step import step
 
 
 @step("fit_weights")
 def fit_weights(directory: Path) -> None:
     """Leave the weights' noisy coefficients, drawn once and charged once."""
-    launch_stage("fit_weights", directory)
+    launch_fit("fit_weights", directory)

@@ -18,7 +18,11 @@ import pytest
 import yaml
 
 from dpiw.ledger import Ledger
+from dpiw.private_stages import PrivateMethods
+from dpiw.spec import load_spec
 from dpiw.verification import verify
+from flows import PREFECT_DEFAULTS
+from flows.release import gpu_tags
 
 pytestmark = pytest.mark.flow
 DONE = ("COMPLETED", "FAILED", "CRASHED")
@@ -31,13 +35,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def ask(url, body=None):
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.loads(response.read())
+
+
 def runs(url):
-    request = urllib.request.Request(
-        f"{url}/flow_runs/filter", data=b"{}", headers={"Content-Type": "application/json"}
-    )
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
-            return json.loads(response.read())
+        return ask(f"{url}/flow_runs/filter", b"{}")
     except OSError:
         return []
 
@@ -51,15 +57,36 @@ def wait_until(condition, *, seconds, process, log):
     raise AssertionError(log.read_text())
 
 
-def test_the_deployments_are_scheduled_module_path_entries():
-    release, audit = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
-    assert release["entrypoint"] == "flows.release.release"
+def test_the_deployments_are_module_path_entries():
+    deployments = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
+    release, audit, training = deployments
+    assert release["entrypoint"] == training["entrypoint"] == "flows.release.release"
     assert audit["entrypoint"] == "flows.audit.audit"
-    for deployment in (release, audit):
+    for deployment in deployments:
         assert deployment["concurrency_limit"] == 1
+        quiet = deployment["work_pool"]["job_variables"]["env"]
+        assert quiet == release["work_pool"]["job_variables"]["env"]
+        assert quiet.items() <= PREFECT_DEFAULTS.items()
+    for deployment in (release, audit):
         assert deployment["schedules"][0]["active"] is True
+        assert deployment["work_pool"]["name"] == "dpiw"
     assert (ROOT / release["parameters"]["spec"]).exists()
     assert (ROOT / audit["parameters"]["ledger"]).exists()
+
+
+def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
+    """One spec twice: on the pool of GPU workers it may use one, in the example it does not."""
+    training = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"][2]
+    assert training["work_pool"]["name"] == "dpiw-gpu"
+    assert "schedules" not in training  # nothing is late where no such worker runs
+    there = load_spec(ROOT / training["parameters"]["spec"])
+    example = load_spec(ROOT / "examples" / "population-neural" / "release.yaml")
+    for spec, tagged in ((there, {"gpu"}), (example, set())):
+        methods = PrivateMethods.of_spec(spec)
+        assert gpu_tags(methods, "fit_generator") == tagged
+        assert gpu_tags(methods, "fit_weights") == set()
+        assert (ROOT / "examples/population/schema.yaml").samefile(spec.schema_path)
+    assert there.population == example.population
 
 
 def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace, tmp_path):
@@ -68,7 +95,7 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     # The shipped deployment, but soon and on the test's own spec.
     settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
     settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
-    del settings["deployments"][1:]  # the audit has its own test
+    del settings["deployments"][1]  # the audit has its own test
     file = tmp_path / "prefect.yaml"
     file.write_text(yaml.safe_dump(settings))
     port, log = free_port(), tmp_path / "serve.log"
@@ -95,12 +122,23 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
                 lambda: any(r["state_type"] in DONE for r in runs(url)),
                 seconds=120, process=process, log=log,
             )  # fmt: skip
+            check_gpu_pool(url)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=60)
     (folder,) = place.releases.iterdir()
     assert verify(folder, public_key=place.root / "state" / "keys" / "test.pub").pinned
     assert Ledger.open(place.ledger).spent("town").epsilon == 2
+
+
+def check_gpu_pool(url):
+    """A pool for workers with a GPU, none of which was asked for, and a limit on what trains."""
+    pool = ask(f"{url}/work_pools/dpiw-gpu")
+    assert (pool["type"], pool["concurrency_limit"]) == ("process", 1)
+    assert ask(f"{url}/work_pools/dpiw-gpu/workers/filter", b"{}") == []
+    assert ask(f"{url}/concurrency_limits/tag/gpu")["concurrency_limit"] == 1
+    deployed = ask(f"{url}/deployments/name/dpiw-release/gpu")
+    assert deployed["work_pool_name"] == "dpiw-gpu"
 
 
 def test_stopping_does_not_wait_for_a_server_that_will_not_stop(tmp_path):

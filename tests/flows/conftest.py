@@ -77,3 +77,31 @@ def prefect_server(tmp_path_factory) -> PrefectServer:
         finally:
             process.terminate()
             process.wait(timeout=30)
+
+
+DESCRIPTION = (
+    r"(fit_generator|fit_weights): step \d{1,6} of \d{1,6}\. The run's epsilon [\d.]+ \(delta"
+    r" [\d.E+-]+\) was charged in full before the first step\."
+)
+"""All that the progress artefact of a training may say."""
+
+NEURAL = {
+    "settings: {bins: 4}": "settings: {steps: 20, lot: 64, batch: 32, generator: [8],"
+                           " discriminator: [8], device: auto}",
+    "when_infeasible: keep": "when_infeasible: keep, settings: {steps: 30, lot: 64, hidden: [8],"
+                             " replays: 0}",
+}  # fmt: skip
+
+
+@pytest.fixture
+def train():
+    """Make a workplace's spec train: a GAN that may use a GPU, and weights that may not."""
+
+    def train(place) -> None:
+        text = place.write_spec(generator="dpgan", weights="dp_mlp").read_text()
+        for old, new in NEURAL.items():
+            assert old in text
+            text = text.replace(old, new)
+        place.spec.write_text(text)
+
+    return train

@@ -84,7 +84,7 @@ FAST = ("a success whose stages talk", "a library quotes a cell in ingest")
 
 PATCH = """
 import os, sys
-if 'dpiw.stages' in ' '.join(sys.orig_argv) and {stage!r} in ('all', sys.orig_argv[-2]):
+if 'dpiw.stages' in ' '.join(sys.orig_argv) and {stage!r} in ('all', *sys.orig_argv[3:]):
     cells = open({source!r}).read().replace('""', '"')
     import dpiw.steps as steps
     def deed():

@@ -71,6 +71,9 @@ def test_a_run_shows_up_and_holds_no_private_value(prefect_server, workplace):
     names = task_names(prefect_server, newest)
     assert "fit_weights" in names
     assert "fit_calibration" not in names
+    mine = {"flow_runs": {"id": {"any_": [newest["id"]]}}}
+    assert not any(task["tags"] for task in api(prefect_server, "task_runs/filter", mine))
+    assert api(prefect_server, "artifacts/filter", mine) == []
     assert traces(prefect_server.everything_stored()) == []
     assert traces((done.stdout + done.stderr).encode()) == []
     assert traces(outside_the_confidential_zone(workplace)) == []

@@ -45,7 +45,7 @@ CONTROLS = "leaks/test_controls.py"
 NO_TASK_STORES = f"{CONTROLS}::test_no_task_caches_stores_retries_or_is_named_after_values"
 SCHEMA = "dpiw/test_schema.py"
 STEPS = "dpiw/test_steps.py"
-NEURAL = "Does not arise: no method trained by gradients exists in this version."
+DPGAN = "dpiw/generators/test_dpgan.py"
 
 REGISTER: tuple[Leak, ...] = (
     leak(1, "values as Prefect parameters", "H", "a flow takes the path of a spec and a period",
@@ -62,9 +62,16 @@ REGISTER: tuple[Leak, ...] = (
     leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
          "dpiw/stages.py::launch_stage", *SCAN,
          "test_architecture.py::test_no_print_no_environment_in_dpiw"),
-    leak(5, "run names, tags, artifacts, events", "H", "fixed names; no artifact is made",
-         "tasks/step.py::step", NO_TASK_STORES,
-         f"{CONTROLS}::test_no_module_writes_artifacts_tags_or_notifications", *SCAN),
+    leak(5, "run names, tags, artifacts, events", "H", "fixed names; one tag, by the public device"
+         " setting; one artifact per training, of plan facts and of steps that the plan foretells",
+         "tasks/step.py::step tasks/progress.py::foretells tasks/progress.py::describe"
+         " flows/release.py::gpu_tags", NO_TASK_STORES,
+         f"{CONTROLS}::test_no_module_writes_artifacts_tags_or_notifications",
+         "flows/test_progress.py::test_only_what_the_plan_foretells_is_believed",
+         "flows/test_progress.py::test_each_step_is_shown_once_and_in_order",
+         "flows/test_progress.py::test_a_task_bears_the_tag_if_its_method_may_use_a_gpu",
+         "flows/test_training_flow.py::"
+         "test_a_training_queues_for_the_gpu_and_shows_public_numbers", *SCAN),
     leak(6, "keys or file names that hash private input", "M", "the run's key hashes the declared"
          " snapshot label", "dpiw/plan.py::Plan dpiw/plan.py::spec_digest",
          f"{CONTROLS}::test_keys_names_and_plans_are_the_same_for_any_table"),
@@ -132,12 +139,21 @@ REGISTER: tuple[Leak, ...] = (
          " a declared public truth", "dpiw/contents.py::release_contents",
          "dpiw/test_report.py::test_truth_is_drawn_and_labelled_only_where_it_is_given",
          open="Nothing can check where the file named by `public_truth` came from."),
-    leak(22, "batch statistics, raw gradients, critics", "H", "no such method",
-         "dpiw/generators/registry.py::",
-         open=NEURAL),
-    leak(23, "free weights of a critic that saw data", "H", "weights come from a charged stage",
-         "dpiw/weights/registry.py::",
-         f"{STEPS}::test_non_private_methods_cannot_reach_a_release", open=NEURAL),
+    leak(22, "batch statistics, raw gradients, critics", "H", "private rows meet a clipped sum, and"
+         " noised sums alone leave a step; a student of teachers sees their noised votes",
+         "dpiw/neural/clipping.py::clipped_sum dpiw/neural/dp_sgd.py::PrivateTraining"
+         " dpiw/generators/pategan.py::PATEGAN",
+         f"{DPGAN}::test_private_rows_meet_the_clipped_sum_alone",
+         f"{DPGAN}::test_private_rows_elsewhere_are_found",
+         f"{DPGAN}::test_a_planted_leak_is_found",
+         "dpiw/neural/test_planted_bugs.py::test_a_planted_bug_is_found",
+         "dpiw/generators/test_pategan.py::test_the_student_never_sees_private_rows"),
+    leak(23, "free weights of a critic that saw data", "H", "weights come from a charged stage; a"
+         " discriminator's from the generator's, under DP-SGD",
+         "dpiw/weights/registry.py:: dpiw/weights/discriminator.py::DiscriminatorWeights",
+         f"{STEPS}::test_non_private_methods_cannot_reach_a_release",
+         "dpiw/weights/test_discriminator.py::test_no_spec_brings_a_critic_of_its_own",
+         "dpiw/weights/test_discriminator.py::test_a_critic_that_is_no_ratio_is_refused"),
     leak(24, "a published or guessable noise seed", "H", "noise takes no seed; no field for one",
          "dpiw/randomness.py::SecureNoise",
          "dpiw/test_randomness.py::test_secure_noise_takes_no_seed",
@@ -179,9 +195,14 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/test_accounting.py::test_renyi_accounting_agrees_from_above",
          "dpiw/test_accounting.py::test_gaussian_closed_form_equals_its_pld",
          "dpiw/test_privacy.py::test_relations_never_mix"),
-    leak(33, "lots drawn otherwise than accounted", "H", "no sampling of rows",
-         "dpiw/accounting.py::",
-         open=NEURAL),
+    leak(33, "lots drawn otherwise than accounted", "H", "Poisson lots from the noise source, at"
+         " the accounted rate; as many as accounted",
+         "dpiw/neural/dp_sgd.py::PrivateTraining dpiw/keystream.py::",
+         "dpiw/neural/test_keystream.py::test_every_row_is_drawn_with_the_rate_and_independently",
+         "dpiw/neural/test_dp_sgd.py::test_the_event_is_what_was_drawn",
+         "dpiw/neural/test_dp_sgd.py::test_training_stops_where_the_accountant_did",
+         "dpiw/neural/test_planted_bugs.py::test_a_planted_bug_is_found",
+         f"{DPGAN}::test_as_many_draws_as_accounted"),
     leak(34, "a fixed-sequence bound for a sequence chosen at run time", "H", "a privacy filter"
          " across runs", "dpiw/ledger/book.py::",
          "dpiw/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
@@ -204,7 +225,7 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default",
          f"{CONTROLS}::test_a_manifest_has_declared_fields_and_no_trace_of_the_source",
          open="Run time and memory of the stages depend on the table, and Prefect and the ledger"
-              " record when steps start and end."),
+              " record when steps start and end; of a training also when each twentieth ends."),
     leak(38, "timing of the samplers", "L", "a draw's own time is hidden in the stage's",
          "dpiw/stages.py::launch_stage",
          open="Samplers are not constant-time; documented, not tested."),

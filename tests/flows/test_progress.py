@@ -1,0 +1,265 @@
+"""Where a training stands: what is shown of it, what is not believed, and what may go wrong."""
+
+import http.server
+import io
+import logging
+import re
+import socket
+import threading
+import time
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+from prefect.cache_policies import NO_CACHE
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from rich.console import Console
+
+from dpiw.generators.dpgan import DPGAN
+from dpiw.generators.histogram import Histogram
+from dpiw.runs import ReleaseRun
+from dpiw.weights.beta import BetaDebiased
+from dpiw.weights.discriminator import DiscriminatorWeights
+from dpiw.weights.dp_mlp import DensityNetwork
+from flows.console import StepLog
+from flows.release import gpu_tags
+from tasks.fit_generator import fit_generator
+from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
+from tests.flows.conftest import DESCRIPTION
+
+TRAINING = PlannedTraining(stage="fit_generator", steps=800, epsilon="2", delta="0.000001")
+
+
+class Shown:
+    """An artefact that keeps what it is given."""
+
+    def __init__(self):
+        self.seen = []
+
+    def show(self, percent, description):
+        self.seen.append((percent, description))
+
+
+# What is believed
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "expected"),
+    [
+        (0, 800, True), (40, 800, True), (800, 800, True),
+        (41, 800, False), (-40, 800, False), (840, 800, False),
+        (40, 801, False), (40, 80, False), (613, 374951, False), (0, 0, False),
+    ],
+)  # fmt: skip
+def test_only_what_the_plan_foretells_is_believed(step, steps, expected):
+    assert TRAINING.foretells(step, steps) is expected
+
+
+def test_each_step_is_shown_once_and_in_order(caplog):
+    """Of four hundred pairs of numbers from beside the table, 21 get through, whatever is told."""
+    shown = Shown()
+    tell = TrainingProgress(TRAINING, shown)
+    with caplog.at_level(logging.INFO, "dpiw.progress"):
+        for step in [613, 0, 7, 0, 40, 0, 40, *range(0, 4000, 10), 80]:
+            tell(step, 800)
+            tell(step, 374951)
+    at = list(range(0, 801, 40))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"at fit_generator {step} 800" for step in at
+    ]
+    assert [percent for percent, _ in shown.seen] == [step / 8 for step in at]
+    for step, (_, description) in zip(at, shown.seen, strict=True):
+        assert re.fullmatch(DESCRIPTION, description)
+        assert f"step {step} of 800" in description
+
+
+def test_a_training_that_ends_between_two_steps_is_shown_complete():
+    odd = PlannedTraining(stage="fit_weights", steps=510, epsilon="2", delta="0.000001")
+    shown = Shown()
+    tell = TrainingProgress(odd, shown)
+    tell.finish()  # it told nothing: the draw was there already
+    assert shown.seen == []
+    tell(0, 510)
+    tell(494, 510)
+    tell.finish()
+    tell.finish()
+    assert [percent for percent, _ in shown.seen] == [0, 100 * 494 / 510, 100]
+
+
+def test_a_stage_that_does_not_train_shows_nothing(workplace):
+    directory = ReleaseRun.prepare(workplace.spec, period=None).directory
+    assert PlannedTraining.of_stage(directory, "fit_generator") is None
+    assert PlannedTraining.of_stage(directory, "fit_weights") is None
+
+
+# Which task waits for a GPU
+
+
+@pytest.mark.parametrize(
+    ("generator", "weights", "expected"),
+    [
+        (Histogram(), BetaDebiased(), (set(), set())),
+        (Histogram(), None, (set(), set())),
+        (DPGAN(), DensityNetwork(), (set(), set())),
+        (DPGAN(device="auto"), DiscriminatorWeights(), ({"gpu"}, set())),
+        (DPGAN(device="cuda"), DensityNetwork(), ({"gpu"}, set())),
+        (Histogram(), DensityNetwork(device="auto"), (set(), {"gpu"})),
+        (DPGAN(), DensityNetwork(device="cuda"), (set(), {"gpu"})),
+    ],
+)
+def test_a_task_bears_the_tag_if_its_method_may_use_a_gpu(generator, weights, expected):
+    plan = SimpleNamespace(generator=generator, weights=weights)
+    assert (gpu_tags(plan, "fit_generator"), gpu_tags(plan, "fit_weights")) == expected
+
+
+def test_a_tagged_task_still_stores_caches_and_retries_nothing():
+    tagged = fit_generator.with_options(tags={"gpu"})
+    assert tagged.tags == {"gpu"}
+    assert fit_generator.with_options(tags=set()).tags == set()
+    assert (tagged.name, tagged.fn) == (fit_generator.name, fit_generator.fn)
+    assert tagged.cache_policy == NO_CACHE
+    assert (tagged.retries, tagged.persist_result, tagged.log_prints) == (0, False, False)
+
+
+# A server that does not take the artefact
+
+
+@pytest.fixture
+def deaf():
+    """A server that takes connections and never answers; their number."""
+    met = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def listen():
+            while True:
+                try:
+                    met.append(server.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=listen, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/api", met
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in met:
+        connection.close()
+
+
+@pytest.fixture
+def broken():
+    """A server that answers everything with an error; its requests."""
+    met = []
+
+    class Refuses(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            met.append(self.path)
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self):
+            self.do_POST()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/api", met
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def absent():
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}/api", None
+
+
+@pytest.mark.parametrize("kind", ["deaf", "broken", "absent"])
+def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
+    url, met = request.getfixturevalue(kind)
+    artefact = ProgressArtefact(
+        "fit-generator-progress", task_run=uuid4(), flow_run=None, timeout=0.3
+    )
+    tell = TrainingProgress(TRAINING, artefact)
+    started = time.monotonic()
+    with temporary_settings({PREFECT_API_URL: url}):
+        tell(0, 800)
+        tell(40, 800)
+        first = 0 if met is None else len(met)
+        for step in range(80, 801, 40):
+            tell(step, 800)
+        tell.finish()
+    assert time.monotonic() - started < 12  # far below one of Prefect's own timeouts, 60 s
+    if met is not None:
+        assert first >= 2  # it was asked twice
+        assert len(met) == first  # and then left alone
+
+
+def test_a_server_that_comes_back_is_told_again(monkeypatch):
+    taken, down = [], {40, 120, 200, 240}
+    artefact = ProgressArtefact("fit-generator-progress", task_run=uuid4(), flow_run=None)
+
+    def write(percent, description):
+        if percent * 8 in down:
+            raise OSError
+        taken.append(percent * 8)
+
+    monkeypatch.setattr(artefact, "_write", write)
+    tell = TrainingProgress(TRAINING, artefact)
+    for step in range(0, 281, 40):
+        tell(step, 800)
+    assert taken == [0, 80, 160]  # twice down for one update; then for two, and left alone
+
+
+def test_outside_a_task_there_is_no_artefact():
+    assert ProgressArtefact.of_this_task("fit_generator") is None
+
+
+# What a person sees
+
+
+def say(log, *lines):
+    for line in lines:
+        log.handle(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
+
+
+def test_without_a_terminal_there_are_plain_lines(capsys):
+    screen = io.StringIO()
+    log = StepLog(Console(file=screen))
+    say(log, "start plan", "done plan 0.2", "start fit_generator", "at fit_generator 0 800",
+        "at fit_generator 40 800", "done fit_generator 7.0")  # fmt: skip
+    assert capsys.readouterr().out.splitlines() == [
+        "  ✓ plan               0.2 s",
+        "    fit_generator        0 of 800 steps",
+        "    fit_generator       40 of 800 steps",
+        "  ✓ fit_generator      7.0 s",
+    ]
+    assert screen.getvalue() == ""  # and no bar
+
+
+def test_on_a_terminal_a_training_has_one_bar(capsys):
+    screen = io.StringIO()
+    log = StepLog(Console(file=screen, force_terminal=True, width=100))
+    say(log, "start fit_generator", "at fit_generator 0 800", "at fit_generator 400 800")
+    bar = log._bar[0]
+    say(log, "at fit_generator 800 800")
+    assert log._bar[0] is bar
+    assert bar.live.is_started
+    say(log, "done fit_generator 7.0")
+    assert log._bar is None
+    assert not bar.live.is_started
+    assert "800 of 800 steps" in screen.getvalue()
+    assert "of 800" not in capsys.readouterr().out  # no lines beside it
+
+
+def test_a_bar_is_taken_down_when_a_training_fails():
+    screen = io.StringIO()
+    log = StepLog(Console(file=screen, force_terminal=True, width=100))
+    say(log, "start fit_generator", "at fit_generator 40 800")
+    log.settle()
+    assert screen.getvalue().rstrip().endswith("\x1b[2K")  # the cursor is back, the line is free
+    assert "\x1b[?25h" in screen.getvalue()
