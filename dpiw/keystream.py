@@ -23,14 +23,15 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 _KEY_BYTES = 32
-_TAIL = 2**43
-"""Words below it (one in 2^20) get 53 further bits, so that the far tail is not a coarse grid."""
+_TAIL = 2.0**43
+"""Words nearer to 0 (one in 2^20) get 52 further bits, so that the far tail is no coarse grid."""
 
 
 def keystream_words(count: int) -> NDArray[np.uint64]:
     """`count` independent uniform 64-bit words, shape (count,)."""
+    cipher, chacha = _chacha()
     # One key, one stream: the nonce may be constant because no key is ever used twice.
-    stream = _stream(os.urandom(_KEY_BYTES), bytes(16))
+    stream = cipher(chacha(os.urandom(_KEY_BYTES), bytes(16)), mode=None).encryptor()
     return np.frombuffer(stream.update(bytes(8 * count)), dtype=np.uint64)
 
 
@@ -40,11 +41,6 @@ def _chacha() -> tuple[Any, Any]:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     return Cipher, algorithms.ChaCha20
-
-
-def _stream(key: bytes, nonce: bytes) -> Any:
-    cipher, chacha = _chacha()
-    return cipher(chacha(key, nonce), mode=None).encryptor()
 
 
 def keystream_uniforms(count: int) -> Array:
@@ -61,35 +57,31 @@ def keystream_normals(count: int) -> Array:
     R cos 2 phi and R sin 2 phi are independent normals; both follow from t = tan phi.
     """
     half = (count + 1) // 2
-    words = keystream_words(2 * half)
-    radius = _unit(words[:half])
-    np.log(radius, out=radius)
-    radius *= -2.0
-    np.sqrt(radius, out=radius)
-    tangent = (words[half:] >> np.uint64(1)).view(np.int64) * (math.pi * 2.0**-63)
-    tangent -= math.pi / 2
-    np.tan(tangent, out=tangent)
-    square = tangent * tangent
-    square += 1.0
-    radius /= square
-    found = np.empty(2 * half)
-    np.multiply(radius, tangent, out=found[:half])  # sin 2 phi = 2 t / (1 + t^2)
-    found[:half] *= 2.0
-    np.subtract(2.0, square, out=square)  # cos 2 phi = (1 - t^2) / (1 + t^2)
-    np.multiply(radius, square, out=found[half:])
-    return np.asarray(found[:count])
+    uniforms = keystream_words(2 * half).view(np.int64).astype(np.float64)
+    radii = _radii(uniforms[:half])
+    cosines, sines = uniforms[:half], uniforms[half:]  # overwritten step by step
+    sines *= math.pi * 2.0**-64  # phi
+    np.tan(sines, out=sines)  # t
+    np.multiply(sines, sines, out=cosines)
+    cosines += 1.0
+    np.divide(radii, cosines, out=cosines)  # R cos^2 phi = R / (1 + t^2)
+    cosines += cosines
+    sines *= cosines  # R sin 2 phi = 2 R t cos^2 phi
+    cosines -= radii  # R cos 2 phi = 2 R cos^2 phi - R
+    return uniforms[:count]
 
 
-def _unit(words: NDArray[np.uint64]) -> Array:
-    """Uniforms on (0, 1] of relative precision 2^-43 or better, from words."""
-    high = (words >> np.uint64(1)).view(np.int64)
-    found = high.astype(np.float64) + 0.5
-    small = high < _TAIL
-    if small.any():
-        extra = keystream_words(int(small.sum())) >> np.uint64(11)
-        found[small] = high[small] + (extra.view(np.int64) + 0.5) * 2.0**-53
-    found *= 2.0**-63
-    return found
+def _radii(uniforms: Array) -> Array:
+    """R = sqrt(-2 log U) for U = |u| 2^-63, of the floors of uniforms u on [-2^63, 2^63)."""
+    squares = uniforms * uniforms
+    if np.minimum.reduce(squares) < _TAIL**2:
+        small = squares < _TAIL**2
+        extra = keystream_words(int(small.sum())) >> np.uint64(12)
+        # 52 bits, so that adding a half is exact and u is never zero.
+        squares[small] = (uniforms[small] + (extra.view(np.int64) + 0.5) * 2.0**-52) ** 2
+    np.divide(2.0**126, squares, out=squares)  # R^2 = log 1/U^2
+    np.log(squares, out=squares)
+    return np.sqrt(squares, out=squares)
 
 
 def bernoulli_rows(
@@ -115,9 +107,9 @@ def bernoulli_rows(
         gaps *= slope
         np.floor(gaps, out=gaps)
         gaps += 1.0
-        np.cumsum(gaps, out=gaps)
-        gaps += last
+        gaps[0] += last
+        gaps.cumsum(out=gaps)
         chosen.append(gaps)
         last = float(gaps[-1])
     found = chosen[0] if len(chosen) == 1 else np.concatenate([np.empty(0), *chosen])
-    return np.asarray(found[: np.searchsorted(found, rows)], dtype=np.int64)
+    return found[: found.searchsorted(rows)].astype(np.int64)

@@ -126,6 +126,11 @@ class Plan:
         }
         return hashlib.sha256(b"dpiw-run-v1\n" + canonical_json(parts).encode()).hexdigest()
 
+    def device(self, stage: str) -> str:
+        """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
+        methods = {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}
+        return str(getattr(methods.get(stage), "device", "cpu"))
+
     def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
         """What repeating just these stages costs, alone; used when a draw was lost."""
         events = [event for stage in self.stages if stage.name in names for event in stage.events]

@@ -60,8 +60,15 @@ class Resumption:
         return self.resumes * self.every
 
     def is_paid_by(self, events: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether one of a stage's events, as the ledger holds them, counts T + R K draws."""
-        return any(event.get("count") == self.steps + self.reserve for event in events)
+        """Whether a stage's events, as the ledger holds them, count T + R K draws.
+
+        One event does; what else the stage draws, it draws once, before its first checkpoint.
+        """
+        counts = [event.get("count") for event in events]
+        if any(type(count) is not int for count in counts):
+            return False
+        drawn = self.steps + self.reserve
+        return counts.count(drawn) == 1 and all(count in (1, drawn) for count in counts)
 
     def to_json(self) -> dict[str, int]:
         """JSON values."""

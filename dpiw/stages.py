@@ -5,7 +5,8 @@
 Progress is a line `step steps` on the descriptor PIPE now and then: two numbers that the spec
 fixes, read by whoever started the stage as nothing else.
 
-The process runs with a private umask, no core dumps, a scrubbed environment and a memory limit.
+The process runs with a private umask, no core dumps, a scrubbed environment and, on the CPU, a
+memory limit.
 Whatever it says goes to the run's `log/` folder. Its exit code depends on the class of the error
 alone: what depends on the data ends in one code (`StageFailedError`).
 """
@@ -57,6 +58,7 @@ A bare `PrivacyError` is not among them: a mechanism may raise it for what it wa
 """
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
+              "CUDA_VISIBLE_DEVICES",
               # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
               "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
 
@@ -143,7 +145,9 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
     try:
         _confine(None)
         run = ReleaseRun.load(directory)
-        _confine(run.spec.source.max_memory_bytes)
+        # CUDA reserves far more address space than it uses, so no limit on it would let it start.
+        limit = run.spec.source.max_memory_bytes
+        _confine(limit if run.plan.device(stage) == "cpu" else None)
         STAGES[stage](run, progress)
     except _SPEAKING as error:
         # The texts of these errors hold names and ranges only, but stay in the workspace all

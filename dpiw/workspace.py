@@ -1,7 +1,7 @@
 """The confidential workspace: what lies in it, and removing what is no longer needed.
 
     <state>/workspace/<population>/<run>/
-        private/ log/ and names that start with a dot     confidential: purged
+        private/ log/ *.checkpoint and names with a dot first   confidential: purged
         run.json, *.npz, *.json, *.parquet, *.lock, built/ public or paid for: kept
 
 What is kept is enough to repeat and to publish a run whose draws are committed.
@@ -238,8 +238,11 @@ def _confidential(folder: Path) -> Iterator[Path]:
     for name in _CONFIDENTIAL:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             yield from (folder / name).iterdir()
-    # What killed steps left: a half-written draw, a release that was being built.
-    yield from (path for path in folder.iterdir() if path.name.startswith("."))
+    # What killed steps left: a half-written draw, a release that was being built, a checkpoint.
+    yield from (
+        path for path in folder.iterdir()
+        if path.name.startswith(".") or path.suffix == ".checkpoint"
+    )  # fmt: skip
 
 
 def _size(path: Path) -> int:

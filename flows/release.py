@@ -36,8 +36,7 @@ GPU = "gpu"
 
 def gpu_tags(plan: Plan, stage: str) -> set[str]:
     """`GPU` where the method of a stage may use one, by its settings; else nothing."""
-    method = plan.generator if stage == GENERATOR_STAGE else plan.weights
-    return {GPU} if getattr(method, "device", "cpu") in {"auto", "cuda"} else set()
+    return set() if plan.device(stage) == "cpu" else {GPU}
 
 
 @flow(name="dpiw-release", retries=0, persist_result=False, log_prints=False)

@@ -246,6 +246,7 @@ def _differences(certificate: Certificate, run: RunTally, population: Population
         "epsilon and delta": _units(certificate.epsilon, certificate.delta)
         in [_held(moment) for moment in moments],
         "attempts": stated in moments,
+        "resumed": _stated_resumes(certificate) == _resumes(run, certificate),
         "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
         in [worth(population, total) for total in between(population.history, first, last)],
         "budget_epsilon and budget_delta": _units(
@@ -283,6 +284,18 @@ def _stated_attempts(certificate: Certificate) -> Snapshot | None:
         )
     except (KeyError, AttributeError, TypeError, ArithmeticError):
         return None
+
+
+def _stated_resumes(certificate: Certificate) -> list[object]:
+    return [dict(attempt.get("resumed", {})) for attempt in certificate.attempts]
+
+
+def _resumes(run: RunTally, certificate: Certificate) -> list[object]:
+    """What the ledger says of the attempts that the certificate lists; none is resumed later."""
+    return [
+        {name: stage.resumes for name, stage in attempt.stages.items() if stage.resumes}
+        for attempt in run.attempts[: len(certificate.attempts)]
+    ]
 
 
 def _units(epsilon: str, delta: str) -> Units:

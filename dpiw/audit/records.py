@@ -80,8 +80,13 @@ class StageTally:
     events: list[Any]
     resumption: dict[str, int] | None = None
     checkpoint: int | None = None
-    resumes: int = 0
+    tokens: list[str] = field(default_factory=list)
     conflicts: int = 0
+
+    @property
+    def resumes(self) -> int:
+        """How often it was resumed: every token after the first."""
+        return max(0, len(self.tokens) - 1)
 
 
 @dataclass(kw_only=True)

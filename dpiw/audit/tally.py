@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from dpiw.audit.payloads import Fields, IllegalError, check_repeats, cost_of, digest, units
 from dpiw.audit.records import (
     AttemptTally,
     PopulationTally,
@@ -22,17 +22,8 @@ from dpiw.audit.records import (
     fits,
     least_loss,
 )
-from dpiw.renyi import ORDERS
-
-Fields = Mapping[str, Any]
 
 _MAX_VOIDED = 10
-
-_TERMS = ("steps", "every", "resumes")
-
-
-class _IllegalError(Exception):
-    """An entry that may not stand where it stands."""
 
 
 def tally(entries: Sequence[Fields]) -> Tally:
@@ -48,7 +39,7 @@ def tally(entries: Sequence[Fields]) -> Tally:
         _check_clock(found, entry)
         try:
             _take(found, entry)
-        except _IllegalError as error:
+        except IllegalError as error:
             found.tell("illegal_step", subject, str(error))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
             found.tell("illegal_step", subject, f"malformed {entry.get('kind')} entry")
@@ -84,7 +75,7 @@ def _take(found: Tally, entry: Fields) -> None:
     elif kind in _STEPS:
         run = found.runs[entry["run_key"]]
         if entry["population"] != run.population:
-            raise _IllegalError("it names another population than the run's")
+            raise IllegalError("it names another population than the run's")
         before = run.held
         drawn = run.drawn
         if kind in ("arm", "resume", "void"):
@@ -101,32 +92,15 @@ def _take(found: Tally, entry: Fields) -> None:
     _add(found, found.populations[run.population], entry, run.held.plus(before.times(-1)))
 
 
-def _units(payload: Fields) -> Units:
-    epsilon, delta = payload["epsilon_units"], payload["delta_units"]
-    renyi = tuple(payload.get("renyi", {}).get("units", ()))
-    lost = payload.get("renyi", {}).get("lost_delta_units", 0)
-    if any(type(one) is not int or one < 0 for one in (epsilon, delta, lost, *renyi)):
-        raise _IllegalError("its cost is not in whole units >= 0")
-    return Units(epsilon=epsilon, delta=delta, renyi=renyi, lost_delta=lost)
-
-
-def _cost(payload: Fields, population: PopulationTally) -> Units:
-    """What an entry charges, in the form that the population's rule adds up."""
-    cost = _units(payload)
-    if len(cost.renyi) != (len(ORDERS) if population.composition == "renyi" else 0):
-        raise _IllegalError(f"its cost is not one that {population.composition} composition adds")
-    return cost
-
-
 def _register(found: Tally, entry: Fields) -> None:
     name, payload = entry["population"], entry["payload"]
     if name in found.populations:
-        raise _IllegalError(f"population {name} is registered a second time")
-    composition, budget = str(payload.get("composition", "basic")), _units(payload).amount
+        raise IllegalError(f"population {name} is registered a second time")
+    composition, budget = str(payload.get("composition", "basic")), units(payload).amount
     if composition not in ("basic", "renyi") or (composition == "renyi" and budget.delta == 0):
-        raise _IllegalError(f"population {name}: no composition rule that can hold")
+        raise IllegalError(f"population {name}: no composition rule that can hold")
     if payload["id_column"] is None and payload["max_rows"] != 1:
-        raise _IllegalError(f"population {name}: rows of a unit that nothing names")
+        raise IllegalError(f"population {name}: rows of a unit that nothing names")
     found.populations[name] = PopulationTally(
         name=name,
         relation=payload["relation"],
@@ -168,20 +142,20 @@ def _check_drawable(found: Tally, entry: Fields, population: PopulationTally) ->
 def _recover(found: Tally, entry: Fields) -> None:
     """Releases the ledger had lost, and a stated loss: charged by the rules of recovery."""
     payload, population = entry["payload"], found.populations[entry["population"]]
-    charged, loss = _cost(payload, population), _cost(payload["loss"], population)
+    charged, loss = cost_of(payload, population), cost_of(payload["loss"], population)
     asked = Units()
     for item in payload["releases"]:
         digest, one = item["manifest_digest"], _recovered(entry, item, population)
         if _stands(found, one.head) or digest in found.recovered:
-            raise _IllegalError("it recovers a release that is not missing")
+            raise IllegalError("it recovers a release that is not missing")
         if one.after is not None and not (one.previous and _stands(found, one.after)):
-            raise _IllegalError("it names a release before it whose entry is not here")
+            raise IllegalError("it names a release before it whose entry is not here")
         if not one.held.covers(one.drawn):
-            raise _IllegalError("it states more as drawn than as held")
+            raise IllegalError("it states more as drawn than as held")
         asked = asked.plus(_asked(found, population, one))
         found.recovered[digest] = one
     if not payload["releases"] and loss.amount == Units():
-        raise _IllegalError("it recovers neither a release nor a loss")
+        raise IllegalError("it recovers neither a release nor a loss")
     if loss.amount != Units():
         found.losses.append((entry["seq"], population.name, loss.amount))
     before = population.spent.plus(asked)
@@ -190,9 +164,9 @@ def _recover(found: Tally, entry: Fields) -> None:
     if population.composition == "renyi":
         left = max(0, population.budget.delta - before.lost_delta)
         if not loss.covers(least_loss(loss, delta_left=left)):
-            raise _IllegalError("it charges less than what its loss states")
+            raise IllegalError("it charges less than what its loss states")
     if not charged.covers(asked.plus(loss)):
-        raise _IllegalError("it charges less than what its releases and its loss state")
+        raise IllegalError("it charges less than what its releases and its loss state")
 
 
 def _recovered(entry: Fields, item: Fields, population: PopulationTally) -> RecoveredTally:
@@ -201,8 +175,8 @@ def _recovered(entry: Fields, item: Fields, population: PopulationTally) -> Reco
         seq=entry["seq"], head=(item["seq"], item["hash"]), population=population.name,
         previous=item["previous"], after=None if after is None else (after["seq"], after["hash"]),
         run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
-        cost=_cost(item, population), held=_cost(item["held"], population),
-        drawn=_cost(item["drawn"], population),
+        cost=cost_of(item, population), held=cost_of(item["held"], population),
+        drawn=cost_of(item["drawn"], population),
     )  # fmt: skip
 
 
@@ -231,7 +205,7 @@ def _asked(found: Tally, population: PopulationTally, one: RecoveredTally) -> Un
 
 def _not_recovered(found: Tally, run: RunTally) -> None:
     if any(one.is_of(run) for one in found.recovered.values()):
-        raise _IllegalError("it goes on with a run whose release was recovered")
+        raise IllegalError("it goes on with a run whose release was recovered")
 
 
 def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
@@ -239,10 +213,10 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
     payload, key, number = entry["payload"], entry["run_key"], entry["attempt"]
     population = found.populations[entry["population"]]
     if payload["relation"] != population.relation:
-        raise _IllegalError("its cost is under another relation than the population's")
-    cost = _cost(payload, population)
+        raise IllegalError("its cost is under another relation than the population's")
+    cost = cost_of(payload, population)
     if cost.lost_delta:
-        raise _IllegalError("it reserves a loss")
+        raise IllegalError("it reserves a loss")
     stages = {
         name: StageTally(
             state="reserved",
@@ -251,7 +225,7 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
         )
         for name, events in payload["stages"].items()
     }
-    _check_repeats(payload)
+    check_repeats(payload)
     terms = (payload["plan_digest"], payload["period"], payload["max_attempts"])
     run = found.runs.get(key)
     if run is None:
@@ -262,11 +236,11 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
     elif (run.population, run.plan_digest, run.period, run.max_attempts) != (
         population.name, *terms,
     ):  # fmt: skip
-        raise _IllegalError("it reserves a known run under other terms")
+        raise IllegalError("it reserves a known run under other terms")
     if number != len(run.attempts) + 1 or not stages:
-        raise _IllegalError("not the run's next attempt, or without stages")
+        raise IllegalError("not the run's next attempt, or without stages")
     if sum(attempt.voided for attempt in run.attempts) >= _MAX_VOIDED:
-        raise _IllegalError(f"it reserves a run again that was voided {_MAX_VOIDED} times")
+        raise IllegalError(f"it reserves a run again that was voided {_MAX_VOIDED} times")
     _not_recovered(found, run)
     _check_again(found, run, stages, entry)
     found.runs[key] = run
@@ -291,7 +265,7 @@ def _check_again(
     for name, stage in stages.items():
         known = before.get(name)
         if known is None or known.state not in ("lost", "voided"):
-            raise _IllegalError(f"it reserves stage {name} again, which is neither lost nor voided")
+            raise IllegalError(f"it reserves stage {name} again, which is neither lost nor voided")
         if (known.events, known.resumption) != (stage.events, stage.resumption):
             found.tell(
                 "events_changed", f"run {run.key[:12]}",
@@ -299,24 +273,17 @@ def _check_again(
             )  # fmt: skip
 
 
-def _check_repeats(payload: Fields) -> None:
-    """What resumed trainings may repeat must be among the draws that were charged."""
-    for name, terms in payload.get("resumable", {}).items():
-        if any(type(terms[key]) is not int or terms[key] < 1 for key in _TERMS):
-            raise _IllegalError(f"stage {name}: its terms of resumption are no whole numbers >= 1")
-        drawn = terms["steps"] + terms["every"] * terms["resumes"]
-        if not any(event.get("count") == drawn for event in payload["stages"][name]):
-            raise _IllegalError(f"stage {name}: what a resume may repeat is not charged")
-
-
 def _attempt(run: RunTally, entry: Fields) -> AttemptTally:
-    return run.attempts[int(entry["attempt"]) - 1]
+    number = entry["attempt"]
+    if type(number) is not int or number < 1:
+        raise IllegalError(f"the run has no attempt {number}")
+    return run.attempts[number - 1]
 
 
 def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
     stage = _attempt(run, entry).stages[entry["stage"]]
     if stage.state != before:
-        raise _IllegalError(
+        raise IllegalError(
             f"stage {entry['stage']} is {stage.state}; {entry['kind']} needs {before}"
         )
     stage.state = after
@@ -324,28 +291,34 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
 
 
 def _arm(run: RunTally, entry: Fields) -> None:
-    _moved(run, entry, "reserved", "armed")
+    token = digest(entry, "token_digest")
+    _moved(run, entry, "reserved", "armed").tokens.append(token)
 
 
 def _checkpoint(run: RunTally, entry: Fields) -> None:
     stage, step = _moved(run, entry, "armed", "armed"), entry["payload"]["step"]
     if stage.resumption is None:
-        raise _IllegalError(f"stage {entry['stage']} was reserved without terms of resumption")
+        raise IllegalError(f"stage {entry['stage']} was reserved without terms of resumption")
+    digest(entry, "digest")
     before = -1 if stage.checkpoint is None else stage.checkpoint
     apart = 1 if stage.checkpoint is None else stage.resumption["every"]
-    if not 0 < step - before <= apart or step > stage.resumption["steps"]:
-        raise _IllegalError(f"stage {entry['stage']} has no checkpoint at such a step")
+    admissible = type(step) is int and 0 < step - before <= apart
+    if not admissible or step > stage.resumption["steps"]:
+        raise IllegalError(f"stage {entry['stage']} has no checkpoint at such a step")
     stage.checkpoint = int(step)
 
 
 def _resume(run: RunTally, entry: Fields) -> None:
-    stage = _moved(run, entry, "armed", "armed")
-    stage.resumes += 1
+    stage, step = _moved(run, entry, "armed", "armed"), entry["payload"]["step"]
+    token = digest(entry, "token_digest")
+    if token in stage.tokens:
+        raise IllegalError(f"stage {entry['stage']} is resumed under a token it had before")
+    stage.tokens.append(token)
     allowed = 0 if stage.resumption is None else stage.resumption["resumes"]
-    if stage.checkpoint is None or entry["payload"]["step"] != stage.checkpoint:
-        raise _IllegalError(f"stage {entry['stage']} is not resumed from its last checkpoint")
+    if type(step) is not int or step != stage.checkpoint:
+        raise IllegalError(f"stage {entry['stage']} is not resumed from its last checkpoint")
     if stage.resumes > allowed:
-        raise _IllegalError(f"stage {entry['stage']} is resumed more often than was reserved")
+        raise IllegalError(f"stage {entry['stage']} is resumed more often than was reserved")
 
 
 def _commit(run: RunTally, entry: Fields) -> None:
@@ -357,17 +330,17 @@ def _lose(run: RunTally, entry: Fields) -> None:
 
 
 def _conflict(run: RunTally, entry: Fields) -> None:
-    if _units(entry["payload"]) != _attempt(run, entry).cost:
-        raise _IllegalError("a conflict charges the attempt's cost again, no other")
+    if units(entry["payload"]) != _attempt(run, entry).cost:
+        raise IllegalError("a conflict charges the attempt's cost again, no other")
     _moved(run, entry, "committed", "committed").conflicts += 1
 
 
 def _void(run: RunTally, entry: Fields) -> None:
     attempt = _attempt(run, entry)
     if attempt.voided or any(s.state != "reserved" for s in attempt.stages.values()):
-        raise _IllegalError("it gives back an attempt that was armed or voided")
-    if _units(entry["payload"]) != attempt.cost:
-        raise _IllegalError("a void gives back the attempt's cost, no other")
+        raise IllegalError("it gives back an attempt that was armed or voided")
+    if units(entry["payload"]) != attempt.cost:
+        raise IllegalError("a void gives back the attempt's cost, no other")
     attempt.voided = True
     for stage in attempt.stages.values():
         stage.state = "voided"
@@ -375,7 +348,7 @@ def _void(run: RunTally, entry: Fields) -> None:
 
 def _publish(run: RunTally, entry: Fields) -> None:
     if run.state != "committed":
-        raise _IllegalError(f"it publishes a run that is {run.state}")
+        raise IllegalError(f"it publishes a run that is {run.state}")
     run.manifest_digest = str(entry["payload"]["manifest_digest"])
     run.published = int(entry["seq"])
 

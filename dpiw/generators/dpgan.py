@@ -213,7 +213,8 @@ class DPGAN(GANSettings):
             kind=self.method,
             arrays=model_arrays(generator, discriminator, proportions),
             facts=self._facts(design, ready),
-            publishable=noise.publishable,
+            publishable=noise.publishable
+            and (resumed is None or resumed.discriminator.publishable),
         )
 
     def _resumed(self, watch: TrainingWatch, training: PrivateTraining) -> GameState | None:

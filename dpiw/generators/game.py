@@ -81,7 +81,7 @@ class Game:
                 judge = self._network(state.parameters)
                 for _ in range(own.generator_steps):
                     player = self.training.update(player, judge, self.proportions)
-            if state.step % interval(own.steps) == 0:
+            if state.step % interval(own.steps) == 0 or state.step == own.steps:
                 self._show(watch, state, player)
         final = player.average if resting == own.steps else player.parameters
         return final, self._bounded(replace(state, parameters=state.average)).parameters

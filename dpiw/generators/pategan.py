@@ -363,7 +363,7 @@ class PATEGAN:
             for _ in range(self.generator_steps):
                 player = training.update(player, student.network, none)
             state = replace(state, turn=turn + 1, student=student, player=player)
-            if state.turn % interval(self.rounds) == 0:
+            if state.turn % interval(self.rounds) == 0 or state.turn == self.rounds:
                 watch.at(state.turn * self.queries, self.rounds * self.queries, state.to_bytes)
         return state
 

@@ -255,7 +255,8 @@ def _resume(book: Book, entry: Entry) -> RunRecord:
         raise GrantSpentError(
             f"stage {stage.stage}: no checkpoint on record, or no resume left of those reserved"
         )
-    if entry.payload["step"] != stage.checkpoint.step:
+    step = entry.payload["step"]
+    if type(step) is not int or step != stage.checkpoint.step:
         raise LedgerConflictError(f"stage {stage.stage}: it resumes from its last checkpoint")
     token = check_digest("token_digest", entry.payload["token_digest"])
     if token in stage.tokens:

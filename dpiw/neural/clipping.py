@@ -13,6 +13,7 @@ Two rules, both of sensitivity C under adding or removing a row:
 from __future__ import annotations
 
 import enum
+import math
 
 import numpy as np
 
@@ -56,18 +57,19 @@ def clipped_sum(
     return total
 
 
+@np.errstate(all="ignore")  # what overflows or is no number is set to zero below
 def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:
-    with np.errstate(all="ignore"):  # what overflows or is no number is set to zero below
-        forward = network.forward(rows)
-        if rule is ClipRule.LOSS:
-            backward, factors, norms = _loss_factors(forward, loss, clip)
-        else:
-            backward, factors, norms = _output_factors(forward, loss, clip)
+    forward = network.forward(rows)
+    if rule is ClipRule.LOSS:
+        backward, factors, norms = _loss_factors(forward, loss, clip)
+    else:
+        backward, factors, norms = _output_factors(forward, loss, clip)
+    # Finite only if every factor and norm is: zero times infinity is NaN.
+    if not math.isfinite(factors @ norms):
         finite = network.backend.finite(factors + norms)
-        if not bool(finite.all()):
-            factors = network.backend.where(finite, factors, 0.0)
-            backward = backward.kept(finite)
-        return backward.gradient(factors)
+        factors = network.backend.where(finite, factors, 0.0)
+        backward = backward.kept(finite)
+    return backward.gradient(factors, last=True)
 
 
 def _loss_factors(forward: Forward, loss: RowLoss, clip: float) -> tuple[Backward, Array, Array]:

@@ -257,7 +257,7 @@ class PrivateTraining:
         total = noisy_sum(backend.to_numpy(exact), scale=self.scale, noise=noise)
         if public is not None:
             total += backend.to_numpy(public(network, state.step))
-        total /= self.divisor
+        total *= 1.0 / self.divisor
         return self._updated(state, total)
 
     def _check(self, state: TrainingState, noise: NoiseSource) -> None:
@@ -304,7 +304,7 @@ class PrivateTraining:
             lots: the private rows.
             noise: draws the lots and their noise.
             public: gradient of public rows, added without noise.
-            watch: told the state before the first step and after every `every`-th.
+            watch: told the state before the first step, after every `every`-th and after the last.
 
         Privacy:
             Unit, event and errors: as `private_step`, once per step. A resumed training repeats the
@@ -321,7 +321,7 @@ class PrivateTraining:
             watch.at(state.step, self.steps, state.to_bytes)
         while state.step < self.steps:
             state = self.private_step(state, lots, noise=noise, public=public)
-            if state.step % self.every == 0:
+            if state.step % self.every == 0 or state.step == self.steps:
                 watch.at(state.step, self.steps, state.to_bytes)
         return state
 

@@ -16,7 +16,7 @@ class RowLoss(Protocol):
     """The derivative of a loss that is a sum over rows."""
 
     def slopes(self, outputs: Array) -> Array:
-        """Derivative of each row's loss by its outputs; same shape as `outputs`, (n, 1)."""
+        """Derivative of each row's loss by its outputs: a new array, shape of `outputs`, (n, 1)."""
         ...
 
 

@@ -160,17 +160,20 @@ class Backward:
     def norms(self) -> Array:
         """L2 norm of each row's gradient with respect to all parameters, shape (n,)."""
         backend = self.forward.network.backend
-        parts = [
-            backend.squares(delta) * (backend.squares(given) + 1.0)
-            for given, delta in zip(self.forward.inputs, self.deltas, strict=True)
-        ]
-        return backend.root(sum(parts[1:], parts[0]))
+        total: Array = 0.0
+        for given, delta in zip(self.forward.inputs, self.deltas, strict=True):
+            part = backend.squares(given)
+            part += 1.0
+            part *= backend.squares(delta)
+            total = part + total
+        return backend.root(total)
 
-    def gradient(self, factors: Array | None = None) -> Array:
+    def gradient(self, factors: Array | None = None, *, last: bool = False) -> Array:
         """Sum over rows of factor times gradient, shape (p,).
 
         Args:
             factors: shape (n,); None for ones.
+            last: the pass is used up: its deltas may be overwritten, which is faster.
         """
         parts: list[Array] = []
         for given, delta in zip(self.forward.inputs, self.deltas, strict=True):
@@ -179,7 +182,12 @@ class Backward:
             elif given.shape[1] < delta.shape[1]:  # scale the narrower side
                 parts += [(given * factors[:, None]).T @ delta, factors @ delta]
             else:
-                parts += [given.T @ (delta * factors[:, None]), factors @ delta]
+                biases = factors @ delta
+                if last:
+                    delta *= factors[:, None]
+                else:
+                    delta = delta * factors[:, None]
+                parts += [given.T @ delta, biases]
         return self.forward.network.backend.join(parts)
 
     def row_gradients(self, factors: Array | None = None) -> Array:

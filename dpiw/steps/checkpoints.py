@@ -62,9 +62,7 @@ class StageCheckpoints:
         path = _file(self._run.directory, stage, step, self._grant.digest)
         write_durably(path, data)
         self._ledger.checkpoint(self._grant, step=step, digest=hashlib.sha256(data).hexdigest())
-        for older in _files(self._run.directory, stage):
-            if older != path:
-                older.unlink(missing_ok=True)
+        _forget_others(path, stage)
 
 
 def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
@@ -86,25 +84,51 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
 
 
 def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
-    """Refuse a ledger that does not know the arm under which a checkpoint of a stage was drawn.
+    """Refuse a ledger that does not know what lies here of a stage.
+
+    A checkpoint may be at most one interval beyond the last on record, under an arm on record.
 
     Raises:
         LedgerTamperedError: it was restored from an old copy.
     """
     known = {
-        token[:_TOKEN_DIGITS]
+        token[:_TOKEN_DIGITS]: _furthest(attempt.stages[stage])
         for attempt in record.attempts
         if stage in attempt.stages
         for token in attempt.stages[stage].tokens
     }
     for path in _files(folder, stage):
-        if path.name.split(".")[2] not in known:
+        _, step, token, _ = path.name.split(".")
+        if not step.isdecimal() or int(step) > known.get(token, -1):
             raise LedgerTamperedError(
                 f"stage {stage}: a checkpoint of it was drawn under an arm that this ledger does"
                 " not know; it was restored from an old copy. State what it forgot as loss (`dpiw"
                 " ledger recover --loss-only`), and start a new run: another period or"
                 " source.snapshot"
             )
+
+
+def _furthest(stage: StageRecord) -> int:
+    """The last step whose checkpoint may lie on disk: the one after the last on record."""
+    if stage.checkpoint is None or stage.resumption is None:
+        return 0
+    return stage.checkpoint.step + stage.resumption.every
+
+
+def take_over(run: ReleaseRun, grant: Grant, *, step: int, data: bytes) -> None:
+    """Name the checkpoint by the arm that goes on from it, before that arm draws anything.
+
+    So whatever it draws, a file tells a restored ledger of that arm.
+    """
+    path = _file(run.directory, grant.stage, step, grant.digest)
+    write_durably(path, data)
+    _forget_others(path, grant.stage)
+
+
+def _forget_others(path: Path, stage: str) -> None:
+    for other in _files(path.parent, stage):
+        if other != path:
+            other.unlink(missing_ok=True)
 
 
 def forget_checkpoints(folder: Path, stage: str) -> None:

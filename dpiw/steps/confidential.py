@@ -30,6 +30,7 @@ from dpiw.steps.checkpoints import (
     check_checkpoints,
     forget_checkpoints,
     last_checkpoint,
+    take_over,
 )
 from dpiw.steps.forgotten import check_heads, check_undrawn
 from dpiw.steps.locks import drawing
@@ -44,6 +45,9 @@ from dpiw.steps.postprocessing import (
 from dpiw.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.weights.base import WeightEstimator
 from dpiw.weights.output import OutputNoised
+
+_ROOM, _ROOM_TO_TRAIN = 2**20, 2**25
+"""Bytes that must be free before a draw; checkpoints are larger than other measurements."""
 
 
 def ingest(run: ReleaseRun) -> None:
@@ -70,6 +74,11 @@ def ingest(run: ReleaseRun) -> None:
                 "ingest: a stage of this run was drawn on a snapshot that was purged since; reading"
                 " the source again could mix two states of the table in one release. Start a new"
                 " run: another period or source.snapshot"
+            )
+        if any(stage.state is StageState.ARMED for stage in waiting):
+            raise GrantSpentError(
+                "ingest: a stage of this run is armed, and its snapshot is gone; start the flow"
+                " again to settle it"
             )
         for stage in waiting:
             ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
@@ -116,7 +125,6 @@ def _draw_once(
     name: str,
     measure: Callable[[PrivateTable, TrainingWatch], Measurement],
     *,
-    device: str = "cpu",
     progress: Progress = silent,
 ) -> None:
     """Draw a stage's measurement, at most once for each time it was paid for.
@@ -130,13 +138,16 @@ def _draw_once(
         path = run.measurement(name)
         if stage.state is StageState.COMMITTED:
             check_output(path, stage)
+            forget_checkpoints(run.directory, name)
             return
         resumed = None if path.exists() else last_checkpoint(run, stage)
         if stage.state is not StageState.RESERVED and resumed is None:
             raise GrantSpentError(
                 f"stage {name} is {stage.state.value}; start the flow again to settle it"
             )
-        make_backend(device)  # a GPU that is not there is found while nothing is charged
+        make_backend(
+            run.plan.device(name)
+        )  # a GPU that is not there is found while nothing is charged
         _check_before_drawing(run, ledger, stage)
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
@@ -144,7 +155,10 @@ def _draw_once(
             run, ledger, grant, terms=stage.resumption, resumed=resumed, progress=progress
         )
         try:
+            if resumed is not None and stage.checkpoint is not None:
+                take_over(run, grant, step=stage.checkpoint.step, data=resumed)
             data = measure(source.open(grant, ledger), watch).under(grant.digest).to_bytes()
+            ledger.confirm(grant)  # it may have trained for hours: what was taken over stays so
             write_durably(path, data)
         except Exception as error:
             # Whatever goes wrong once rows are open may depend on them: one class, one code.
@@ -168,7 +182,7 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
     if not run.snapshot.exists():
         raise StageFailedError("ingest", StageFailedError.exit_code)
     try:
-        check_room(run.directory)
+        check_room(run.directory, size=_ROOM if stage.resumption is None else _ROOM_TO_TRAIN)
     except OSError as error:  # a full disk, found here, costs nothing
         raise StageFailedError(stage.stage, StageFailedError.exit_code) from error
     if run.measurement(stage.stage).exists():
@@ -215,7 +229,6 @@ def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = s
         run,
         GENERATOR_STAGE,
         lambda table, watch: _measured(generator, table, noise=noise, watch=watch),
-        device=getattr(generator, "device", "cpu"),
         progress=progress,
     )
 
@@ -244,7 +257,6 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = sil
         run,
         WEIGHTS_STAGE,
         lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
-        device=getattr(ready, "device", "cpu"),
         progress=progress,
     )
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ import pytest
 from dpiw import accounting, steps
 from dpiw.errors import GrantSpentError, LedgerTamperedError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
-from dpiw.randomness import SecureNoise
+from dpiw.measurement import Measurement
+from dpiw.randomness import SecureNoise, SeededNoise
 from dpiw.runs import ReleaseRun
 from dpiw.steps import confidential
 from dpiw.verification import verify
+from dpiw.workspace import purge, survey
+from tests.conftest import town
 
 GENERATOR = "{method: dpgan, settings: {steps: 40, lot: 32, batch: 8, generator: [4]}}"
 WEIGHTS = "dp_mlp, settings: {hidden: [4], steps: 40, lot: 32, replays: 0}"
@@ -106,7 +111,7 @@ def test_what_died_after_its_last_step_draws_nothing_more(
     def gone(*_: object) -> None:
         raise OSError("gone")
 
-    monkeypatch.setattr(confidential, "check_room", lambda _: None)
+    monkeypatch.setattr(confidential, "check_room", lambda *_, **__: None)
     monkeypatch.setattr(confidential, "write_durably", gone)
     assert train(run, 100) == 40
     monkeypatch.undo()
@@ -271,3 +276,134 @@ def test_checkpoints_are_noised_and_private_and_in_the_ledger_by_digest(
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.name.split(".")[:2] == ["fit_generator", "00000010"]
     assert hashlib.sha256(path.read_bytes()).hexdigest() == stage(run).checkpoint.digest
+
+
+def restore(ledger: Path, copy: bytes) -> None:
+    for leftover in ledger.parent.glob(f"{ledger.name}-*"):
+        leftover.unlink()
+    ledger.write_bytes(copy)
+
+
+def test_a_restored_ledger_buys_no_step(
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resumed, dead before its first own checkpoint, and the ledger restored to before that."""
+    run = make_run()
+    ledger = Path(run.open_ledger().path)
+    train(run, 11)
+    copy = ledger.read_bytes()
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("gone before its first checkpoint")
+
+    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", dies)
+    steps.reserve(run)
+    train(run, 100)
+    restore(ledger, copy)
+    with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+        steps.reserve(run)
+    with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+        steps.fit_generator(run, noise=Dies(0))
+
+
+def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, saved = make_run(), {}
+    ledger = Path(run.open_ledger().path)
+    write = confidential.StageCheckpoints._keep
+
+    def keep(self: Any, step: int, data: bytes) -> None:
+        write(self, step, data)
+        if step == 4:
+            (path,) = checkpoints(run)
+            saved[path] = path.read_bytes()
+            with (
+                closing(sqlite3.connect(ledger)) as one,
+                closing(sqlite3.connect(run.directory / "copy")) as two,
+            ):
+                one.backup(two)
+
+    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+    train(run, 11)
+    restore(ledger, (run.directory / "copy").read_bytes())
+    for path, data in saved.items():
+        path.write_bytes(data)
+    with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+        steps.reserve(run)
+
+
+def test_a_training_is_not_resumed_on_another_snapshot(
+    make_run: Callable[..., ReleaseRun],
+) -> None:
+    """The workspace is purged between `reserve` and `ingest`, and the source has changed."""
+    run = make_run()
+    train(run, 11)
+    steps.reserve(run)
+    (found,) = survey(run.directory.parents[2])
+    purge(found, abandon=True)
+    assert checkpoints(run) == []
+    town(300, seed=99).to_csv(Path(run.spec.source.path), index=False)
+    with pytest.raises(GrantSpentError, match="start the flow again"):
+        steps.ingest(run)
+    assert not run.snapshot.exists()
+    steps.reserve(run)
+    assert stage(run).attempt == 2
+    steps.ingest(run)
+    assert train(run) == 40
+
+
+def test_a_training_begun_with_seeded_noise_stays_unpublishable(
+    make_run: Callable[..., ReleaseRun],
+) -> None:
+    class Seeded(SeededNoise):
+        drawn = 0
+
+        def gaussian_vector(self, *, scale: float, size: int) -> Any:
+            self.drawn += 1
+            if self.drawn > 39:
+                raise RuntimeError("gone")
+            return super().gaussian_vector(scale=scale, size=size)
+
+    run = make_run()
+    with pytest.raises(StageFailedError):
+        steps.fit_generator(run, noise=Seeded(1))
+    steps.reserve(run)
+    train(run)
+    data = run.measurement("fit_generator").read_bytes()
+    assert not Measurement.from_bytes(data).publishable
+
+
+def test_what_was_committed_after_a_death_leaves_no_checkpoint(
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run()
+
+    def gone(*_: object) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(confidential.Ledger, "commit", gone)
+    with pytest.raises(OSError, match="gone"):
+        steps.fit_generator(run, noise=SecureNoise())
+    monkeypatch.undo()
+    steps.reserve(run)
+    steps.fit_generator(run, noise=Dies(0))
+    assert stage(run).state is StageState.COMMITTED
+    assert checkpoints(run) == []
+
+
+def test_who_was_taken_over_writes_no_output(
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock was lost, and another process resumed the stage while it drew its last step."""
+    run = make_run()
+    record = confidential.Ledger.checkpoint
+
+    def overtaken(self: Any, grant: Any, *, step: int, digest: str) -> None:
+        record(self, grant, step=step, digest=digest)
+        if step == 40:
+            self.resume(run.key, 1, "fit_generator", step=40)
+
+    monkeypatch.setattr(confidential.Ledger, "checkpoint", overtaken)
+    train(run, 100)
+    assert not run.measurement("fit_generator").exists()

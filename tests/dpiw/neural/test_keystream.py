@@ -72,11 +72,24 @@ def test_every_word_gives_a_finite_normal(monkeypatch, word):
 
 
 def test_small_words_get_further_bits():
-    words = np.array([3 << 1, 3 << 1, 2**50], dtype=np.uint64)
-    found = keystream._unit(words)
-    assert found[0] != found[1]
-    assert np.all(np.abs(found[:2] * 2.0**63 - 3.5) <= 0.5)
-    assert found[2] == (2**49 + 0.5) * 2.0**-63
+    """Each from its own cell, [3, 4) or [-4, -3) of 2^63; larger words are left as they are."""
+    radii = keystream._radii(np.array([3.0, 3.0, -4.0, 2.0**50]))
+    uniforms = 2.0**63 * np.exp(-0.5 * radii**2)
+    assert len(set(uniforms)) == 4
+    assert np.all(np.abs(uniforms[:3] - 3.5) <= 0.5 + 1e-9)
+    assert uniforms[3] == pytest.approx(2.0**50, rel=1e-12)
+
+
+def test_normals_are_those_of_box_and_muller(monkeypatch):
+    """Their formula, written out, on the same words; the odd one out is left away."""
+    words = np.random.default_rng(8).integers(0, 2**64, size=20_000, dtype=np.uint64)
+    monkeypatch.setattr(keystream, "keystream_words", lambda count: words[:count].copy())
+    first, second = words.view(np.int64).astype(float).reshape(2, -1)
+    radius = np.sqrt(-2 * np.log(np.abs(first) / 2.0**63))
+    angle = second * (2 * math.pi / 2.0**64)
+    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    np.testing.assert_allclose(keystream_normals(20_000), expected, atol=1e-12)
+    np.testing.assert_allclose(keystream_normals(19_999), expected[:-1], atol=1e-12)
 
 
 def test_nothing_is_drawn_twice():
@@ -193,3 +206,9 @@ def test_sums_that_are_no_vectors_of_numbers_are_refused(total):
         noisy_sum(total, scale=1.0, noise=SecureNoise())
     with pytest.raises(UncalibratedError, match="scale"):
         noisy_sum(np.zeros(2), scale=0.0, noise=SecureNoise())
+
+
+def test_a_large_finite_sum_is_no_error():
+    """Its squares overflow, its entries do not."""
+    total = np.array([1e300, -1e300])
+    np.testing.assert_allclose(noisy_sum(total, scale=1.0, noise=SecureNoise()), total)

@@ -69,6 +69,9 @@ def test_a_weighted_sum_is_the_sum_of_weighted_rows(settings, widths, activation
     parts = [factors[i] * backward.gradient(np.eye(len(x))[i]) for i in range(len(x))]
     np.testing.assert_allclose(backward.gradient(factors), np.sum(parts, axis=0), atol=1e-12)
     np.testing.assert_allclose(backward.gradient(), backward.gradient(np.ones(len(x))), atol=1e-12)
+    kept = backward.gradient(factors)
+    np.testing.assert_array_equal(backward.gradient(factors), kept)
+    np.testing.assert_array_equal(backward.gradient(factors, last=True), kept)
 
 
 @shapes
