@@ -6,12 +6,13 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all population test test-crash nightly check format serve bench-banknote bench-adult bench-weights bench-dp-sgd clean
+.PHONY: help release release-all population test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
 	@echo "make test        install what the tests need, and run them"
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
+	@echo "make proof       privacy proof suite at its full figures, with their table at the end"
 	@echo "make check       ruff and mypy"
 	@echo "make release-all the same data with all 30 columns: the honest verdict is 'none'"
 	@echo "make population  a simulated population of 50,000 people with known truth"
@@ -20,6 +21,9 @@ help:
 	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
 	@echo "make bench-dp-sgd                 DP-SGD against Opacus: throughput"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
+	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
+	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
+	@echo "make paper DATA=folder            10 runs, with peers in their own environment (resumes)"
 
 $(VENV)/.pipeline: pyproject.toml $(LOCK)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -57,6 +61,12 @@ test-crash: $(VENV)/.test
 nightly: $(VENV)/.test
 	$(BIN)/python -m pytest -m "crash or nightly" $(if $(FIGURES),--figures $(FIGURES))
 
+proof: FIGURES ?= build/proof.jsonl
+proof: $(VENV)/.test
+	@mkdir -p $(dir $(FIGURES)) && rm -f $(FIGURES)
+	@$(BIN)/python -m pytest -n $(JOBS) -m proof --figures $(FIGURES); found=$$?; \
+		$(BIN)/python -m tests.proof.figures $(FIGURES); exit $$found
+
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -79,10 +89,19 @@ bench-adult: $(VENV)/.bench
 bench-weights: $(VENV)/.bench
 	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --jobs 2 $(if $(QUICK),--quick)
 
+bench-neural: $(VENV)/.bench
+	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
+
 bench-dp-sgd: $(VENV)/.pipeline
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,neural]'
 	$(BIN)/python benchmarks/dp_sgd.py --out benchmarks/results
+
+paper-quick: $(VENV)/.bench
+	$(BIN)/python benchmarks/paper.py --data $(DATA) --jobs $(JOBS) --quick
+
+paper: $(VENV)/.bench
+	$(BIN)/python benchmarks/paper.py --data $(DATA) --jobs $(JOBS)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -1,0 +1,82 @@
+"""What the sensitivity tests share: a tally of neighbouring pairs, noise that is zero, schemas."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.schema import Column, ColumnKind, PublicSchema
+
+Array = NDArray[np.float64]
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+REPLACE = NeighbouringRelation.REPLACE_ONE
+
+
+def unit_of(relation: NeighbouringRelation, rows: int = 1) -> PrivacyUnit:
+    return PrivacyUnit(relation=relation, max_rows=rows, id_column="id" if rows > 1 else None)
+
+
+UNITS = tuple(unit_of(relation, rows) for relation in (ADD, REPLACE) for rows in (1, 3))
+
+
+@dataclasses.dataclass
+class Tally:
+    """Pairs met so far.
+
+    Attributes:
+        pairs: how many.
+        above: how many moved further than claimed.
+        worst: the largest move, as a share of the claim.
+    """
+
+    pairs: int = 0
+    above: int = 0
+    worst: float = 0.0
+
+    def met(self, share: float) -> None:
+        """One more pair, which moved by this share of the claim."""
+        assert np.isfinite(share)
+        self.pairs += 1
+        self.above += share > 1
+        self.worst = max(self.worst, float(share))
+
+    def check(self, *, least: float = 0.75) -> None:
+        """None above the claim, and the search is known to bite: one pair comes near it."""
+        assert self.above == 0
+        assert self.worst >= least
+
+    def __str__(self) -> str:
+        return f"{self.pairs:,} pairs, {self.above} above the claim, worst {self.worst:.3f} of it"
+
+
+class Zeros:
+    """A noise source without noise: what is released is the exact value on its lattice."""
+
+    publishable = False
+
+    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
+    discrete_laplace = discrete_gaussian
+
+    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
+        return np.zeros(dimension, dtype=np.int64)
+
+
+def numeric_schema(count: int) -> PublicSchema:
+    """`count` columns on [0, 1]."""
+    columns = tuple(
+        Column(name=f"x{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(count)
+    )
+    return PublicSchema(name="numeric", columns=columns)
+
+
+def mixed_schema() -> PublicSchema:
+    """Every geometry: a number, a nullable one, flags, levels, nullable levels; with a target."""
+    from tests.dpiw.weights.conftest import mixed_schema as made
+
+    return made()

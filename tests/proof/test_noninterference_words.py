@@ -1,0 +1,265 @@
+"""N1: plans, what Prefect is given, log lines and error texts are the same for any tables.
+
+None of these may follow from a cell. A plan is compiled and a flow's tasks are called before any
+row is read; a step's log lines hold its name; a structural error names the column and the kind, and
+the same fault in two tables of other cells has the same words.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpiw import steps
+from dpiw.errors import DPIWError
+from dpiw.runs import ReleaseRun
+from tasks.step import StepFailedError, _guarded
+from tests.leaks import test_non_interference as leaks
+
+FULL, SLICE = 200, 10
+FLOW = importlib.import_module("flows.release")
+TASKS = (
+    "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights", "fit_calibration",
+    "debias", "diagnose", "publish",
+)  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("mute")
+
+
+@pytest.fixture
+def mute() -> None:
+    """Prefect's own logger says nothing here."""
+    logging.getLogger("prefect").setLevel(logging.CRITICAL)
+
+
+def cell(rng: np.random.Generator) -> str:
+    kinds = ["7", "1e400", "mars", "", "-0", "x" * 50, "=1+1", "\u0130", "99999999999999999999"]
+    return str(rng.choice([*kinds, str(rng.random())]))
+
+
+def any_row(rng: np.random.Generator, width: int = 4) -> list[str]:
+    return [cell(rng) for _ in range(width)]
+
+
+HEAD = ["age", "income", "region", "ill"]
+
+FAULTS: dict[str, Callable[[np.random.Generator], bytes]] = {}
+"""From cells drawn at random to a file with one structural fault, the same in all of them."""
+
+
+def fault(make: Callable[[np.random.Generator], list[list[str]]]) -> Any:
+    def written(rng: np.random.Generator) -> bytes:
+        return "\n".join(",".join(row) for row in make(rng)).encode() + b"\n"
+
+    FAULTS[make.__name__] = written
+    return make
+
+
+@fault
+def a_missing_column(rng: np.random.Generator) -> list[list[str]]:
+    return [HEAD[:3], *(any_row(rng, 3) for _ in range(3))]
+
+
+@fault
+def an_unknown_column(rng: np.random.Generator) -> list[list[str]]:
+    return [[*HEAD, "more"], *(any_row(rng, 5) for _ in range(3))]
+
+
+@fault
+def a_column_twice(rng: np.random.Generator) -> list[list[str]]:
+    return [[*HEAD, "age"], *(any_row(rng, 5) for _ in range(3))]
+
+
+@fault
+def a_longer_row(rng: np.random.Generator) -> list[list[str]]:
+    return [HEAD, any_row(rng), any_row(rng, 6), any_row(rng)]
+
+
+@fault
+def an_open_quote(rng: np.random.Generator) -> list[list[str]]:
+    return [HEAD, ['"' + cell(rng), *any_row(rng, 3)], any_row(rng)]
+
+
+@fault
+def nothing_at_all(rng: np.random.Generator) -> list[list[str]]:
+    return []
+
+
+def not_utf8(rng: np.random.Generator) -> bytes:
+    return (",".join(HEAD) + "\n").encode() + bytes(rng.integers(128, 192, 12).tolist()) + b",,,\n"
+
+
+FAULTS["not_utf8"] = not_utf8
+
+
+def masked(told: object, root: Path) -> str:
+    return re.sub(r"[0-9a-f]{16,}", "(digest)", str(told).replace(str(root), "(root)"))
+
+
+def ending(template: Any, number: int, data: bytes) -> tuple[str, ...]:
+    """How reading a file ends: the class, the words, the code."""
+    root = template.world(number, [])
+    (root / "data.csv").write_bytes(data)
+    run = ReleaseRun.prepare(root / "release.yaml", period=None)
+    steps.reserve(run)
+    try:
+        steps.ingest(run)
+    except DPIWError as error:
+        return type(error).__name__, masked(error, root), str(error.exit_code)
+    return ("no error",)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return leaks.template_of(tmp_path_factory)
+
+
+def compare_endings(template: Any, name: str, pairs: int, start: int) -> tuple[str, ...]:
+    rng = np.random.default_rng(20_240_501)
+    ends = {ending(template, start + i, FAULTS[name](rng)) for i in range(pairs + 1)}
+    assert len(ends) == 1, ends
+    return ends.pop()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_has_the_same_words_whatever_the_cells(template: Any, name: str) -> None:
+    compare_endings(template, name, 2, 100 * list(FAULTS).index(name))
+
+
+@pytest.mark.proof
+def test_faults_of_many_tables(template: Any, prove: Callable[..., None]) -> None:
+    pairs = FULL // len(FAULTS) + 1
+    told = [
+        compare_endings(template, name, pairs, 10_000 + 1000 * number)
+        for number, name in enumerate(FAULTS)
+    ]
+    prove(
+        "N1", "words of structural errors", power="an error that quotes a cell is seen",
+        reached=f"{pairs * len(FAULTS)} pairs of {len(FAULTS)} faults, 0 differ;"
+                f" {len({t[0] for t in told})} classes",
+        limit="the faults listed",
+    )  # fmt: skip
+
+
+def test_an_error_that_quotes_a_cell_is_seen(template: Any, monkeypatch: Any) -> None:
+    real = leaks.INGEST._read
+
+    def quoting(*given: Any) -> Any:
+        try:
+            return real(*given)
+        except DPIWError as error:
+            error.args = (f"{error}: {Path(given[0]).read_bytes()[-20:]!r}",)
+            raise
+
+    monkeypatch.setattr(leaks.INGEST, "_read", quoting)
+    with pytest.raises(AssertionError):
+        compare_endings(template, "a_missing_column", 3, 90_000)
+
+
+def planned(template: Any, number: int, data: bytes) -> tuple[Any, ...]:
+    """What a run consists of before it starts, and what every task would be given."""
+    root = template.world(number, [])
+    (root / "data.csv").write_bytes(data)
+    told: list[tuple[str, str]] = []
+
+    class Recorder:
+        """Stands for a Prefect task."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def with_options(self, **options: Any) -> Recorder:
+            told.append((self.name, repr(options)))
+            return self
+
+        def __call__(self, *given: Any, **named: Any) -> Path:
+            told.append((self.name, masked((given, named), root)))
+            return root
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in TASKS:
+            patch.setattr(FLOW, name, Recorder(name))
+        patch.setattr(FLOW, "plan", lambda *given: FLOW_PLAN(*given))
+        FLOW.release.fn(str(root / "release.yaml"), None)
+    (folder,) = (root / "state" / "workspace").glob("town/*")
+    files = {
+        p.relative_to(root).as_posix(): masked(p.read_bytes(), root)
+        for p in sorted(folder.rglob("*")) if p.is_file()
+    }  # fmt: skip
+    return json.dumps(files, sort_keys=True), tuple(told)
+
+
+FLOW_PLAN = FLOW.plan.fn
+
+
+def compare_plans(template: Any, pairs: int, start: int) -> None:
+    rng = np.random.default_rng(20_240_502)
+    seen = set()
+    for number in range(pairs + 1):
+        data = bytes(rng.integers(0, 256, int(rng.integers(0, 400))).astype(np.uint8))
+        seen.add(planned(template, start + number, data))
+    assert len(seen) == 1
+    (_, told), *_ = seen
+    assert {name for name, _ in told} == set(TASKS) - {"fit_calibration"}
+
+
+def test_plans_and_what_prefect_is_given_are_the_same_for_any_file(template: Any) -> None:
+    compare_plans(template, 2, 200_000)
+
+
+@pytest.mark.proof
+def test_plans_of_many_files(template: Any, prove: Callable[..., None]) -> None:
+    compare_plans(template, FULL, 210_000)
+    prove(
+        "N1", "plans, run folders, parameters of tasks",
+        power="by construction: no file is read; a planted length is seen",
+        reached=f"{FULL} arbitrary files, 0 differ", limit="one spec",
+    )  # fmt: skip
+
+
+def test_a_plan_that_looks_at_the_file_is_seen(template: Any, monkeypatch: Any) -> None:
+    real = ReleaseRun.prepare.__func__  # type: ignore[attr-defined]
+
+    def prepare(cls: Any, spec: Path, *, period: str | None) -> Any:
+        run = real(cls, spec, period=period)
+        size = (Path(spec).parent / "data.csv").stat().st_size
+        (run.directory / "size").write_text(str(size))
+        return run
+
+    monkeypatch.setattr(ReleaseRun, "prepare", classmethod(prepare))
+    with pytest.raises(AssertionError):
+        compare_plans(template, 3, 220_000)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, RuntimeError])
+def test_a_task_s_log_and_failure_hold_no_cell(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a body says, Prefect sees the step's name and the error's class."""
+    seen = set()
+    for number in range(SLICE):
+        secret = cell(np.random.default_rng(number)) + f" row {number}"
+
+        def body(told: str = secret) -> None:
+            try:
+                raise OSError(told)
+            except OSError as first:
+                raise error(told) from first
+
+        caplog.clear()
+        with (
+            caplog.at_level(logging.DEBUG, logger="dpiw.progress"),
+            pytest.raises(StepFailedError) as failed,
+        ):
+            _guarded("fit_weights", body)()
+        chain = (failed.value.__cause__, failed.value.__context__)
+        seen.add((str(failed.value), chain, tuple(caplog.messages)))
+    assert len(seen) == 1

@@ -1,0 +1,299 @@
+"""White-box worlds for the hockey-stick tests: what two neighbouring tables release, noise aside.
+
+Every fit is solved once and kept; only the noise is drawn again and again. A `Pair` knows the exact
+values of both worlds, the laws of the noise, and the events that the mechanism declares for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpiw import mechanisms
+from dpiw.domain import Domain
+from dpiw.generators.adversarial import PublicRandom
+from dpiw.generators.counting import ContingencyCounter
+from dpiw.generators.histogram import Histogram
+from dpiw.generators.pategan import PATEGAN
+from dpiw.generators.teachers import Teachers
+from dpiw.neural.clipping import ClipRule, clipped_sum
+from dpiw.neural.dp_sgd import PrivateTraining
+from dpiw.neural.losses import Logistic
+from dpiw.neural.network import Architecture, Network
+from dpiw.privacy import NoiseKind, NoiseLaw, PrivacyEvent, PrivacyUnit
+from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weights.beta import BetaRatio, BetaRegression
+from dpiw.weights.beta_calibration import BetaCalibration
+from dpiw.weights.features import LinearMap
+from dpiw.weights.output import OutputNoised
+from dpiw.weights.solver import Regression
+from tests.dpiw.weights.conftest import uniform_rows
+from tests.proof.adversary import adversarial_pair, extreme_rows, random_pair
+from tests.proof.neighbours import ADD, REPLACE, Array, Zeros, numeric_schema, unit_of
+
+RHO = 0.5
+"""Effort of every mechanism here: one Gaussian of multiplier 1, or epsilon 1."""
+
+
+class Pair(Protocol):
+    """Two neighbouring worlds of one mechanism."""
+
+    events: Sequence[PrivacyEvent]
+
+    def losses(self, world: int, size: int, seed: int) -> Array:
+        """log(p0/p1) at `size` releases of a world, 0 or 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Additive:
+    """Exact values plus noise of one law.
+
+    Attributes:
+        exact: of both worlds, shape (2, d).
+        law: of the noise.
+        events: as declared.
+        counts: whether the values are counts.
+    """
+
+    exact: Array
+    law: NoiseLaw
+    events: Sequence[PrivacyEvent]
+    counts: bool = False
+
+    def losses(self, world: int, size: int, seed: int) -> Array:
+        """See `Pair`; by the mechanism itself, on all draws at once."""
+        drawn = self._released(self.exact[world], size, seed)
+        return self._log_density(drawn - self.exact[0]) - self._log_density(drawn - self.exact[1])
+
+    def _released(self, exact: Array, size: int, seed: int) -> Array:
+        if self.law.kind is NoiseKind.SPHERICAL:  # SeededNoise draws one vector at a time
+            rng = np.random.default_rng(seed)
+            direction = rng.standard_normal((size, exact.size))
+            direction /= np.linalg.norm(direction, axis=1)[:, None]
+            return exact + direction * rng.gamma(exact.size, self.law.scale, size)[:, None]
+        law = replace(self.law, dimension=size * exact.size)
+        release = mechanisms.noisy_counts if self.counts else mechanisms.noisy_vector
+        values = np.tile(exact, size)
+        values = values.astype(np.int64) if self.counts else values
+        return release(values, law=law, noise=SeededNoise(seed)).reshape(size, exact.size)
+
+    def _log_density(self, gaps: Array) -> Array:
+        if self.law.kind is NoiseKind.GAUSSIAN:
+            return -(gaps**2).sum(axis=1) / (2 * self.law.scale**2)
+        order = 1 if self.law.kind is NoiseKind.LAPLACE else 2
+        return -np.linalg.norm(gaps, ord=order, axis=1) / self.law.scale
+
+
+@dataclass(frozen=True)
+class Lots:
+    """Some lots of DP-SGD on tables of few rows, at fixed parameters; drawn by the secure source.
+
+    Attributes:
+        gradients: clipped gradients of the rows of both worlds, in the plane they span.
+        training: its constants.
+        events: as declared, for as many lots.
+    """
+
+    gradients: tuple[Array, Array]
+    training: PrivateTraining
+    events: Sequence[PrivacyEvent]
+
+    def losses(self, world: int, size: int, seed: int) -> Array:
+        """See `Pair`: the sum over the lots of the log ratio of two mixtures of normals."""
+        noise, own = SecureNoise(), self.gradients[world]
+        total = np.zeros(size)
+        for _ in range(self.training.steps):
+            exact = np.zeros((size, own.shape[1]))
+            for gradient in own:
+                lot = noise.poisson_sample(rows=size, probability=self.training.sampling_rate)
+                exact[lot] += gradient
+            drawn = mechanisms.noisy_sum(exact.ravel(), scale=self.training.scale, noise=noise)
+            drawn = drawn.reshape(exact.shape)
+            total += self._log_mixture(drawn, 0) - self._log_mixture(drawn, 1)
+        return total
+
+    def _log_mixture(self, drawn: Array, world: int) -> Array:
+        rows, rate = self.gradients[world], self.training.sampling_rate
+        powers = []
+        for chosen in np.ndindex(*(2,) * len(rows)):
+            taken = np.array(chosen, dtype=float)
+            centre = taken @ rows if len(rows) else np.zeros(drawn.shape[1])
+            weight = taken.sum() * math.log(rate) + (1 - taken).sum() * math.log1p(-rate)
+            gaps = ((drawn - centre) ** 2).sum(axis=1)
+            powers.append(weight - gaps / (2 * self.training.scale**2))
+        return np.logaddexp.reduce(powers, axis=0)
+
+
+Maker = Callable[[PrivacyUnit, bool, np.random.Generator], Pair]
+"""A pair under a unit's relation: adversarial (tight) or random."""
+
+
+def regression(noise: NoiseKind, columns: int, features: str = "linear") -> Maker:
+    def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+        schema, penalty = numeric_schema(columns), 400.0
+        own = BetaRegression(features=features, noise=noise, penalty=penalty).calibrate(
+            rho=RHO, schema=schema, unit=unit, nominal_rows=100
+        )
+        pool = own.feature_map(schema).matrix(extreme_rows(schema, 300, rng))
+        pair = None
+        while adversarial and pair is None:
+            order = 1 if noise is NoiseKind.LAPLACE else 2
+            pair = adversarial_pair(unit, pool, rng, penalty=penalty, order=order)
+        pair = pair or random_pair(unit, pool, rng)
+        exact = [
+            own.solution(
+                Regression(
+                    private=rows, synthetic=pair.synthetic, penalty=penalty,
+                    synthetic_weight=pair.nominal_rows / len(pair.synthetic),
+                )
+            )
+            for rows in (pair.before, pair.after)
+        ]  # fmt: skip
+        return Additive(np.array(exact), own.calibrated.law, own.events(schema=schema, unit=unit))
+
+    return make
+
+
+def _tables(unit: PrivacyUnit, schema: Any, adversarial: bool, rng: np.random.Generator) -> Any:
+    from tests.proof.test_sensitivity_outputs import neighbours
+
+    tables = neighbours(unit, schema, rng, adversarial=adversarial)
+    return [PrivateTable(schema=schema, scaled=table) for table in tables]
+
+
+def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    schema, penalty = numeric_schema(8), 100.0
+    nominal = math.ceil(penalty * 60 * math.exp(15)) if adversarial else 50
+    own = OutputNoised(rows=3, penalty=penalty).calibrate(
+        rho=RHO, schema=schema, unit=unit, nominal_rows=nominal
+    )
+    rows = uniform_rows(schema, 3, rng, power=0.01 if adversarial else 1.0)
+    own = own.for_rows(SyntheticTable(schema=schema, scaled=rows))
+    pile = uniform_rows(schema, 1, rng)
+    for values in pile.columns.values():
+        values[:] = 0.5
+    public = SyntheticTable(schema=schema, scaled=pile)
+    found = [
+        own.measure(table, public, noise=Zeros())
+        for table in _tables(unit, schema, adversarial, rng)
+    ]
+    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=found[0].facts["scale"], dimension=3)
+    exact = np.array([one.arrays["log_ratio"] for one in found])
+    return Additive(exact, law, own.events(schema=schema, unit=unit))
+
+
+def calibration(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    from tests.proof.test_sensitivity_outputs import heavy
+
+    schema = numeric_schema(1)
+    own = BetaCalibration(limit=2.0).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=1000)
+    if adversarial:
+        own = replace(own, calibrated=heavy(own, 2.0))
+    slope = np.array([1e3 if adversarial else rng.normal(scale=20), 0.0])
+    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.0, dimension=2)
+    ratio = BetaRatio(law=law, coefficients=slope, map=LinearMap(schema))
+    pile = uniform_rows(schema, 1, rng)
+    pile.columns["x0"][:] = 0.5
+    public = SyntheticTable(schema=schema, scaled=pile)
+    exact = [
+        own.measure(table, public, ratio=ratio, noise=Zeros()).arrays["coefficients"]
+        for table in _tables(unit, schema, adversarial, rng)
+    ]
+    return Additive(np.array(exact), own.calibrated.law, own.events(schema=schema, unit=unit))
+
+
+def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    """All marginals together; any row that comes or goes is as bad as any other."""
+    schema = numeric_schema(3)
+    own = Histogram(bins=4).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=500)
+    domain = Domain.from_schema(schema, bins=own.calibrated.bins)
+    exact = []
+    for table in _tables(unit, schema, adversarial, rng):
+        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        exact.append(np.concatenate([counter.count((j,)) for j in range(len(domain.sizes))]))
+    facts = own.measure(table, noise=Zeros()).facts
+    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=facts["scale"], dimension=exact[0].size)
+    return Additive(np.array(exact), law, own.events(schema=schema, unit=unit), counts=True)
+
+
+def votes(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    """Six queries after the teachers were taught; the deal is the coupled one."""
+    schema = numeric_schema(2)
+    own = PATEGAN(noise=NoiseKind.LAPLACE, teachers=4, rounds=1, queries=6).calibrate(
+        rho=RHO, schema=schema, unit=unit, nominal_rows=100
+    )
+    best, chance = None, PublicRandom.of({"test": 1})
+    for _ in range(60 if adversarial else 1):
+        rows, dealt = 3 * rng.normal(size=(6, 2)), rng.integers(0, 4, 6)
+        other, kept = rows[1:], dealt[1:]
+        if unit.relation is REPLACE:
+            other, kept = np.vstack([-rows[:1], rows[1:]]), dealt
+        made, asked = rng.normal(size=(5, 2)), rows[0] + rng.normal(scale=0.5, size=(6, 2))
+        exact = np.array([
+            Teachers.start(table, deal, count=4, hidden=2, rate=0.5, chance=chance)
+            .taught(made, steps=3, lot=3)
+            .votes(asked)
+            for table, deal in ((rows, dealt), (other, kept))
+        ])  # fmt: skip
+        if best is None or np.abs(exact[0] - exact[1]).sum() > np.abs(best[0] - best[1]).sum():
+            best = exact
+    law = NoiseLaw(kind=NoiseKind.LAPLACE, scale=own.calibrated.scale, dimension=6)
+    return Additive(best, law, own.events(schema=schema, unit=unit), counts=True)
+
+
+def lots(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    """Add/remove alone; beside the row that goes none, or two that may be opposite to it."""
+    training = PrivateTraining(
+        sampling_rate=0.2, steps=8, clip=0.7, divisor=10.0, unit=unit, rule=ClipRule.LOSS,
+        noise_multiplier=1.0,
+    )  # fmt: skip
+    architecture = Architecture(widths=(3, 4, 1), activation="tanh")
+    network = Network(architecture=architecture, parameters=rng.normal(size=architecture.size))
+    rows = 5 * rng.normal(size=(1 if adversarial else 3, 3))
+    found = np.array([
+        clipped_sum(network, row[None], Logistic(label=1), clip=0.7, rule=ClipRule.LOSS)
+        for row in rows
+    ])  # fmt: skip
+    _, _, basis = np.linalg.svd(found, full_matrices=False)
+    plane = found @ basis.T  # isotropic noise is the same in any orthonormal basis
+    return Lots((plane, plane[1:]), training, training.events())
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One mechanism of the hockey-stick test.
+
+    Attributes:
+        make: makes a pair.
+        seen: a factor by which less noise than stated is sure to be found.
+        replaces: whether it supports replace-one.
+    """
+
+    make: Maker
+    seen: float = 1.15
+    replaces: bool = True
+
+    def pairs(self, rng: np.random.Generator) -> list[Pair]:
+        """Six: tight and random ones under each relation there is."""
+        relations = (ADD, REPLACE) if self.replaces else (ADD, ADD)
+        kinds = [(relation, tight) for relation in relations for tight in (True, False, False)]
+        return [self.make(unit_of(relation), tight, rng) for relation, tight in kinds]
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    "beta regression, Gaussian, linear": Mechanism(regression(NoiseKind.GAUSSIAN, 6)),
+    "beta regression, Laplace, interactions": Mechanism(
+        regression(NoiseKind.LAPLACE, 3, "interactions"), seen=2.0),
+    "beta regression, spherical, linear": Mechanism(regression(NoiseKind.SPHERICAL, 2), seen=2.0),
+    "output_noised": Mechanism(output, seen=1.3),
+    "beta calibration": Mechanism(calibration, seen=1.6),
+    "histogram": Mechanism(histogram),
+    "PATE votes, Laplace": Mechanism(votes),
+    "DP-SGD lots": Mechanism(lots, replaces=False),
+}  # fmt: skip
