@@ -27,6 +27,7 @@ from dpiw.private_stages import (
     WEIGHTS_STAGE,
     PrivateMethods,
     StagePlan,
+    device_of,
 )
 from dpiw.renyi import RenyiVector
 from dpiw.schema import PublicSchema
@@ -127,9 +128,8 @@ class Plan:
         return hashlib.sha256(b"dpiw-run-v1\n" + canonical_json(parts).encode()).hexdigest()
 
     def device(self, stage: str) -> str:
-        """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
-        methods = {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}
-        return str(getattr(methods.get(stage), "device", "cpu"))
+        """As `device_of`."""
+        return device_of(self, stage)
 
     def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
         """What repeating just these stages costs, alone; used when a draw was lost."""

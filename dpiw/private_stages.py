@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.generators.base import Synthesizer
@@ -145,6 +145,22 @@ class PrivateMethods:
             )
             for name, method in self.by_stage.items()
         )
+
+
+class _Fitted(Protocol):
+    """Whatever says which methods fit generator and weights."""
+
+    @property
+    def generator(self) -> Synthesizer: ...
+
+    @property
+    def weights(self) -> WeightEstimator | None: ...
+
+
+def device_of(methods: _Fitted, stage: str) -> str:
+    """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
+    found = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
+    return str(getattr(found, "device", "cpu"))
 
 
 def _calibration(

@@ -16,7 +16,7 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.plan import Plan
-from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.runs import ReleaseRun
 from flows import console
 from tasks.debias import debias
@@ -36,7 +36,7 @@ GPU = "gpu"
 
 def gpu_tags(plan: Plan, stage: str) -> set[str]:
     """`GPU` where the method of a stage may use one, by its settings; else nothing."""
-    return set() if plan.device(stage) == "cpu" else {GPU}
+    return set() if device_of(plan, stage) == "cpu" else {GPU}
 
 
 @flow(name="dpiw-release", retries=0, persist_result=False, log_prints=False)
