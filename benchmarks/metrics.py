@@ -2,6 +2,7 @@
 
 Weights may have any positive scale. Everything works on the schema's public [0, 1] scale, so no
 metric depends on a minimum or maximum of the data. Lower is better but for AUC and R2.
+A target of more than two levels is scored one level against the rest (`auc`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ fits measures the sizes of their tables (METHOD section 14)."""
 def design(schema: PublicSchema, scaled: ScaledTable) -> tuple[Array, Array]:
     """Features in [0, 1], shape (rows, p), one-hot for levels; the target, shape (rows,).
 
-    The target is 0/1 if it has two levels, else in [0, 1].
+    The target is a number of a level if it has levels (0/1 of two), else in [0, 1].
     """
     target = schema.target
     assert target is not None
@@ -46,10 +47,24 @@ def design(schema: PublicSchema, scaled: ScaledTable) -> tuple[Array, Array]:
 
 
 def is_regression(schema: PublicSchema) -> bool:
-    """Whether the target is a number; otherwise it has two levels."""
+    """Whether the target is a number; otherwise it has levels."""
     target = schema.target
     assert target is not None
     return target.is_numeric
+
+
+def levels_of(schema: PublicSchema) -> int:
+    """Levels of the target; two for a number, of which nobody asks them."""
+    target = schema.target
+    assert target is not None
+    return 2 if target.is_numeric else target.cardinality
+
+
+def level_scores(model: Any, x: Array, levels: int) -> Array:
+    """Probability of every level, shape (rows, levels); zero where a fit never saw the level."""
+    found = np.zeros((len(x), levels))
+    found[:, model.classes_.astype(int)] = model.predict_proba(x)
+    return found
 
 
 # Linear models
@@ -61,20 +76,29 @@ class LinearFit:
 
     coefficients: Array
     model: Any
+    levels: int = 2
 
     def score(self, x: Array) -> Array:
-        """Log odds, or the predicted number."""
+        """Log odds, or the predicted number; of more than two levels see `level_scores`."""
+        if self.levels > 2:
+            return level_scores(self.model, x, self.levels)
         decide = getattr(self.model, "decision_function", self.model.predict)
         return np.asarray(decide(x))
 
 
 def linear_fit(
-    x: Array, y: Array, w: Array, *, regression: bool, solver: str = "newton-cholesky"
+    x: Array,
+    y: Array,
+    w: Array,
+    *,
+    regression: bool,
+    solver: str = "newton-cholesky",
+    levels: int = 2,
 ) -> LinearFit | None:
     """Logistic or ridge regression with `PENALTY_PER_ROW` and a free intercept.
 
     Minimises mean(w loss) + PENALTY_PER_ROW/2 norm(slopes)^2, w of mean one, with the log loss or
-    half the squared error. None if a class is missing.
+    half the squared error. None if rows of one class alone are there.
     """
     w = w / w.mean()
     model: Any
@@ -86,7 +110,7 @@ def linear_fit(
         model = LogisticRegression(C=1 / (PENALTY_PER_ROW * len(x)), max_iter=5000, solver=solver)
     model.fit(x, y, sample_weight=w)
     found = np.append(np.ravel(model.coef_), model.intercept_)
-    return LinearFit(coefficients=found, model=model)
+    return LinearFit(coefficients=found, model=model, levels=levels)
 
 
 def coefficient_errors(found: Array | None, truth: Array) -> tuple[float, float]:
@@ -99,8 +123,16 @@ def coefficient_errors(found: Array | None, truth: Array) -> tuple[float, float]
 
 
 def auc(y: Array, score: Array | None) -> float:
-    """Area under the ROC curve; one half without a score."""
-    return 0.5 if score is None else float(roc_auc_score(y, score))
+    """Area under the ROC curve; one half without a score.
+
+    Of a score per level, shape (rows, levels): the mean over the levels that `y` has of the area
+    of each level against the rest (one-vs-rest, macro).
+    """
+    if score is None:
+        return 0.5
+    if score.ndim == 1:
+        return float(roc_auc_score(y, score))
+    return statistics.fmean(roc_auc_score(y == k, score[:, int(k)]) for k in np.unique(y))
 
 
 def squared_error(y: Array, predicted: Array) -> float:
@@ -127,9 +159,20 @@ class Perceptron:
     """Only that many first rows are used; rows come in random order."""
 
     def score(
-        self, x: Array, y: Array, w: Array, test: Array, *, regression: bool, seed: int
+        self,
+        x: Array,
+        y: Array,
+        w: Array,
+        test: Array,
+        *,
+        regression: bool,
+        seed: int,
+        levels: int = 2,
     ) -> Array | None:
-        """Probability of class 1, or the predicted number, at `test`; None if a class lacks."""
+        """Probability of class 1 (of more than two levels: of each), or the predicted number.
+
+        At `test`; None if rows of one class alone are there.
+        """
         x, y, w = x[: self.rows], y[: self.rows], w[: self.rows]
         if not regression and len(np.unique(y)) < 2:
             return None
@@ -146,6 +189,8 @@ class Perceptron:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(x, y, sample_weight=w / w.mean())
+        if not regression and levels > 2:
+            return level_scores(model, test, levels)
         return np.asarray(model.predict(test) if regression else model.predict_proba(test)[:, 1])
 
 

@@ -28,6 +28,7 @@ from metrics import (
     design,
     ess_share,
     is_regression,
+    levels_of,
     linear_fit,
     sliced_wasserstein,
     squared_error,
@@ -82,8 +83,17 @@ DATASETS: Mapping[str, Dataset] = {
         nominal_rows=39_000,
         synthetic_rows=20_000,
     ),
+    "iris": Dataset(
+        file="iris.csv",
+        schema="benchmarks/schemas/iris.yaml",
+        nominal_rows=120,
+        synthetic_rows=4000,
+    ),
 }
 """Nominal rows: about 80% of the published sizes, which are public."""
+
+TABLE = ("banknote", "breast", "boston", "adult")
+"""Those of the weights table."""
 
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     "privbayes": {"degree": 2, "bins": 16},
@@ -219,15 +229,23 @@ def table(dataset: str, data: Path) -> tuple[PublicSchema, ScaledTable]:
 
 
 def spec_for(dataset: str, generator: str, epsilon: str, weights: str) -> ReleaseSpec:
-    own = DATASETS[dataset]
     asked = WEIGHTS["linear" if weights == UNUSED else weights]
+    method = {"method": generator, "settings": dict(GENERATORS[generator])}
+    return spec_of(dataset, method, epsilon, asked)
+
+
+def spec_of(
+    dataset: str, generator: Mapping[str, Any], epsilon: str, weights: Mapping[str, Any]
+) -> ReleaseSpec:
+    """The spec of a release in memory, of which weights are kept whatever the forecast says."""
+    own = DATASETS[dataset]
     return parse_spec(
         {
             "format": 1, "name": dataset, "population": dataset,
             "source": {"path": "unused", "format": "csv"}, "schema": "unused",
             "epsilon": epsilon, "delta": DELTA, "nominal_rows": own.nominal_rows,
-            "generator": {"method": generator, "settings": dict(GENERATORS[generator])},
-            "weights": {**asked, "when_infeasible": "keep"},
+            "generator": dict(generator),
+            "weights": {**weights, "when_infeasible": "keep"},
             "synthetic_rows": own.synthetic_rows, "state": "unused", "signing_key": "unused",
             "publish_to": "unused",
         }
@@ -271,12 +289,14 @@ def split(dataset: str, run: int, data: Path) -> Halves:
 def measure(halves: Halves, rows: ScaledTable, w: Array, run: int) -> dict[str, float]:
     """Every metric of one weighted table against the test part."""
     schema, x, y = halves.schema, *design(halves.schema, rows)
-    regression = is_regression(schema)
-    fit = linear_fit(x, y, w, regression=regression)
+    regression, levels = is_regression(schema), levels_of(schema)
+    fit = linear_fit(x, y, w, regression=regression, levels=levels)
     predicted = None if fit is None else fit.score(halves.x)
-    mse, relative = coefficient_errors(None if fit is None else fit.coefficients, halves.truth)
-    deep = PERCEPTRON.score(x, y, w, halves.x, regression=regression, seed=run)
-    found = {"beta_mse": mse, "beta_relative_error": relative}
+    deep = PERCEPTRON.score(x, y, w, halves.x, regression=regression, seed=run, levels=levels)
+    found = {}
+    if levels == 2:
+        slopes = None if fit is None else fit.coefficients
+        found["beta_mse"], found["beta_relative_error"] = coefficient_errors(slopes, halves.truth)
     if regression:
         assert predicted is not None
         assert deep is not None

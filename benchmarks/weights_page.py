@@ -28,23 +28,26 @@ from weights_summary import (
 )
 
 
-def _number(mean: float, error: float) -> str:
+def number(mean: float, error: float) -> str:
+    """Mean ± standard error; the mean alone of one run."""
     return f"{mean:.3g}" if math.isnan(error) else f"{mean:.3g} ± {error:.1g}"
 
 
-def _signed(change: Change, name: str) -> str:
+def signed(change: Change, name: str) -> str:
     """Weighted minus unweighted in the metric's own direction; bold better, italic worse."""
     mean = change.mean if name in HIGHER_IS_BETTER else -change.mean
     text = f"{mean:+.2g} ± {change.error:.1g}"
     return {"helped": f"**{text}**", "hurt": f"*{text}*"}.get(change.outcome, text)
 
 
-def _row(cells: Sequence[object]) -> str:
+def row(cells: Sequence[object]) -> str:
+    """A line of a table."""
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def _head(cells: Sequence[str]) -> list[str]:
-    return [_row(cells), "|" + "---|" * len(cells)]
+def head(cells: Sequence[str]) -> list[str]:
+    """The first two lines of a table."""
+    return [row(cells), "|" + "---|" * len(cells)]
 
 
 def _told(counts: Mapping[str, int]) -> str:
@@ -55,10 +58,10 @@ def _values(
     part: pd.DataFrame, forecasts: Mapping[tuple[str, ...], Mapping[str, Any]]
 ) -> list[str]:
     names = metrics_of(part)
-    lines = _head(["generator", "epsilon", "weights", *(LABELS[n] for n in names), "ESS share",
-                   "forecast", "verdicts"])  # fmt: skip
+    lines = head(["generator", "epsilon", "weights", *(LABELS[n] for n in names), "ESS share",
+                  "forecast", "verdicts"])  # fmt: skip
     for key, own in part.groupby(CELL, sort=False):
-        cells = [_number(own[n].mean(), own[n].sem()) for n in [*names, "ess_share"]]
+        cells = [number(own[n].mean(), own[n].sem()) for n in [*names, "ess_share"]]
         forecast, verdicts = forecasts.get(key), ""
         told = "" if forecast is None else (
             f"{forecast['resolution']:.2f}, {forecast['tau']:.2f}"
@@ -66,15 +69,15 @@ def _values(
         )  # fmt: skip
         if key[-1] in WEIGHTED:
             verdicts = _told(verdict_counts(own))
-        lines.append(_row([*key[1:], *cells, told, verdicts]))
+        lines.append(row([*key[1:], *cells, told, verdicts]))
     return lines
 
 
 def _differences(part: pd.DataFrame, base: str) -> list[str]:
     names = metrics_of(part)
-    lines = _head(["generator", "epsilon", "weights", *(LABELS[n] for n in names)])
+    lines = head(["generator", "epsilon", "weights", *(LABELS[n] for n in names)])
     for key, found in changes(part, base).items():
-        lines.append(_row([*key[1:], *(_signed(found[name], name) for name in names)]))
+        lines.append(row([*key[1:], *(signed(found[name], name) for name in names)]))
     return lines
 
 
@@ -89,27 +92,27 @@ def _counts(change: Mapping[str, Change]) -> str:
 
 
 def _map(frame: pd.DataFrame, base: str) -> list[str]:
-    lines = _head(["data", "generator", "epsilon", *WEIGHTED])
+    lines = head(["data", "generator", "epsilon", *WEIGHTED])
     found = changes(frame, base)
     for key, _ in frame[frame.weights.isin(WEIGHTED)].groupby(CELL[:3], sort=False):
         cells = []
         for kind in WEIGHTED:
             own = frame[(frame[CELL] == [*key, kind]).all(axis=1)]
             cells.append(f"{_counts(found[(*key, kind)])}; {_told(verdict_counts(own))}")
-        lines.append(_row([*key, *cells]))
+        lines.append(row([*key, *cells]))
     return lines
 
 
 def _breakdown(frame: pd.DataFrame, base: str) -> list[str]:
     found = changes(frame, base)
-    lines = _head(["settings", *(f"{group}: {o}" for group in GROUPS for o in OUTCOMES)])
+    lines = head(["settings", *(f"{group}: {o}" for group in GROUPS for o in OUTCOMES)])
 
     def count(name: str, chosen: Callable[[tuple[str, ...]], bool]) -> None:
         cells = []
         for group in GROUPS:
             own = [outcome_of(change, group) for key, change in found.items() if chosen(key)]
             cells += [own.count(outcome) for outcome in OUTCOMES]
-        lines.append(_row([name, *cells]))
+        lines.append(row([name, *cells]))
 
     count("all", lambda key: True)
     for place, _ in enumerate(CELL):
@@ -120,8 +123,8 @@ def _breakdown(frame: pd.DataFrame, base: str) -> list[str]:
 
 
 def _by_aspect(frame: pd.DataFrame) -> list[str]:
-    lines = _head(["aspect", *(f"{kind}, against {told}" for kind in WEIGHTED
-                               for told in ("none", UNUSED))])  # fmt: skip
+    lines = head(["aspect", *(f"{kind}, against {told}" for kind in WEIGHTED
+                              for told in ("none", UNUSED))])  # fmt: skip
     found = {base: changes(frame, base) for base in ("none", UNUSED)}
     for aspect in JUDGED:
         cells = []
@@ -129,7 +132,7 @@ def _by_aspect(frame: pd.DataFrame) -> list[str]:
             for base in ("none", UNUSED):
                 own = [outcome_of(c, aspect) for key, c in found[base].items() if key[-1] == kind]
                 cells.append(f"+{own.count('helped')} -{own.count('hurt')} of {len(own)}")
-        lines.append(_row([aspect, *cells]))
+        lines.append(row([aspect, *cells]))
     return lines
 
 
@@ -140,19 +143,19 @@ def _agreement(frame: pd.DataFrame) -> list[str]:
         ("none", "Against no weights at equal total epsilon: what the budget bought"),
     ):
         lines += ["", f"### {title}", ""]
-        lines += _head(["judged by", "verdict", "releases", *OUTCOMES])
+        lines += head(["judged by", "verdict", "releases", *OUTCOMES])
         for chosen in (None, *GROUPS, *JUDGED):
             table = agreement(frame, base, chosen)
             for verdict in VERDICTS:
                 own = table.loc[verdict]
-                lines.append(_row([chosen or "all aspects", verdict, own.sum(), *own]))
+                lines.append(row([chosen or "all aspects", verdict, own.sum(), *own]))
     lines += ["", "### Release by release", "", "Releases that were better with their weights than"
               " without them, by sign alone:", ""]  # fmt: skip
-    lines += _head(["aspect", *VERDICTS])
+    lines += head(["aspect", *VERDICTS])
     for aspect in JUDGED:
         counts = better_alone(frame, aspect)
-        lines.append(_row([aspect, *(f"{counts.better[v]} of {counts.releases[v]}"
-                                     for v in VERDICTS)]))  # fmt: skip
+        lines.append(row([aspect, *(f"{counts.better[v]} of {counts.releases[v]}"
+                                    for v in VERDICTS)]))  # fmt: skip
     return lines
 
 

@@ -17,7 +17,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +37,7 @@ from weights_cells import (
     REAL,
     ROOT,
     SLICED_TEST_ROWS,
+    TABLE,
     TEST_SHARE,
     TV_BINS,
     UNUSED,
@@ -62,6 +63,8 @@ from dpiw.version import __version__
 from dpiw.weights.beta import BetaDebiased
 
 QUICK_RUNS = 2
+Work = Callable[[Cell, Store], dict[str, Any]]
+"""From a cell to its record, kept in the store."""
 
 
 def one_thread() -> None:
@@ -69,21 +72,23 @@ def one_thread() -> None:
     threadpool_limits(limits=1)
 
 
-def made(wanted: list[Cell], store: Store, jobs: int) -> Iterator[dict[str, Any]]:
+def made(wanted: list[Cell], store: Store, jobs: int, work: Work) -> Iterator[dict[str, Any]]:
     """Every cell's record, in the order of completion."""
     if jobs == 1:
         one_thread()
-        yield from (compute(cell, store) for cell in wanted)
+        yield from (work(cell, store) for cell in wanted)
         return
     with ProcessPoolExecutor(jobs, initializer=one_thread) as pool:
-        futures = [pool.submit(compute, cell, store) for cell in wanted]
+        futures = [pool.submit(work, cell, store) for cell in wanted]
         yield from (future.result() for future in as_completed(futures))
 
 
-def records(wanted: list[Cell], store: Store, jobs: int) -> list[dict[str, Any]]:
+def records(
+    wanted: list[Cell], store: Store, jobs: int, work: Work = compute
+) -> list[dict[str, Any]]:
     """All records, with a line of progress at most every ten seconds."""
     started, told, found = time.monotonic(), 0.0, []
-    for record in made(wanted, store, jobs):
+    for record in made(wanted, store, jobs, work):
         found.append(record)
         elapsed = time.monotonic() - started
         if elapsed - told >= 10 or len(found) == len(wanted):
@@ -201,7 +206,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs, for a look")
-    parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=list(DATASETS))
+    parser.add_argument("--datasets", nargs="+", default=list(TABLE), choices=list(DATASETS))
     parser.add_argument("--epsilons", nargs="+", default=list(EPSILONS))
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
     parser.add_argument("--out", type=Path)

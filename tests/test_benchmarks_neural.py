@@ -1,0 +1,235 @@
+"""The neural table and the MNIST benchmark, on small tables of their own; no data folder.
+
+Tables and noise are seeded, and what is compared is exact: nothing here fails by chance.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.schema import PublicSchema
+from tests.test_benchmarks import cells as weights_cells
+from tests.test_benchmarks import load, metrics, summary
+
+cells = load("neural_cells")
+page = load("neural_page")
+load("weights_table")  # of which the next imports
+table = load("neural_table")
+mnist = load("mnist")
+
+SMALL = {"steps": 20, "lot": 32, "batch": 16}
+
+
+def three_levels(rng, n):
+    """Rows whose level grows with the first column."""
+    x = rng.random((n, 2))
+    return x, np.clip((3 * x[:, 0]).astype(int), 0, 2).astype(float)
+
+
+def test_macro_auc_is_the_mean_of_each_level_against_the_rest():
+    y = np.array([0, 0, 1, 1, 2, 2.0])
+    score = np.array([[3, 1, 2, 0, 1, 1], [1, 2, 3, 0, 1, 1], [0, 0, 0, 0, 1, 2]], dtype=float).T
+
+    def area(k):
+        real, rest = score[y == k, k], score[y != k, k]
+        return np.mean([(a > b) + (a == b) / 2 for a in real for b in rest])
+
+    assert metrics.auc(y, score) == pytest.approx(np.mean([area(k) for k in range(3)]))
+    assert metrics.auc(y, np.ones((6, 3))) == 0.5
+    two = np.column_stack([1 - score[:, 1], score[:, 1]])
+    assert metrics.auc((y == 1) * 1.0, two) == pytest.approx(area(1))
+
+
+def test_models_of_three_levels_score_every_level_even_one_they_never_saw():
+    rng = np.random.default_rng(4)
+    x, y = three_levels(rng, 600)
+    held, truth = three_levels(rng, 200)
+    for kept in (y >= 0, y != 1):  # all levels, and none of the middle one
+        fit = metrics.linear_fit(x[kept], y[kept], np.ones(kept.sum()), regression=False, levels=3)
+        deep = metrics.Perceptron().score(
+            x[kept], y[kept], np.ones(kept.sum()), held, regression=False, seed=0, levels=3
+        )
+        for score in (fit.score(held), deep):
+            assert score.shape == (200, 3)
+            assert metrics.auc(truth == 0, score[:, 0]) > 0.98
+            assert metrics.auc(truth == 2, score[:, 2]) > 0.98
+            if not (y[kept] == 1).any():
+                assert not score[:, 1].any()
+
+
+def test_every_generator_has_the_weights_it_can_have():
+    assert "discriminator" not in cells.kinds_of("pategan")
+    assert "critic" not in cells.kinds_of("histogram")
+    assert cells.kinds_of("gan") == ("none", "discriminator")
+    wanted = cells.cells({"iris": 2, "adult": 1}, ("1",))
+    assert len(wanted) == len(set(wanted))
+    assert {(c.dataset, c.run) for c in wanted} == {("iris", 1), ("iris", 2), ("adult", 1)}
+    for cell in wanted:
+        if cell.generator in cells.EXACT:
+            assert cell.epsilon == cells.NO_PRIVACY
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Made-up rows in place of iris, and networks that train in no time."""
+    rng = np.random.default_rng(3)
+    data = tmp_path / "data"
+    data.mkdir()
+    schema = PublicSchema.from_yaml(cells.weights_cells.ROOT / "benchmarks/schemas/iris.yaml")
+    levels = schema.target.levels
+    names = [column.name for column in schema.columns[:4]]
+    frame = pd.DataFrame(rng.random((120, 4)) * 5, columns=names).round(1)
+    frame["class"] = np.array(levels)[np.clip(frame[names[0]] / 2, 0, 2).astype(int)]
+    frame.to_csv(data / "iris.csv", index=False)
+    small = weights_cells.Dataset(
+        **(vars(weights_cells.DATASETS["iris"]) | {"synthetic_rows": 200})
+    )
+    monkeypatch.setitem(weights_cells.DATASETS, "iris", small)
+    monkeypatch.setattr(weights_cells, "PERCEPTRON", metrics.Perceptron(steps=5))
+    few = dict.fromkeys(("dpgan", "dpcgan", "gan", "cgan"), SMALL)
+    few |= {"pategan": {"rounds": 3}, "histogram": {}, "privbayes": {"degree": 1}}
+    monkeypatch.setattr(cells, "GENERATORS", few)
+    quick = {"method": "dp_mlp", "settings": {"replays": 0, "steps": 10}}
+    monkeypatch.setattr(cells, "WEIGHTS", cells.WEIGHTS | {"dp_mlp": quick})
+    caches = (weights_cells.fingerprint, weights_cells.table, weights_cells.split,
+              cells.plan_for, cells._fit)  # fmt: skip
+    for cached in caches:
+        cached.cache_clear()
+    yield cells.NeuralStore(folder=tmp_path / "cache", data=data)
+    for cached in caches:
+        cached.cache_clear()
+
+
+def cell(generator, weights, run=1):
+    epsilon = cells.NO_PRIVACY if generator in cells.EXACT else "6"
+    return cells.Cell(
+        run=run, dataset="iris", generator=generator, epsilon=epsilon, weights=weights
+    )
+
+
+def test_one_generator_with_and_without_weights(world):
+    """Reproducible and resumed; paired on one fit wherever the generator keeps its budget."""
+    kinds = ("none", "discriminator", "linear", "critic")
+    found = {kind: cells.compute(cell("dpcgan", kind), world) for kind in kinds}
+    digest = {kind: record["generator_digest"] for kind, record in found.items()}
+    assert digest["none"] == digest["discriminator"]
+    assert digest["linear"] == digest["critic"] != digest["none"]
+    for kind in kinds[1:]:
+        assert found[kind]["metrics"]["ess_share"] < 1
+        assert found[kind]["unweighted"]["ess_share"] == 1
+    assert found["discriminator"]["unweighted"] == found["none"]["metrics"]
+    for kind in ("none", "critic"):
+        assert cells.compute(cell("dpcgan", kind), world) == json.loads(json.dumps(found[kind]))
+    cells._fit.cache_clear()
+    fresh = cells.NeuralStore(folder=world.folder / "another", data=world.data)
+    again = cells.compute(cell("dpcgan", "critic"), fresh)
+    assert again["metrics"] == found["critic"]["metrics"]
+    frame = page.table_of(list(found.values()))
+    facts = {"command": "x", "commit": "y", "python": "z", "runs": {"iris": 1}, "cpu_minutes": 1}
+    assert "iris 1 runs, nominal rows 120" in "\n".join(table.settings(facts))
+    noise = table.plans(frame, world)
+    assert table.plans(frame, world) == noise
+    kept = json.loads(table.record_of(frame, facts, noise))["cells"]
+    assert [one["weights"] for one in kept] == list(kinds)
+    assert all(one["plan"]["epsilon_pld"] <= 6 for one in kept)
+    assert kept[3]["runs"]["tv_1way"] == [
+        pytest.approx(found["critic"]["metrics"]["tv_1way"], rel=1e-4)
+    ]
+
+
+def test_a_fit_is_not_shared_by_weights_that_leave_the_generator_another_budget(world, monkeypatch):
+    monkeypatch.setattr(cells, "FITTED_FOR", {"linear": "none"})
+    with pytest.raises(SystemExit, match="its generator is not that of none"):
+        cells.fit(cell("histogram", "linear"), world.data)
+
+
+def test_without_privacy_the_same_networks_and_no_plan(world):
+    found = cells.compute(cell("cgan", "discriminator"), world)
+    assert found["metrics"]["ess_share"] < 1
+    assert (
+        found["generator_digest"] == cells.compute(cell("cgan", "none"), world)["generator_digest"]
+    )
+
+
+def records(gain):
+    """dpgan at half the distance of histogram; weights that add `gain` to the distance."""
+    found = []
+    for run in (1, 2, 3):
+        level = 1 + run / 10
+        values = {("histogram", "none"): level, ("privbayes", "none"): level,
+                  ("dpgan", "none"): level / 2, ("dpgan", "critic"): level / 2 + gain}  # fmt: skip
+        for (generator, kind), value in values.items():
+            found_by = dict.fromkeys(page.METRICS, value) | {"ess_share": 1.0}
+            record = {"dataset": "d", "generator": generator, "epsilon": "1", "weights": kind,
+                      "run": run, "generator_seconds": 2.0, "weights_seconds": 0.5,
+                      "metrics": found_by}  # fmt: skip
+            if kind == "critic":  # the same rows are worse without their weights
+                record["unweighted"] = dict.fromkeys(page.METRICS, 2 * value)
+            found.append(record)
+    return found
+
+
+@pytest.mark.parametrize(("gain", "outcome"), [(0.2, "hurt"), (-0.2, "helped")])
+def test_comparisons_are_signed_so_that_more_is_better(gain, outcome):
+    frame = page.table_of(records(gain))
+    key = ("d", "dpgan", "1", "critic")
+    other = {"hurt": "helped", "helped": "hurt"}[outcome]
+    whole = page.against_none(frame)[key]
+    assert whole["tv_1way"].outcome == outcome
+    assert whole["mlp_auc"].outcome == other  # a higher AUC is better
+    assert abs(whole["tv_1way"].mean) == pytest.approx(0.2)
+    same = page.against_own_rows(frame)[key]
+    assert same["tv_1way"].outcome == "helped"
+    assert same["linear_auc"].outcome == "hurt"
+    beside = page.against_generator(frame, "histogram")
+    assert list(beside) == [("d", "dpgan", "1", "none")]
+    assert beside["d", "dpgan", "1", "none"]["tv_2way"].outcome == "helped"
+    text = "\n".join(page.page(frame))
+    assert "clearly worse in 2 of 4 comparisons, clearly better in 2, neither in 0" in text
+    assert "TV 1-way clearly better: d dpgan at 1." in text
+    assert "| dpgan | 1 | critic | 2.00 | 0.50 |" in text
+    assert summary.LABELS["tv_1way"] in text
+
+
+# MNIST
+
+
+def write_idx(path, values):
+    head = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
+    with gzip.open(path, "wb") as file:
+        file.write(head + values.astype(np.uint8).tobytes())
+
+
+def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, monkeypatch):
+    rng = np.random.default_rng(6)
+    for name, rows in (("train", 60), ("t10k", 40)):
+        grey = rng.integers(0, 256, (rows, 28, 28))
+        write_idx(tmp_path / f"{name}-images-idx3-ubyte.gz", grey)
+        write_idx(tmp_path / f"{name}-labels-idx1-ubyte.gz", np.arange(rows) % 10)
+        pixels, digits = mnist.images(tmp_path, name.replace("t10k", "test"), 14)
+        expected = grey[3, 2:4, 4:6].mean() / 255
+        assert pixels[3, 1 * 14 + 2] == pytest.approx(expected)
+        np.testing.assert_array_equal(digits, np.arange(rows) % 10)
+    size = mnist.Size(side=7, settings=SMALL)
+    monkeypatch.setattr(mnist, "SIZES", {"full": size, "quarter": size})
+    monkeypatch.setattr(mnist, "ROWS", 60)
+    monkeypatch.setattr(mnist, "SYNTHETIC_ROWS", 50)
+    monkeypatch.setattr(mnist, "CLASSIFIER", metrics.Perceptron(steps=5))
+    out = tmp_path / "out"
+    run = ["--data", str(tmp_path), "--device", "cpu", "--out", str(out), "--sizes"]
+    assert mnist.main([*run, "quarter"]) == 0
+    facts = json.loads((out / "mnist.json").read_text())
+    own = facts["runs"]["quarter"]
+    assert own["epsilon_pld"] <= 9.64
+    assert set(own["classifier"]) == {"synthetic", "synthetic, discriminator weights", "real"}
+    assert facts["paper_cells"] == []
+    assert "**Reduced** for a CPU: 7 x 7 pixels" in (out / "mnist.md").read_text()
+    assert (out / "mnist_quarter.png").stat().st_size > 0
+    cells_of_table_3 = mnist.paper_cells({"full": own})
+    assert [one["weights"] for one in cells_of_table_3] == ["none", "discriminator"]
