@@ -84,12 +84,13 @@ SIZES: Mapping[str, Size] = {
     "full": Size(
         side=28,
         settings={"steps": 20_000, "lot": 600, "latent": 64, "generator": [256, 256],
-                  "discriminator": [256], "discriminator_rate": 2e-3},
+                  "discriminator": [256], "discriminator_rate": 2e-3, "label_scale": 28.0},
     ),
-    "half": Size(side=14, settings=_SMALL),
-    "quarter": Size(side=7, settings=_SMALL),
+    "half": Size(side=14, settings={**_SMALL, "label_scale": 14.0}),
+    "quarter": Size(side=7, settings={**_SMALL, "label_scale": 7.0}),
 }  # fmt: skip
-"""Rates and lots were chosen on scikit-learn's 1,797 digits of 8 x 8 pixels."""
+"""Rates, lots and the rule for `label_scale` were chosen on scikit-learn's 1,797 digits, but after a
+first run here without that scale (classifier's AUC 0.551 at 14 x 14, 0.879 at 7 x 7)."""
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

@@ -79,6 +79,7 @@ class Design:
         latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers.
         temperature: of the relaxed draws (`dpiw.generators.heads`).
+        label_scale: what the one-hot label is multiplied by where the discriminator sees it.
 
     Raises:
         SpecError: conditional, and the target is not a column of levels or the only column.
@@ -90,6 +91,7 @@ class Design:
     generator: tuple[int, ...]
     discriminator: tuple[int, ...]
     temperature: float
+    label_scale: float = 1.0
 
     def __post_init__(self) -> None:
         """See the class."""
@@ -135,7 +137,8 @@ class Design:
 
     def encode(self, scaled: ScaledTable) -> Array:
         """What the discriminator sees of rows, shape (n, width); row by row."""
-        return np.hstack([self.made.encode(scaled), self.given.encode(scaled)])
+        labels = self.label_scale * self.given.encode(scaled)
+        return np.hstack([self.made.encode(scaled), labels])
 
     def decode(self, rows: Array) -> ScaledTable:
         """Drawn rows as scaled values, in released order."""
@@ -153,6 +156,7 @@ class Design:
             "generator": list(self.generator),
             "discriminator": list(self.discriminator),
             "temperature": self.temperature,
+            "label_scale": self.label_scale,
         }
 
     @classmethod
@@ -167,6 +171,7 @@ class Design:
             generator=tuple(map(int, facts["generator"])),
             discriminator=tuple(map(int, facts["discriminator"])),
             temperature=float(facts["temperature"]),
+            label_scale=float(facts["label_scale"]),
         )
         if any(facts[key] != value for key, value in found.to_json().items()):
             raise SpecError("measurement: its columns or sizes are not this schema's")
@@ -191,17 +196,19 @@ class Batch:
         inputs: latents and labels, shape (n, latent + given).
         labels: one-hot, shape (n, given).
         drawn: the made part.
+        label_scale: of the design.
     """
 
     network: Network
     inputs: Array
     labels: Array
     drawn: Drawn
+    label_scale: float
 
     @property
     def rows(self) -> Array:
         """What a discriminator sees, shape (n, width)."""
-        return np.hstack([self.drawn.rows, self.labels])
+        return np.hstack([self.drawn.rows, self.label_scale * self.labels])
 
     def gradient(self, slopes: Array) -> Array:
         """Derivative by the generator's parameters, shape (p,), of a loss of the rows.
@@ -222,7 +229,13 @@ def make_batch(
     inputs = np.hstack([rng.standard_normal((rows, design.latent)), labels])
     noise = design.made.draw_noise(rows, rng)
     drawn = design.made.draw(network.forward(inputs).outputs, noise)
-    return Batch(network=network, inputs=inputs, labels=labels, drawn=drawn)
+    return Batch(
+        network=network,
+        inputs=inputs,
+        labels=labels,
+        drawn=drawn,
+        label_scale=design.label_scale,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

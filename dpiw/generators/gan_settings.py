@@ -57,6 +57,10 @@ class GANSettings:
             and ends when the generator rests.
         weight_bound: largest absolute parameter of a Wasserstein critic.
         temperature: of the relaxed draws of levels.
+        label_scale: what a conditional method multiplies the one-hot label by where the
+            discriminator sees it. A row of many columns drowns the label: its share of the
+            gradient, and so of what clipping leaves and noise spares, goes down with their number.
+            For images the square root of the number of pixels does well.
         device: `cpu`, `cuda` or `auto`, for the discriminator.
     """
 
@@ -75,6 +79,7 @@ class GANSettings:
     penalty: float = 0.2
     weight_bound: float = 1.0
     temperature: float = 2 / 3
+    label_scale: float = 1.0
     device: str = "cpu"
 
     conditional: ClassVar[bool] = False
@@ -92,7 +97,7 @@ class GANSettings:
             check_whole(name, getattr(self, name), low=1, high=high)
         for name, most in (
             ("learning_rate", 1.0), ("discriminator_rate", 1.0), ("weight_bound", 100.0),
-            ("temperature", 10.0),
+            ("temperature", 10.0), ("label_scale", 1e3),
         ):  # fmt: skip
             found = check_real(name, getattr(self, name), above=0, at_most=most)
             object.__setattr__(self, name, found)
@@ -111,6 +116,7 @@ class GANSettings:
             generator=self.generator,
             discriminator=self.discriminator,
             temperature=self.temperature,
+            label_scale=self.label_scale,
         )
 
     def settings(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dpiw.errors import NotPublishableError, UncalibratedError
+from dpiw.generators.adversarial import Design, make_batch
 from dpiw.generators.registry import make_generator
 from dpiw.plan import compile_plan
 from dpiw.randomness import SecureNoise
@@ -68,3 +69,26 @@ def test_a_conditional_one_keeps_the_shares_of_labels():
     sick = model.sample(10_000, rng=np.random.default_rng(0)).frame()["sick"]
     # Standard error 0.0046; six of them.
     assert sick.mean() == pytest.approx(share, abs=0.028)
+
+
+def test_a_scaled_label_is_what_the_discriminator_sees_and_no_row_holds():
+    """Real and made rows carry the same scale; decoding, settings and measurement keep it."""
+    plain, scaled = (
+        make_generator("cgan", SMALL | {"label_scale": scale}, pure=True).design(SCHEMA)
+        for scale in (1.0, 7.0)
+    )
+    real = table(30).confidential()
+    middle = plain.made.width
+    one, two = plain.encode(real), scaled.encode(real)
+    np.testing.assert_array_equal(two[:, middle:], 7 * one[:, middle:])
+    np.testing.assert_array_equal(two[:, :middle], one[:, :middle])
+    assert scaled.decode(two).equals(plain.decode(one))
+    parameters = plain.generator_architecture.initial(np.random.default_rng(0))
+    shares = np.ones(plain.given.width)
+    made, louder = (
+        make_batch(design, parameters, shares, 20, np.random.default_rng(1)).rows
+        for design in (plain, scaled)
+    )
+    np.testing.assert_array_equal(louder[:, middle:], 7 * made[:, middle:])
+    np.testing.assert_array_equal(louder[:, :middle], made[:, :middle])
+    assert Design.from_json(scaled.to_json(), schema=SCHEMA) == scaled
