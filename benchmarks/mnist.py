@@ -235,8 +235,8 @@ def page(facts: Mapping[str, Any]) -> list[str]:
              " images at the same resolution. AUC: one-vs-rest, macro; knowing nothing has 0.5,"
              " and an accuracy of 0.1. `real`: fitted on as many real training images, the"
              " ceiling.",
-             "- `label_scale` was added to dpcgan after a first reduced run without it, whose AUC was"
-             " 0.551 at 14 x 14 and 0.879 at 7 x 7; its rule is from scikit-learn's digits.",
+             "- `label_scale` was added to dpcgan after a first reduced run without it, whose AUC"
+             " was 0.551 at 14 x 14 and 0.879 at 7 x 7; its rule is from scikit-learn's digits.",
              "- Times are of the fit, with one thread. The machine was shared: wall times are"
              " upper bounds.", "",
              "| pixels | fitted on | AUC | accuracy | ESS share |",
