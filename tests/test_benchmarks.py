@@ -395,3 +395,199 @@ def test_one_cell_from_a_table_of_its_own(tmp_path, monkeypatch):
     assert floor["beta_relative_error"] < found["one", "unused"]["metrics"]["beta_relative_error"]
     for cached in (cells.fingerprint, cells.table, cells.split, cells.plan_for):
         cached.cache_clear()
+
+
+# The paper's tables
+
+
+paper_sets = load("paper_sets")
+paper_measure = load("paper_measure")
+paper_cells = load("paper_cells")
+paper_known = load("paper_known")
+paper_summary = load("paper_summary")
+load("paper_studies")
+load("paper_figures")
+paper_page = load("paper_page")
+
+
+def least_transport(one, w, two):
+    """Wasserstein-1 as a linear program over plans: obviously right, and slow."""
+    from scipy.optimize import linprog
+    from scipy.spatial.distance import cdist
+
+    n, m = len(one), len(two)
+    rows = np.kron(np.eye(n), np.ones(m))
+    columns = np.kron(np.ones(n), np.eye(m))
+    right = np.concatenate([w / w.sum(), np.full(m, 1 / m)])
+    found = linprog(cdist(one, two).ravel(), A_eq=np.vstack([rows, columns]), b_eq=right)
+    return found.fun
+
+
+@pytest.fixture
+def paper_store(tmp_path, monkeypatch):
+    """Made-up rows in place of Banknote; the distance by the slow twin on a few rows."""
+    rng, data = np.random.default_rng(2), tmp_path / "data"
+    data.mkdir()
+    names = ["variance", "skewness", "curtosis", "entropy"]
+    frame = pd.DataFrame(rng.normal(size=(200, 4)) * 3, columns=names)
+    frame["class"] = (frame["variance"] + rng.normal(size=200) > 0).astype(int)
+    frame.to_csv(data / "banknote.csv", index=False)
+    monkeypatch.setattr(
+        paper_measure, "exact_wasserstein", lambda a, w, b: least_transport(a[:9], w[:9], b[:7])
+    )
+    monkeypatch.setattr(paper_measure, "PERCEPTRON", metrics.Perceptron(steps=10))
+    monkeypatch.setattr(paper_cells, "FITTING_ROWS", 500)
+    caches = (
+        paper_sets.fingerprint, paper_sets.table, paper_sets.split, paper_cells.fitted,
+        paper_cells._alone, paper_cells._together, paper_measure._truths,
+    )  # fmt: skip
+    for cached in caches:
+        cached.cache_clear()
+    yield paper_sets.PaperStore(folder=tmp_path / "cache", data=data)
+    for cached in caches:
+        cached.cache_clear()
+
+
+def paper_cell(**changes):
+    return paper_cells.Cell(
+        **({"run": 0, "dataset": "banknote", "generator": "privbayes", "weights": "none"} | changes)
+    )
+
+
+def test_a_papers_cell_is_kept_and_paired_and_spends_what_it_says(paper_store):
+    """Same rows under every kind of weights of a run; per-stage budgets add, joint ones do not."""
+    found = {
+        kind: paper_cells.compute(paper_cell(weights=kind), paper_store)
+        for kind in ("none", "beta_noised", "beta_debiased", "logreg")
+    }
+    again = paper_cells.compute(paper_cell(weights="logreg"), paper_store)
+    assert again == json.loads(json.dumps(found["logreg"]))
+    parts = {kind: record["metrics"] for kind, record in found.items()}
+    halves = paper_sets.split("banknote", 0, paper_store.data)
+    rows = halves.ruler.rows(paper_cells.release(paper_cell(), paper_store.data)[0].scaled)
+    nearest = [np.linalg.norm(rows - row, axis=1).min() for row in halves.test]
+    for part in parts.values():
+        assert part["wst_least"] == pytest.approx(np.mean(nearest))
+    assert parts["none"]["ess_share"] == 1
+    assert parts["beta_noised"]["ess_share"] < 1
+    assert parts["beta_noised"] != parts["beta_debiased"]
+    assert set(parts["none"]) == set(paper_measure.METRICS)
+    spent = {
+        kind: paper_cells.spent(paper_cell(weights=kind), paper_store.data)
+        for kind in ("none", "beta_debiased", "joint_linear", "logreg")
+    }
+    assert 1.3 < spent["beta_debiased"] <= 2
+    assert spent["logreg"] == np.inf
+    for kind in ("none", "joint_linear"):
+        assert 0.999 < spent[kind] <= 1
+    noise = [
+        paper_cells.plan(paper_cell(weights="joint_linear", share=share), paper_store.data)[1]
+        for share in (0.1, 0.9)
+    ]
+    few, many = (method.calibrated.multiplier for method in noise)
+    assert few > 2.5 * many  # sqrt(9) = 3 if efforts added up exactly
+
+
+def test_no_weights_go_below_the_least_distance(rng):
+    """The nearest-row bound holds for any weights, and the best weights attain it."""
+    rows, test = rng.random((6, 3)), rng.random((4, 3))
+    distances = np.linalg.norm(rows[:, None] - test[None], axis=2)
+    least = distances.min(axis=0).mean()
+    best = np.bincount(distances.argmin(axis=0), minlength=6).astype(float)
+    assert least_transport(rows, best, test) == pytest.approx(least)
+    for _ in range(5):
+        assert least_transport(rows, rng.random(6), test) >= least - 1e-9
+
+
+def test_known_ratios_have_the_density_they_say(rng):
+    """Importance weights exp(b.x) of uniform rows give the means of the drawn rows."""
+    known, b = paper_known.log_linear(3, 20_000, rng)
+    u = rng.random((200_000, 3))
+    w = np.exp(u @ b)
+    # sd of each mean below 0.005: five of them; false alarm below 1e-5 over three columns
+    np.testing.assert_allclose(known.real.mean(axis=0), w @ u / w.sum(), atol=0.025)
+    assert np.linalg.norm(b) == pytest.approx(paper_known.NORM)
+    exact = paper_known.normalised(known.published @ b)
+    assert np.exp(exact).mean() == pytest.approx(1)
+    corner = paper_known.triangle(1000, rng)
+    assert (corner.real[:, 1] < corner.real[:, 0]).all()
+    above = corner.published[:, 1] > corner.published[:, 0]
+    assert paper_known.mass_outside(corner, np.where(above, 1.0, 3.0)) == pytest.approx(
+        above.sum() / (above.sum() + 3 * (~above).sum())
+    )
+
+
+def paper_figures_of(values):
+    one = paper_summary.Figure
+    return {key: one(mean=m, error=e, runs=10) for key, (m, e) in values.items()}
+
+
+def test_cells_won_in_the_metrics_direction_and_beyond_two_errors():
+    base = ("banknote", "dpgan", "none")
+    theirs = paper_figures_of(
+        {(*base, "wst"): (1.0, 0.03), (*base, "mlp"): (0.8, 0.03),
+         ("boston", "dpgan", "none", "mlp"): (0.8, 0.03), (*base, "beta_mse"): (2.0, 0.03)}
+    )  # fmt: skip
+    ours = paper_figures_of(
+        {(*base, "wst"): (0.89, 0.04), (*base, "mlp"): (0.91, 0.04),
+         ("boston", "dpgan", "none", "mlp"): (0.91, 0.04), (*base, "beta_mse"): (1.91, 0.04)}
+    )  # fmt: skip
+    counted = paper_summary.count(paper_summary.pairs(ours, theirs))
+    # lower wst, higher AUC; higher MSE is lost; 0.09 is within 2 hypot(0.03, 0.04) = 0.1
+    assert (counted.cells, counted.won) == (4, 3)
+    assert (counted.clearly_won, counted.clearly_lost) == (2, 1)
+    same = paper_summary.count(paper_summary.pairs(theirs, theirs))
+    assert (same.won, same.clearly_lost) == (0, 0)
+
+
+def test_our_weights_against_none_are_paired_by_run():
+    """A gain of 0.1 in every run is clear though the runs differ by more; once hurt, once not."""
+    records = []
+    for run, level in enumerate((0.5, 0.9, 1.4)):
+        for weights, change in (("none", 0.0), ("dp_mlp", -0.1 - run / 100), ("logreg", 0.1)):
+            value = level + change
+            records.append(
+                {"dataset": "banknote", "generator": "dpgan", "run": run, "weights": weights,
+                 "metrics": {"wst": value, "mlp": value}}
+            )  # fmt: skip
+    found = {
+        (kind, metric): paper_summary.against_none(records, kind, metric)
+        for kind in ("dp_mlp", "logreg")
+        for metric in ("wst", "mlp")
+    }
+    for kind, metric, won in (("dp_mlp", "wst", 1), ("dp_mlp", "mlp", 0), ("logreg", "mlp", 1)):
+        one = found[kind, metric]
+        assert (one.cells, one.won, one.clearly_won, one.clearly_lost) == (1, won, won, 1 - won)
+    alone = paper_summary.against_none(records[:2], "dp_mlp", "wst")
+    assert (alone.won, alone.clearly_won) == (1, 0)
+
+
+def test_the_papers_page_marks_wins_losses_and_what_no_rows_could_reach(tmp_path):
+    path = tmp_path / "paper_tables.csv"
+    path.write_text(
+        "table,dataset,sdgp,metric,iw_method,mean,se,eps\n"
+        "1,Banknote,PrivBayes,WST,None,0.3,0.01,1\n"
+        "1,Banknote,PrivBayes,WST,BetaNoised,0.2,0.01,1\n"
+        "1,Banknote,PrivBayes,WST,MLP,0.002,0.001,1\n"
+        "3,MNIST,DPCGAN,MLP_ROC_AUC,None,0.85,0.04,9.64\n"
+    )
+    theirs = paper_summary.printed(path)
+    assert ("mnist", "dpcgan", "none", "mlp") in theirs
+    base = ("banknote", "privbayes")
+    ours = paper_figures_of(
+        {(*base, "none", "wst"): (0.2, 0.01), (*base, "beta_noised", "wst"): (0.3, 0.01),
+         (*base, "mlp", "wst"): (0.1, 0.01), ("banknote", "real", "none", "wst"): (0.09, 0.01),
+         ("banknote", "real", "none", "wst_least"): (0.03, 0.001)}
+    )  # fmt: skip
+    assert paper_summary.unreachable(ours, theirs) == {(*base, "mlp", "wst")}
+    text = "\n".join(paper_page.tables(ours, theirs, ()))
+    assert "| None | **0.2 ± 0.01** / 0.3 ± 0.01 + |" in text
+    assert "| BetaNoised | 0.3 ± 0.01 / 0.2 ± 0.01 − |" in text
+    assert "| MLP | 0.1 ± 0.01 / 0.002 ± 0.001 − (u) |" in text
+    assert "| the confidential rows themselves | 0.09 ± 0.01 |" in text
+    lost = "\n".join(paper_page.losses(ours, theirs))
+    assert "iid Laplace at an L2 scale: not epsilon-DP as derived" in lost
+    assert "None" not in lost
+    counted = paper_page.counts(ours, theirs)
+    assert counted[0].startswith("- All cells compared: 1 of 3 won (1 clearly, 2 clearly lost).")
+    assert "Without the 1 Wasserstein" in counted[0]

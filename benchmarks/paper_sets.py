@@ -1,0 +1,212 @@
+"""The paper's data sets: files, public schemas, splits, and rows on the scale of its metrics.
+
+Releases are made on public bounds (`dpiw.schema`). The paper scales every column by the minimum and
+maximum of the confidential rows, which is not private (METHOD section 8); here that scale is for
+the metrics alone, so that they are in its units: it touches no release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from metrics import Array
+from weights_cells import CODE, ROOT, Store
+
+from dpiw.columns import Column, ColumnKind, ColumnRole
+from dpiw.schema import PublicSchema, ScaledTable
+
+TEST_SHARE = 0.2
+TGFB_COLUMNS = 20
+"""Of the 1,000 probe sets the first so many in the file's order: 209 rows cannot carry more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSet:
+    """A data set and the public facts its releases use.
+
+    Attributes:
+        file: in the folder of data.
+        schema: YAML of this repository; empty for a schema made here.
+        nominal_rows: 80% of the published size, which is public.
+        regression: whether the target is a number.
+        published: name in the paper's tables; empty if it is in none of them.
+    """
+
+    file: str
+    schema: str = ""
+    nominal_rows: int
+    regression: bool = False
+    published: str = ""
+
+    @property
+    def delta(self) -> float:
+        """The paper's: 10^-6 / N_D."""
+        return 1e-6 / self.nominal_rows
+
+
+SETS: Mapping[str, PaperSet] = {
+    "breast": PaperSet(
+        file="breast.csv",
+        schema="examples/breast-cancer-all/schema.yaml",
+        nominal_rows=455,
+        published="Breast",
+    ),
+    "banknote": PaperSet(
+        file="banknote.csv",
+        schema="examples/banknote/schema.yaml",
+        nominal_rows=1097,
+        published="Banknote",
+    ),
+    "boston": PaperSet(
+        file="boston.csv",
+        schema="benchmarks/schemas/boston.yaml",
+        nominal_rows=404,
+        regression=True,
+        published="Boston",
+    ),
+    "iris": PaperSet(file="iris.csv", nominal_rows=120),
+    "tgfb": PaperSet(file="tgfb.csv.gz", nominal_rows=209, regression=True),
+}
+
+
+def _number(name: str, lower: float, upper: float, role: ColumnRole = ColumnRole.FEATURE) -> Column:
+    return Column(name=name, kind=ColumnKind.CONTINUOUS, lower=lower, upper=upper, role=role)
+
+
+def _own_schema(name: str, frame: pd.DataFrame) -> PublicSchema:
+    """Iris: what lengths of petals can be, in cm. TGFB: standardised columns, within 5."""
+    if name == "iris":
+        bounds = {"sepal_length": 10, "sepal_width": 6, "petal_length": 8, "petal_width": 4}
+        columns = [_number(column, 0, upper) for column, upper in bounds.items()]
+        target = Column(name="virginica", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET)
+        return PublicSchema(name=name, columns=(*columns, target))
+    columns = [_number(column, -5, 5) for column in frame.columns[1:]]
+    return PublicSchema(name=name, columns=(*columns, _number("y", -5, 5, ColumnRole.TARGET)))
+
+
+def _read(name: str, data: Path) -> pd.DataFrame:
+    found = pd.read_csv(data / SETS[name].file, dtype=str, keep_default_na=False)
+    if name == "iris":  # one kind against the two others: the methods want two levels
+        found["virginica"] = (found.pop("class") == "Iris-virginica").astype(str)
+    return found.iloc[:, : TGFB_COLUMNS + 1] if name == "tgfb" else found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruler:
+    """The scale of the metrics: every column to [0, 1] by the whole file's minimum and maximum.
+
+    Attributes:
+        schema: of the rows.
+        lower, span: shape (columns,), in the schema's order.
+    """
+
+    schema: PublicSchema
+    lower: Array
+    span: Array
+
+    def _raw(self, scaled: ScaledTable) -> Array:
+        frame = self.schema.unscale(scaled)
+        return np.asarray(frame[[c.name for c in self.schema.released]].to_numpy(dtype=float))
+
+    @classmethod
+    def of(cls, schema: PublicSchema, every: ScaledTable) -> Ruler:
+        """From all rows."""
+        blank = cls(schema=schema, lower=np.zeros(0), span=np.ones(0))
+        raw = blank._raw(every)
+        lower = raw.min(axis=0)
+        return cls(schema=schema, lower=lower, span=np.maximum(raw.max(axis=0) - lower, 1e-12))
+
+    def rows(self, scaled: ScaledTable) -> Array:
+        """Rows with the target, shape (rows, columns)."""
+        return (self._raw(scaled) - self.lower) / self.span
+
+    def parts(self, rows: Array) -> tuple[Array, Array]:
+        """Features, shape (rows, columns - 1), and target, shape (rows,), of `rows`' result."""
+        own = [c.name for c in self.schema.released]
+        target = self.schema.target
+        assert target is not None
+        place = own.index(target.name)
+        return np.delete(rows, place, axis=1), rows[:, place]
+
+
+@lru_cache(maxsize=len(SETS))
+def table(name: str, data: Path) -> tuple[PublicSchema, ScaledTable, Ruler]:
+    """Schema, all rows on the public scale, and the metrics' scale."""
+    own, frame = SETS[name], _read(name, data)
+    schema = PublicSchema.from_yaml(ROOT / own.schema) if own.schema else _own_schema(name, frame)
+    every = schema.scale(frame)
+    return schema, every, Ruler.of(schema, every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halves:
+    """One random split: 80% confidential, 20% to test on."""
+
+    name: str
+    schema: PublicSchema
+    train: ScaledTable
+    test: Array
+    ruler: Ruler
+
+    @property
+    def regression(self) -> bool:
+        """Whether the target is a number."""
+        return SETS[self.name].regression
+
+
+@lru_cache(maxsize=4)
+def split(name: str, run: int, data: Path) -> Halves:
+    schema, every, ruler = table(name, data)
+    order = np.random.default_rng(run).permutation(every.rows)
+    cut = int((1 - TEST_SHARE) * every.rows)
+    return Halves(
+        name=name,
+        schema=schema,
+        train=every.take(order[:cut]),
+        test=ruler.rows(every.take(order[cut:])),
+        ruler=ruler,
+    )
+
+
+# The folder of results
+
+_OF_SETS = ("paper_sets.py", "paper_measure.py", "paper_cells.py", "paper_studies.py")
+_OF_KNOWN = ("paper_sets.py", "paper_known.py")
+
+
+def _code(names: tuple[str, ...]) -> str:
+    here = Path(__file__).resolve().parent
+    digest = hashlib.sha256(CODE.encode())
+    for name in names:
+        digest.update((here / name).read_bytes())
+    return digest.hexdigest()
+
+
+CODE_OF_SETS, CODE_OF_KNOWN = _code(_OF_SETS), _code(_OF_KNOWN)
+"""Taken when the code is loaded, so that an edit during a run is not taken for what ran."""
+
+
+@cache
+def fingerprint(name: str, data: Path) -> str:
+    """Digest of all that can change a cell; for what needs no data file, of the code alone."""
+    if name not in SETS:
+        return CODE_OF_KNOWN[:16]
+    digest = hashlib.sha256(CODE_OF_SETS.encode())
+    digest.update((data / SETS[name].file).read_bytes())
+    if SETS[name].schema:
+        digest.update((ROOT / SETS[name].schema).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class PaperStore(Store):
+    """`weights_cells.Store`, in folders named by our own fingerprints."""
+
+    def _path(self, dataset: str, name: str) -> Path:
+        return self.folder / f"{dataset}-{fingerprint(dataset, self.data)}" / f"{name}.json"
