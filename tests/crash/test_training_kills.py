@@ -71,6 +71,8 @@ POINTS = (
 
 ONCE = ("before_output", "after_output")
 
+RUNS = 12
+
 
 class Deadly:
     """A stage process that dies at the n-th passing of a point."""
@@ -219,7 +221,7 @@ def test_killed_at_random_again_and_again(
     print(json.dumps({"seed": seed}))
     choose = random.Random(seed)
     kills = resumed = lost = refused = 0
-    for _ in range(30):
+    for _ in range(RUNS):
         place = neural(new_place())
         for _ in range(choose.randrange(1, 7)):
             stage = choose.choice(["fit_generator", "fit_weights"])
@@ -240,7 +242,7 @@ def test_killed_at_random_again_and_again(
         new_place.done(place)
         for log in deadly.folder.glob("*.drawn"):
             log.unlink()
-    figures("random training kills", store=new_place.kind, seed=seed, runs=30, kills=kills,
+    figures("random training kills", store=new_place.kind, seed=seed, runs=RUNS, kills=kills,
             resumed=resumed, lost=lost, refused=refused, violations=0)  # fmt: skip
     assert resumed > 0
     assert lost > 0
