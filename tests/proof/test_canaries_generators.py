@@ -238,7 +238,6 @@ WORLDS: dict[str, Callable[[], World]] = {
     "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.35),
     "privbayes laplace": lambda: privbayes("laplace", columns=2, tight=0.35),
     "pategan gaussian": lambda: pategan("gaussian", tight=0.2),
-    "pategan laplace": lambda: pategan("laplace", tight=0.05),
 }
 
 DETECTED = {
