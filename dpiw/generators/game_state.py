@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import PrivacyError
 from dpiw.generators.adversarial import Array, GeneratorState
 from dpiw.measurement import Measurement
-from dpiw.neural.training_state import TrainingState
+from dpiw.neural.training_state import TrainingState, read_checkpoint
 
 _KIND = "game_state"
 
@@ -52,12 +51,7 @@ class GameState:
         Raises:
             PrivacyError: the bytes are no state.
         """
-        try:
-            stored = Measurement.from_bytes(data)
-        except Exception:
-            raise PrivacyError("training: not a checkpoint") from None
-        if stored.kind != _KIND:
-            raise PrivacyError("training: not a checkpoint")
+        stored = read_checkpoint(data, kind=_KIND)
         arrays: dict[str, NDArray[np.float64]] = dict(stored.arrays)
         return cls(
             discriminator=TrainingState.from_bytes(stored.arrays["discriminator"].tobytes()),

@@ -10,6 +10,7 @@ from dpiw.errors import PrivacyError
 from dpiw.generators.adversarial import GeneratorState
 from dpiw.generators.teachers import Student
 from dpiw.measurement import Measurement
+from dpiw.neural.training_state import read_checkpoint
 
 _KIND = "pate_state"
 
@@ -68,13 +69,8 @@ class PATEState:
         Raises:
             PrivacyError: the bytes are no state, or one of other settings.
         """
-        try:
-            stored = Measurement.from_bytes(data)
-        except Exception:
-            raise PrivacyError("training: not a checkpoint") from None
+        stored = read_checkpoint(data, kind=_KIND)
         arrays, facts = stored.arrays, stored.facts
-        if stored.kind != _KIND:
-            raise PrivacyError("training: not a checkpoint")
         if facts["settings"] != start.settings:
             raise PrivacyError("training: the state is of other settings")
         rounds = facts["remembered"]

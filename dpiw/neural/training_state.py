@@ -13,6 +13,17 @@ from dpiw.measurement import Measurement
 _KIND = "dp_sgd_state"
 
 
+def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
+    """The stored arrays and facts of a checkpoint of a kind; PrivacyError: the bytes are none."""
+    try:
+        stored = Measurement.from_bytes(data)
+    except Exception:
+        raise PrivacyError("training: not a checkpoint") from None
+    if stored.kind != kind:
+        raise PrivacyError("training: not a checkpoint")
+    return stored
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingState:
     """The state after `step` steps: a function of noisy sums and public values.
@@ -53,12 +64,7 @@ class TrainingState:
         Raises:
             PrivacyError: the bytes are no state.
         """
-        try:
-            stored = Measurement.from_bytes(data)
-        except Exception:
-            raise PrivacyError("training: not a checkpoint") from None
-        if stored.kind != _KIND:
-            raise PrivacyError("training: not a checkpoint")
+        stored = read_checkpoint(data, kind=_KIND)
         return cls(
             step=stored.facts["step"],
             parameters=stored.arrays["parameters"],
