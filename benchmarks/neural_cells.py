@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -107,14 +107,19 @@ def plan_for(dataset: str, generator: str, epsilon: str, weights: str, data: Pat
 
 
 def synthesizer(cell: Cell, weights: str, data: Path) -> Synthesizer:
-    """The calibrated generator of a cell, were its weights others."""
+    """The calibrated generator of a cell, were its weights others; a run has its own start."""
+    if cell.generator in NEURAL:
+        made: Any = plan_for(cell.dataset, cell.generator, cell.epsilon, weights, data).generator
+        started: Synthesizer = replace(made, start=cell.run)
+        return started
     if cell.generator not in EXACT:
         return plan_for(cell.dataset, cell.generator, cell.epsilon, weights, data).generator
     schema, _ = table(cell.dataset, data)
     method = make_generator(cell.generator, GENERATORS[cell.generator], pure=False)
     assert isinstance(method, GAN)
     rows = DATASETS[cell.dataset].nominal_rows
-    return method.calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=rows)
+    ready = method.calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=rows)
+    return replace(ready, start=cell.run)
 
 
 def estimator(cell: Cell, data: Path) -> WeightEstimator | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -188,14 +188,21 @@ def _together(
 
 
 def plan(cell: Cell, data: Path) -> tuple[Any, Any]:
-    """Calibrated generator and weights; None for weights without a calibration."""
+    """Calibrated generator and weights; None for weights without a calibration.
+
+    A GAN's public start is the run's own, so that the errors over runs hold it.
+    """
     key = (cell.dataset, cell.generator, cell.weights, cell.epsilon)
     if cell.joint:
-        return _together(*key, cell.share, data)
-    made = _alone(cell.dataset, "generator", cell.generator, cell.epsilon, data)
-    if cell.weights not in ESTIMATORS:
-        return made, None
-    return made, _alone(cell.dataset, "weights", cell.weights, cell.epsilon, data)
+        made, weights = _together(*key, cell.share, data)
+    else:
+        made = _alone(cell.dataset, "generator", cell.generator, cell.epsilon, data)
+        weights = None
+        if cell.weights in ESTIMATORS:
+            weights = _alone(cell.dataset, "weights", cell.weights, cell.epsilon, data)
+    if cell.generator in ADVERSARIAL:
+        made = replace(made, start=cell.run)
+    return made, weights
 
 
 def spent(cell: Cell, data: Path) -> float:

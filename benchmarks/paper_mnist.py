@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ def _plan(joint: bool) -> Plan:
 @lru_cache(maxsize=1)
 def _model(joint: bool, run: int, data: Path) -> Any:
     schema = mnist.SIZES[SIZE].schema
-    generator = _plan(joint).generator
+    generator: Any = replace(_plan(joint).generator, start=run)  # the errors hold it, too
     private = PrivateTable(schema=schema, scaled=_real("train", data))
     measured = generator.measure(private, noise=SeededNoise(1000 * run + 1))
     return generator.model(measured, schema=schema)

@@ -73,10 +73,8 @@ def settings(facts: Mapping[str, Any], ours: Figures) -> list[str]:
         "- **Runs.** A run fixes the split (80/20), the noise and the rows; errors are over runs."
         f" Rows published: as many as confidential ones; weights are fitted on {FITTING_ROWS}"
         " other synthetic rows, which cost nothing. The GANs' first parameters, latents and batches"
-        " follow from their public settings, so all runs share them: their errors hold noise and"
-        " split, not another start. That matters: at commit fe10df8, whose settings and so starts"
-        " are others, and whose MNIST had no `label_scale`, 77 of the 173 cells were won, 50 of"
-        " them clearly, and 60 were clearly lost.",
+        " follow from their public settings, of which `start` is the run's number: the errors hold"
+        " noise, split and start.",
         f"- **Generators.** Ours, at their defaults, not tuned to these data: "
         f"{'; '.join(f'{k} {dict(v)}' if v else k for k, v in GENERATORS.items())}. The paper's"
         " settings are not in the text at hand. GAN and CGAN are not private.",

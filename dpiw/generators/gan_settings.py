@@ -61,6 +61,9 @@ class GANSettings:
             discriminator sees it. A row of many columns drowns the label: its share of the
             gradient, and so of what clipping leaves and noise spares, goes down with their number.
             For images the square root of the number of pixels does well.
+        start: which of the public starts: first parameters, and the synthetic rows of every step,
+            follow from it and the other public settings. A training depends on its start, so a
+            study should vary it; no privacy noise follows from it.
         device: `cpu`, `cuda` or `auto`, for the discriminator.
     """
 
@@ -80,6 +83,7 @@ class GANSettings:
     weight_bound: float = 1.0
     temperature: float = 2 / 3
     label_scale: float = 1.0
+    start: int = 0
     device: str = "cpu"
 
     conditional: ClassVar[bool] = False
@@ -95,6 +99,7 @@ class GANSettings:
             ("generator_steps", 100), ("discriminator_steps", 100),
         ):  # fmt: skip
             check_whole(name, getattr(self, name), low=1, high=high)
+        check_whole("start", self.start, low=0, high=2**63 - 1)
         for name, most in (
             ("learning_rate", 1.0), ("discriminator_rate", 1.0), ("weight_bound", 100.0),
             ("temperature", 10.0), ("label_scale", 1e3),

@@ -120,6 +120,7 @@ class PATEGAN:
         learning_rate, student_rate, teacher_rate: of their Adams.
         penalty: weight of the student's gradient penalty; it costs nothing.
         temperature: of the relaxed draws of levels.
+        start: which of the public starts, as of `GANSettings`.
         resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
             the rounds in advance.
         calibrated: set by `calibrate`.
@@ -144,6 +145,7 @@ class PATEGAN:
     teacher_rate: float = 2e-2
     penalty: float = 0.5
     temperature: float = 2 / 3
+    start: int = 0
     resumes: int = 1
     calibrated: VoteNoise | None = None
 
@@ -169,6 +171,7 @@ class PATEGAN:
             found = check_real(name, getattr(self, name), above=0, at_most=most)
             object.__setattr__(self, name, found)
         check_whole("resumes", self.resumes, low=0, high=20)
+        check_whole("start", self.start, low=0, high=2**63 - 1)
         check_real("penalty", self.penalty, above=-1e-9, at_most=1e3)
         for name in ("generator", "student"):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dpiw.errors import NotPublishableError, UncalibratedError
+from dpiw.errors import NotPublishableError, SpecError, UncalibratedError
 from dpiw.generators.adversarial import Design, make_batch
 from dpiw.generators.registry import make_generator
 from dpiw.plan import compile_plan
-from dpiw.randomness import SecureNoise
+from dpiw.randomness import SecureNoise, SeededNoise
 from dpiw.spec import parse_spec
 from tests.dpiw.generators.neural_world import SCHEMA, UNIT, table
 
@@ -92,3 +92,28 @@ def test_a_scaled_label_is_what_the_discriminator_sees_and_no_row_holds():
     np.testing.assert_array_equal(louder[:, middle:], 7 * made[:, middle:])
     np.testing.assert_array_equal(louder[:, :middle], made[:, :middle])
     assert Design.from_json(scaled.to_json(), schema=SCHEMA) == scaled
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("dpgan", SMALL), ("dpcgan", SMALL), ("gan", SMALL),
+     ("pategan", {"rounds": 2, "generator": [4], "student": [4], "teacher": 4})],
+)  # fmt: skip
+def test_the_start_is_public_and_changes_the_training(method, settings):
+    """The same noise from another start ends elsewhere; from the same start at the same place."""
+
+    def measured(start):
+        one = make_generator(method, settings | {"start": start}, pure=False)
+        ready = one.calibrate(rho=1.0, schema=SCHEMA, unit=UNIT, nominal_rows=40)
+        assert ready.parameters()["start"] == start
+        return ready.measure(table(40), noise=SeededNoise(1)).digest
+
+    assert measured(0) == measured(0)
+    assert measured(0) != measured(1)
+
+
+@pytest.mark.parametrize("method", ["dpgan", "gan", "pategan"])
+@pytest.mark.parametrize("start", [-1, 2**63, 1.0, True, "0"])
+def test_a_start_is_a_whole_number(method, start):
+    with pytest.raises(SpecError, match=r"generator\.settings\.start: expected a whole number"):
+        make_generator(method, {"start": start}, pure=False)
