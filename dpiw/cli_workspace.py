@@ -89,14 +89,19 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def run_purge(arguments: argparse.Namespace) -> int:
-    """Remove, or without `--yes` only name, the confidential files of the chosen runs."""
-    from dpiw.errors import SpecError
+    """Remove, or without `--yes` only name, the confidential files of the chosen runs.
+
+    Runs that cannot be judged are passed over by `--all-published` and `--older-than`. They are
+    named, and the exit code is that of an unusable ledger: their files may be past their time.
+    """
+    from dpiw.errors import LedgerError, SpecError
     from dpiw.workspace import purge, select, survey
 
     if arguments.abandon and arguments.run is None:
         raise SpecError("abandon: expected with --run; unfinished runs are given up one by one")
+    runs = survey(arguments.state)
     chosen = select(
-        survey(arguments.state),
+        runs,
         key=arguments.run,
         all_published=arguments.all_published,
         older_than=arguments.older_than,
@@ -113,7 +118,11 @@ def run_purge(arguments: argparse.Namespace) -> int:
         write_lines(arguments, ["no run to purge"])
     elif not arguments.yes:
         write_lines(arguments, ["nothing was removed; add --yes"])
-    return 0
+    passed_over = [run for run in runs if run.unjudged] if arguments.run is None else []
+    for run in passed_over:
+        name = run.key[:12] or run.directory.name
+        write_lines(arguments, [f"passed over run {name} ({run.population}): {run.state}"])
+    return LedgerError.exit_code if passed_over else 0
 
 
 def _facts(run: WorkspaceRun) -> dict[str, Any]:

@@ -73,6 +73,11 @@ class WorkspaceRun:
         """Whether nothing will ever read its confidential files again."""
         return self.state in _DONE
 
+    @property
+    def unjudged(self) -> bool:
+        """Whether nobody can say here if it is finished."""
+        return self.state in (_UNREADABLE, _UNREACHABLE, _UNSAFE)
+
     def idle_days(self, now: datetime.datetime) -> float:
         """Days since its last ledger entry; 0 without one."""
         if not self.last_at:

@@ -320,6 +320,24 @@ def test_the_commands_show_ask_and_remove(make_workplace):
         command("purge", "--state", state, "--all-published", "--abandon", "--yes")
 
 
+def test_a_run_that_cannot_be_judged_is_named_and_the_others_are_purged(make_workplace):
+    place = make_workplace(weights="none")
+    run = prepared(place)
+    draw(run)
+    finish(run)
+    state = place.root / "state"
+    lost = run.directory.parent / "lost"
+    (lost / "private").mkdir(parents=True, mode=0o700)
+    lost.chmod(0o700)
+    (lost / "private" / "rows").write_text("kept")
+    code, text = command("purge", "--state", state, "--all-published", "--yes")
+    assert code == LedgerError.exit_code
+    assert text.startswith("removed ")
+    assert text.splitlines()[-1] == f"passed over run lost ({run.directory.parent.name}): run.json unreadable"
+    assert not run.snapshot.exists()
+    assert (lost / "private" / "rows").read_text() == "kept"
+
+
 # --- closed to others -------------------------------------------------------------------------
 
 
