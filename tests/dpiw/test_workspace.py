@@ -333,7 +333,8 @@ def test_a_run_that_cannot_be_judged_is_named_and_the_others_are_purged(make_wor
     code, text = command("purge", "--state", state, "--all-published", "--yes")
     assert code == LedgerError.exit_code
     assert text.startswith("removed ")
-    assert text.splitlines()[-1] == f"passed over run lost ({run.directory.parent.name}): run.json unreadable"
+    told = f"passed over run lost ({run.directory.parent.name}): run.json unreadable"
+    assert text.splitlines()[-1] == told
     assert not run.snapshot.exists()
     assert (lost / "private" / "rows").read_text() == "kept"
 
