@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw import mechanisms
 from dpiw.privacy import NeighbouringRelation, PrivacyUnit
 from dpiw.schema import Column, ColumnKind, PublicSchema
 
@@ -65,6 +70,39 @@ class Zeros:
 
     def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
         return np.zeros(dimension, dtype=np.int64)
+
+
+class Asked(Zeros):
+    """No noise, and a list of the scales that were asked for, times a lattice step."""
+
+    def __init__(self, step: float, scales: list[float]) -> None:
+        self._step, self._scales = step, scales
+
+    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        self._scales.append(scale * self._step)
+        return super().discrete_gaussian(scale=scale, size=size)
+
+    discrete_laplace = discrete_gaussian
+
+    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
+        self._scales.append(scale * self._step)
+        return super().spherical_laplace(scale=scale, dimension=dimension)
+
+
+@contextmanager
+def drawn_scales() -> Iterator[list[float]]:
+    """The scales that a noise source is asked for, in units of what is released; draws are zero.
+
+    What a mechanism states in its facts may be another number.
+    """
+    found: list[float] = []
+    real = mechanisms._draw
+
+    def draw(law: Any, *, step: float, noise: Any) -> Any:
+        return real(law, step=step, noise=Asked(step, found))
+
+    with mock.patch.object(mechanisms, "_draw", draw):
+        yield found
 
 
 def numeric_schema(count: int) -> PublicSchema:

@@ -168,6 +168,26 @@ def test_counts_that_are_ignored_are_found(rng, monkeypatch):
     assert account.unequal == 1
 
 
+EVERY_KIND: list[PrivacyEvent] = [
+    GaussianEvent(noise_multiplier=5.0, count=6),
+    LaplaceEvent(noise_multiplier=20.0, count=6),
+    ExponentialMechanismEvent(epsilon=0.1, count=6),
+    PoissonSampledGaussianEvent(sampling_probability=0.05, noise_multiplier=1.5, count=6),
+    SelectedPureEvent(epsilon=0.1, shape=1.0, stopping=0.2, count=6),
+    SelectedGaussianEvent(noise_multiplier=15.0, shape=1.0, stopping=0.2, count=6),
+]
+
+
+@pytest.mark.parametrize("event", EVERY_KIND, ids=lambda event: type(event).__name__)
+def test_six_at_once_cost_what_six_singles_cost(event):
+    """Each kind alone, as the few compositions of the slice may hold a kind but once."""
+    whole = accounting.epsilon([event], delta=1e-6)
+    singles = accounting.epsilon([dataclasses.replace(event, count=1)] * 6, delta=1e-6)
+    assert whole == pytest.approx(singles, rel=SAME)
+    assert whole >= audited_epsilon([event], 1e-6).floor
+    assert whole > 1.3 * accounting.epsilon([dataclasses.replace(event, count=1)], delta=1e-6)
+
+
 PARTS = [
     pytest.param(0, 3, id="fast"),
     *(pytest.param(part, 1_250, id=f"full-{part}", marks=pytest.mark.proof) for part in range(4)),

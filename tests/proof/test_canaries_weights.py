@@ -215,11 +215,12 @@ DETECTED = {
 
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One fit per table: the slice attacks the noise, the full figures the fits as well."""
+    """One fit per table, in the full figures too; that fits do not vary is tested below."""
     found: dict[bytes, Any] = {}
 
     def remembering(problem: Any, *, tolerance: float) -> Any:
-        parts = (problem.private, problem.synthetic, np.array([problem.penalty, tolerance]))
+        numbers = np.array([problem.synthetic_weight, problem.penalty, tolerance])
+        parts = (problem.private, problem.synthetic, numbers)
         key = b"|".join(part.tobytes() for part in parts)
         if key not in found:
             found[key] = solve(problem, tolerance=tolerance)

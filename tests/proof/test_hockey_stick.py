@@ -174,7 +174,11 @@ def test_the_published_formula_is_refuted(sizes, rng, prove):
 
 
 def test_a_bound_covers_the_truth_as_often_as_stated(rng):
-    """Clopper-Pearson at 95%, 2,000 times, on known probabilities: at most 5% misses (p > 1e-6)."""
+    """Clopper-Pearson at 95%, 2,000 times, on known probabilities: at most 5% misses (p > 1e-6).
+
+    Of both sides together 0.2% (the two must err at once); of the lower side alone, which has
+    2.5%, 2.3%.
+    """
     size, epsilon, p, q = 5_000, 0.5, 0.03, 0.012
     truth = p - math.exp(epsilon) * q
     above, other = rng.binomial(size, p, 2_000), rng.binomial(size, q, 2_000)
@@ -183,6 +187,9 @@ def test_a_bound_covers_the_truth_as_often_as_stated(rng):
         for a, b in zip(above, other, strict=True)
     )
     assert stats.binom.sf(misses - 1, 2_000, 0.05) > 1e-6
+    one_side = sum(lower_bound(int(a), 0, size, -60.0, 0.05) > p for a in above)
+    assert stats.binom.sf(one_side - 1, 2_000, 0.025) > 1e-6
+    assert stats.binom.cdf(one_side, 2_000, 0.015) > 1e-6
 
 
 def test_losses_are_those_of_the_law():

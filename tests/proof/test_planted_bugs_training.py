@@ -26,6 +26,7 @@ from tests.leaks import test_non_interference as leaks
 from tests.proof import test_noninterference as noninterference
 from tests.proof import test_planted_bugs as panel
 from tests.proof import test_planted_bugs_weights as weights
+from tests.proof.figures import tiers
 
 Patch = pytest.MonkeyPatch
 
@@ -206,7 +207,8 @@ def test_a_planted_bug_is_found(name: str, template: Any, monkeypatch: Patch) ->
         bug.check(template)
 
 
-def test_the_panel_is_complete(prove: Callable[..., None]) -> None:
+@tiers("least", fast=35, full=35)
+def test_the_panel_is_complete(least: int, prove: Callable[..., None]) -> None:
     """What is planted elsewhere is planted there, under these names."""
     planted = {name for name, *_ in neural.MUTANTS}
     assert set(NEURAL) <= planted
@@ -219,6 +221,6 @@ def test_the_panel_is_complete(prove: Callable[..., None]) -> None:
     prove(
         "E5", "panel of planted bugs", power="each bug fails its check, the code passes it",
         reached=f"{len(bugs)} bugs, {named} of them reported of public packages or papers",
-        limit="bugs of which we know",
+        limit="bugs of which we know; planted and found by `make test`, but for three leaks, here",
     )  # fmt: skip
-    assert len(bugs) >= 30
+    assert len(bugs) >= least

@@ -25,7 +25,16 @@ from dpiw.weights.solver import Regression
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
-from tests.proof.neighbours import ADD, REPLACE, UNITS, Array, Tally, Zeros, numeric_schema
+from tests.proof.neighbours import (
+    ADD,
+    REPLACE,
+    UNITS,
+    Array,
+    Tally,
+    Zeros,
+    drawn_scales,
+    numeric_schema,
+)
 
 LIMIT = "a search; that no other pair moves further is METHOD section {}'s theorem"
 
@@ -72,16 +81,18 @@ def test_published_log_weights_move_by_at_most_their_sensitivity(pairs, kind, rn
             published = uniform_rows(schema, count, rng)
         pile = constant_table(schema, 0.5, 1) if adversarial else uniform_rows(schema, 6, rng)
         own = own.for_rows(SyntheticTable(schema=schema, scaled=published))
-        one, two = (
-            own.measure(
-                PrivateTable(schema=schema, scaled=table),
-                SyntheticTable(schema=schema, scaled=pile),
-                noise=Zeros(),
+        with drawn_scales() as scales:
+            one, two = (
+                own.measure(
+                    PrivateTable(schema=schema, scaled=table),
+                    SyntheticTable(schema=schema, scaled=pile),
+                    noise=Zeros(),
+                )
+                for table in neighbours(unit, schema, rng, adversarial=adversarial)
             )
-            for table in neighbours(unit, schema, rng, adversarial=adversarial)
-        )
+        assert scales == [one.facts["scale"]] * 2
         gap = np.linalg.norm(one.arrays["log_ratio"] - two.arrays["log_ratio"])
-        tallies[unit.relation].met(gap * own.calibrated.multiplier / one.facts["scale"])
+        tallies[unit.relation].met(gap * own.calibrated.multiplier / scales[0])
     for relation, tally in tallies.items():
         tally.check()
         prove(
@@ -113,17 +124,19 @@ def test_the_calibration_moves_by_at_most_its_sensitivity(pairs, kind, rng, prov
             pile = constant_table(schema, 0.5, 1)
         else:
             pile = extreme_rows(schema, 12, rng)
-        one, two = (
-            own.measure(
-                PrivateTable(schema=schema, scaled=table),
-                SyntheticTable(schema=schema, scaled=pile),
-                ratio=ratio, noise=Zeros(),
-            )
-            for table in neighbours(unit, schema, rng, adversarial=adversarial)
-        )  # fmt: skip
+        with drawn_scales() as scales:
+            one, two = (
+                own.measure(
+                    PrivateTable(schema=schema, scaled=table),
+                    SyntheticTable(schema=schema, scaled=pile),
+                    ratio=ratio, noise=Zeros(),
+                )
+                for table in neighbours(unit, schema, rng, adversarial=adversarial)
+            )  # fmt: skip
+        assert scales == [own.calibrated.law.scale] * 2
         gap = one.arrays["coefficients"] - two.arrays["coefficients"]
         share = np.linalg.norm(gap, ord=norm) * own.calibrated.multiplier
-        tallies[unit.relation].met(share / own.calibrated.law.scale)
+        tallies[unit.relation].met(share / scales[0])
     for relation, tally in tallies.items():
         tally.check()
         prove(

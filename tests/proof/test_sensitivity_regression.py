@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 
+from dpiw.mechanisms import lattice_step
 from dpiw.privacy import NoiseKind, PrivacyUnit
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.tables import PrivateTable, SyntheticTable
@@ -26,6 +27,7 @@ from tests.proof.neighbours import (
     Array,
     Tally,
     Zeros,
+    drawn_scales,
     mixed_schema,
     numeric_schema,
     unit_of,
@@ -146,7 +148,10 @@ def test_the_coefficients_move_by_at_most_their_sensitivity(pairs, features, rng
 @pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
 @tiers("pairs", fast=20, full=2_000)
 def test_measure_releases_these_coefficients(pairs, noise, features, rng):
-    """What the search solves is what `measure` draws its noise on, lattice and slack included."""
+    """What the search solves is what `measure` draws its noise on, and with the stated scale.
+
+    The scale is the one the noise source is asked for; lattice and slack are included.
+    """
     settings = {"omega_seed": 3, "frequencies": 6, "frequency_scale": 2.0}
     schema, tally = mixed_schema(), Tally()
     norm = 1 if noise is NoiseKind.LAPLACE else 2
@@ -160,15 +165,16 @@ def test_measure_releases_these_coefficients(pairs, noise, features, rng):
         if unit.relation is REPLACE:
             changed = ScaledTable.concatenate([changed, rows.take([0])])
         public = SyntheticTable(schema=schema, scaled=synthetic)
-        one, two = (
-            own.measure(PrivateTable(schema=schema, scaled=table), public, noise=Zeros())
-            for table in (rows, changed)
-        )
-        gap = one.arrays["coefficients"] - two.arrays["coefficients"]
+        tables = [PrivateTable(schema=schema, scaled=table) for table in (rows, changed)]
+        with drawn_scales() as scales:
+            one, two = (
+                own.measure(table, public, noise=Zeros()).arrays["coefficients"] for table in tables
+            )
+        assert scales == [own.calibrated.law.scale] * 2
+        solution = own.solution(own.regression(tables[0], public))
+        assert np.abs(one - solution).max() <= lattice_step(scales[0]) / 2
         # The scale is the multiplier times all that two neighbours may differ by.
-        tally.met(
-            np.linalg.norm(gap, ord=norm) * own.calibrated.multiplier / own.calibrated.law.scale
-        )
+        tally.met(np.linalg.norm(one - two, ord=norm) * own.calibrated.multiplier / scales[0])
     assert tally.above == 0
     assert tally.worst > 0.05
 
@@ -218,7 +224,7 @@ def test_the_published_formula_breaks_its_epsilon(sizes, prove):
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_the_search_finds_a_bound_that_is_a_quarter_too_small(relation, rng):
-    """Test of the test: with 3/4 of the stated sensitivity the search must complain, by L2 and L1.
+    """Test of the test: with 3/4 of the stated sensitivity the search goes above it, by L2 and L1.
 
     L1 noise at the L2 bound, the published slip on our own geometry, is found too.
     """
@@ -232,6 +238,4 @@ def test_the_search_finds_a_bound_that_is_a_quarter_too_small(relation, rng):
             tallies[0].met(l2 / (0.75 * plain.calibrated.sensitivity))
             tallies[1].met(l1 / (0.75 * laplace.calibrated.sensitivity))
             tallies[2].met(l1 / plain.calibrated.sensitivity)
-    for tally in tallies:
-        with pytest.raises(AssertionError):
-            tally.check()
+    assert all(tally.above > 0 for tally in tallies)
