@@ -1,10 +1,12 @@
-"""The README's lines for analysts really run."""
+"""What the documents tell readers to run does run, and prints what they say."""
 
 import re
+import textwrap
 import warnings
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dpiw import steps
 from dpiw.randomness import SecureNoise
@@ -12,6 +14,25 @@ from dpiw.release import UnreliableWeightsWarning
 from dpiw.runs import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def blocks(page: str) -> list[str]:
+    """Python blocks of a document."""
+    found = re.findall(r"^ *```python\n(.*?)^ *```", (ROOT / page).read_text(), re.S | re.M)
+    return [textwrap.dedent(block) for block in found]
+
+
+def released(place) -> Path:
+    """A release of the workplace's spec."""
+    run = ReleaseRun.prepare(place.spec, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
 
 
 def test_the_analyst_lines_run_on_a_release(make_workplace):
@@ -26,16 +47,8 @@ def test_the_analyst_lines_run_on_a_release(make_workplace):
         radius = rng.normal(18 if ill else 12, 2)
         lines.append(f"{radius:.3f},{rng.normal(19, 4):.3f},0.1,0.1,{str(ill).lower()}")
     place.source.write_text("\n".join(lines) + "\n")
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
-    block, more = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    folder = released(place)
+    block, more = blocks("README.md")
     code = block.replace('"breast-cancer-once-1a2b3c4d"', repr(str(folder)))
     code = code.replace('"curator.pub"', repr(str(place.root / "state/keys/test.pub")))
     names = {"rng": np.random.default_rng(1)}
@@ -45,6 +58,29 @@ def test_the_analyst_lines_run_on_a_release(make_workplace):
     assert names["model"].coef_.shape == (1, 4)
     assert len(names["sample"]) == 1000
     assert len([line for line in block.splitlines() if line]) <= 10
+
+
+def test_the_auditor_s_blocks_find_what_was_promised(make_workplace, capsys):
+    """docs/privacy.md: the epsilon again, with our accountant and without any of our code."""
+    folder = released(make_workplace())
+    accountant, closed_form = blocks("docs/privacy.md")
+    exec(accountant.replace("FOLDER", str(folder)), {})
+    found, promised = re.match(r"(\S+) promised: (\S+)", capsys.readouterr().out).groups()
+    assert 1.9 < float(found) <= float(promised) == 2
+    exec(closed_form.replace("FOLDER", str(folder)), {})
+    delta, promised = capsys.readouterr().out.split("<=")
+    assert 0.9 * float(promised) < float(delta) <= float(promised)
+
+
+@pytest.mark.parametrize(
+    ("place", "printed"), [(0, (0.0171, 0.0208)), (1, (3.9, 18.1)), (2, (1.77,))]
+)
+def test_the_method_s_blocks_print_what_the_page_says(place, printed, capsys):
+    found = blocks("docs/method.md")
+    assert len(found) == 3
+    exec(found[place], {})
+    numbers = [float(text) for text in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
+    assert numbers == pytest.approx(printed, rel=5e-3)
 
 
 def test_every_link_in_the_documents_leads_somewhere():
