@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
+from dpiw.errors import UncalibratedError
 from dpiw.measurement import Measurement
 from dpiw.privacy import PrivacyEvent, PrivacyUnit
 from dpiw.randomness import NoiseSource
@@ -66,3 +67,35 @@ class Synthesizer(Protocol):
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
         """Post-process a measurement into a sampler. Costs nothing, repeatable."""
         ...
+
+
+class CalibratedNoise(Protocol):
+    """What `calibrate` decided, and for whom."""
+
+    @property
+    def schema(self) -> PublicSchema:
+        """For which schema."""
+        ...
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """For which unit."""
+        ...
+
+
+_Noise = TypeVar("_Noise", bound=CalibratedNoise)
+
+
+def ready_for(
+    calibrated: _Noise | None, schema: PublicSchema, unit: PrivacyUnit | None = None, *, method: str
+) -> _Noise:
+    """What was calibrated, if it was for this schema and, if given, this unit.
+
+    Raises:
+        UncalibratedError: it was not, or not at all.
+    """
+    if calibrated is None:
+        raise UncalibratedError(f"{method}: calibrate before asking for events or measuring")
+    if calibrated.schema != schema or (unit is not None and calibrated.unit != unit):
+        raise UncalibratedError(f"{method}: calibrated for another schema or privacy unit")
+    return calibrated

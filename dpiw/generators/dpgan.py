@@ -29,6 +29,7 @@ import numpy as np
 from dpiw import mechanisms
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.generators.adversarial import Array, Design, PublicRandom, loss_of
+from dpiw.generators.base import ready_for
 from dpiw.generators.estimation import distribution
 from dpiw.generators.game import Game
 from dpiw.generators.game_state import GameState
@@ -61,6 +62,11 @@ class DPGANNoise:
     schema: PublicSchema
     training: PrivateTraining
     histogram: float | None
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """For which unit."""
+        return self.training.unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,22 +143,13 @@ class DPGAN(GANSettings):
         """Share of the effort that a histogram of the labels gets; 0 where none is drawn."""
         return 0.0
 
-    def _ready(self, schema: PublicSchema) -> DPGANNoise:
-        if self.calibrated is None:
-            raise UncalibratedError(f"{self.method}: calibrate before asking for events, measuring")
-        if self.calibrated.schema != schema:
-            raise UncalibratedError(f"{self.method}: calibrated for another schema or privacy unit")
-        return self.calibrated
-
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """Every step of the discriminator, and the labels' histogram.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema or unit.
         """
-        ready = self._ready(schema)
-        if ready.training.unit != unit:
-            raise UncalibratedError(f"{self.method}: calibrated for another schema or privacy unit")
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
         if ready.histogram is None:
             return ready.training.events()
         return (GaussianEvent(noise_multiplier=ready.histogram), *ready.training.events())
@@ -178,7 +175,7 @@ class DPGAN(GANSettings):
             UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint, and no step is reserved to be repeated.
         """
-        ready = self._ready(table.schema)
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
         training, design = ready.training, self.design(table.schema)
         chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
         scaled = table.confidential()

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from dpiw import mechanisms
 from dpiw.domain import Domain
-from dpiw.errors import SpecError, UncalibratedError
+from dpiw.errors import SpecError
+from dpiw.generators.base import ready_for
 from dpiw.generators.consistency import estimate_total, project_to_total
 from dpiw.generators.counting import ContingencyCounter
 from dpiw.generators.estimation import measured_domain
@@ -110,21 +111,13 @@ class Histogram:
             ),
         )
 
-    def _ready(self, schema: PublicSchema, unit: PrivacyUnit | None = None) -> HistogramNoise:
-        ready = self.calibrated
-        if ready is None:
-            raise UncalibratedError("histogram: calibrate before asking for events or measuring")
-        if ready.schema != schema or (unit is not None and ready.unit != unit):
-            raise UncalibratedError("histogram: calibrated for another schema or privacy unit")
-        return ready
-
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One noisy marginal per released column.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema or unit.
         """
-        ready = self._ready(schema, unit)
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         return (law(noise_multiplier=ready.multiplier, count=len(schema.released)),)
 
@@ -136,7 +129,7 @@ class Histogram:
             L2 = sqrt(2) k, with k = max_rows.
             Event: `events`, one marginal per column.
         """
-        ready = self._ready(table.schema)
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
         scale = noise_scale(self.noise, multiplier=ready.multiplier, unit=ready.unit)

@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dpiw import mechanisms
-from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.generators.adversarial import (
     Array,
     Design,
@@ -45,6 +45,7 @@ from dpiw.generators.adversarial import (
     PublicRandom,
     make_batch,
 )
+from dpiw.generators.base import ready_for
 from dpiw.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.generators.gan_settings import check_real, check_whole, check_widths
 from dpiw.generators.marginal_noise import check_effort, marginal_multiplier
@@ -240,22 +241,13 @@ class PATEGAN:
         )
         return replace(self, calibrated=found)
 
-    def _ready(self, schema: PublicSchema) -> VoteNoise:
-        if self.calibrated is None:
-            raise UncalibratedError("pategan: calibrate before asking for events or measuring")
-        if self.calibrated.schema != schema:
-            raise UncalibratedError("pategan: calibrated for another schema or privacy unit")
-        return self.calibrated
-
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One noisy count per query, all of them.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema or unit.
         """
-        ready = self._ready(schema)
-        if ready.unit != unit:
-            raise UncalibratedError("pategan: calibrated for another schema or privacy unit")
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         return (law(noise_multiplier=ready.multiplier, count=self.counts),)
 
@@ -277,7 +269,8 @@ class PATEGAN:
             UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint, and no round is reserved to be repeated.
         """
-        ready, design = self._ready(table.schema), self.design(table.schema)
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        design = self.design(table.schema)
         chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
         rows = design.encode(table.confidential())
         teachers = Teachers.start(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dpiw import mechanisms
 from dpiw.domain import Domain
 from dpiw.errors import SpecError, UncalibratedError
+from dpiw.generators.base import ready_for
 from dpiw.generators.counting import ContingencyCounter
 from dpiw.generators.estimation import conditionals, distribution, measured_domain
 from dpiw.generators.marginal_noise import (
@@ -188,21 +189,13 @@ class PrivBayes:
         )
         return replace(self, calibrated=noise)
 
-    def _ready(self, schema: PublicSchema, unit: PrivacyUnit | None = None) -> PrivBayesNoise:
-        ready = self.calibrated
-        if ready is None:
-            raise UncalibratedError("privbayes: calibrate before asking for events or measuring")
-        if ready.schema != schema or (unit is not None and ready.unit != unit):
-            raise UncalibratedError("privbayes: calibrated for another schema or privacy unit")
-        return ready
-
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One-way marginals, selections, families: as many as columns allow, whatever is chosen.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema or unit.
         """
-        ready = self._ready(schema, unit)
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
         columns = len(schema.released)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         found: list[PrivacyEvent] = [law(noise_multiplier=ready.one_way, count=columns)]
@@ -232,7 +225,7 @@ class PrivBayes:
             replace-one, with k = max_rows. Selections: score sensitivity k or 2 k (network.py).
             Event: `events`, in that order, each adaptive only on earlier noisy output.
         """
-        ready = self._ready(table.schema)
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
         bins = useful_bins(self.bins, ready.nominal_rows)
         domain = Domain.from_schema(table.schema, bins=bins)
         counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
