@@ -32,7 +32,7 @@ import paper_known
 import paper_studies
 from paper_cells import REAL, Cell, cells, compute, kinds_of, spent
 from paper_mnist import MnistStore, compute_mnist, mnist_cells
-from paper_peers import PEERS, compute_peer, environment, peer_cells
+from paper_peers import PEERS, compute_peer, environment, peer_cells, peer_name
 from paper_report import report
 from paper_sets import SETS, PaperStore
 from paper_summary import figures, printed
@@ -75,6 +75,8 @@ class Work:
         """Folder and name in the store."""
         if self.part == "known":
             return paper_known.FOLDER, paper_known.known_name(*self.cell)
+        if self.part == "peers":
+            return self.cell.dataset, peer_name(self.cell)
         prefix = "bayes-" if self.part == "bayes" else ""
         return self.cell.dataset, prefix + self.cell.name
 

@@ -71,21 +71,28 @@ def histograms(data: Path, toy_weights: Mapping[str, Array], path: Path) -> Path
             axis = axes[line, column]
             found = np.log(np.maximum(w / w.mean(), 1e-6))
             axis.hist(np.clip(found, -6, 6), bins=np.linspace(-6, 6, 49), density=True)
-            axis.set_xlim(-6, 6)
+            if where == "toy":
+                axis.axvline(np.log(2), color="black", ls="--", lw=0.8)
+            axis.set(xlim=(-6, 6), xticks=(-6, -3, 0, 3, 6))
             axis.set_yscale("log")
             axis.set_title(f"{where}: {names.get(kind, kind)}", fontsize=8)
             axis.tick_params(labelsize=7)
-    figure.supxlabel("log weight (mean weight one; cut at 6)", fontsize=8)
+    figure.supxlabel("log weight (mean weight one; cut at -6 and 6)", fontsize=8)
+    figure.supylabel("density of synthetic rows", fontsize=8)
     figure.tight_layout()
     return _save(figure, path)
 
 
 def _lines(
-    axis: Any, frame: pd.DataFrame, x: str, y: str, name: str, *, colour: str, style: str = "-"
-) -> None:
+    axis: Any, frame: pd.DataFrame, x: str, y: str, name: str, *, colour: str,
+    shift: float = 0.0, stretch: float = 1.0,
+) -> None:  # fmt: skip
+    # Points of several lines stand a little apart, so that their errors can be told from each other
     parts = frame.groupby(x)[y]
     mean, error = parts.mean(), parts.sem().fillna(0.0)
-    axis.errorbar(mean.index, mean, yerr=error, label=name, color=colour, ls=style, capsize=2)
+    axis.errorbar(
+        mean.index * stretch + shift, mean, yerr=error, label=name, color=colour, capsize=2
+    )
 
 
 def frame_of(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -96,7 +103,9 @@ def frame_of(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 def budget_split(frame: pd.DataFrame, path: Path) -> Path:
     """Metrics against the share of the one budget that goes to the weights; 0: no weights."""
-    metrics = ("beta_relative", "wst", "mlp")
+    metrics = {
+        "beta_relative": "beta, relative error (down)", "wst": "WST (down)", "mlp": "MLP AUC (up)",
+    }  # fmt: skip
     rows = [(d, g) for d in SPLIT_SETS for g in SPLIT_GENERATORS]
     figure, axes = plt.subplots(len(rows), len(metrics), figsize=(9, 2.2 * len(rows)))
     for line, (dataset, generator) in enumerate(rows):
@@ -104,14 +113,15 @@ def budget_split(frame: pd.DataFrame, path: Path) -> Path:
         base = own[own.weights == "none"].assign(share=0.0)
         for column, metric in enumerate(metrics):
             axis = axes[line, column]
-            for kind in SPLIT_KINDS:
+            for place, kind in enumerate(SPLIT_KINDS):
                 part = pd.concat([base, own[own.weights == kind]])
-                _lines(axis, part, "share", metric, kind, colour=COLOURS[kind])
-            told = "MLP AUC" if metric == "mlp" else metric
-            axis.set_title(f"{dataset}, {generator}: {told}", fontsize=8)
+                _lines(axis, part, "share", metric, kind, colour=COLOURS[kind], shift=0.012 * place)
+            axis.set_title(f"{dataset}, {generator}: {metrics[metric]}", fontsize=8)
             axis.tick_params(labelsize=7)
     axes[0, 0].legend(fontsize=7)
-    figure.supxlabel("share of the effort for the weights (0: none)", fontsize=8)
+    figure.supxlabel(
+        "share of the effort for the weights (0: none); in brackets where better is", fontsize=8
+    )
     figure.tight_layout()
     return _save(figure, path)
 
@@ -123,10 +133,13 @@ def bayes(frame: pd.DataFrame, path: Path) -> Path:
         own = frame[frame.dataset == dataset]
         floor = own[own.generator == "real"].bayes_auc.mean()
         axis.axhline(floor, color=COLOURS["real"], ls=":", label="confidential rows")
-        for kind in BAYES_KINDS:
+        for place, kind in enumerate(BAYES_KINDS):
             part = own[(own.weights == kind) & (own.generator != "real")]
             if len(part):
-                _lines(axis, part, "epsilon", "bayes_auc", kind, colour=COLOURS[kind])
+                _lines(
+                    axis, part, "epsilon", "bayes_auc", kind, colour=COLOURS[kind],
+                    stretch=1.03**place,
+                )  # fmt: skip
         axis.set_xscale("log")
         axis.xaxis.set_minor_locator(NullLocator())
         ticks = sorted(own.epsilon.unique())

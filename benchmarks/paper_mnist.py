@@ -88,12 +88,22 @@ def _digest() -> str:
 DIGEST = _digest()
 
 
+@cache
+def _keyed(data: Path) -> str:
+    """Digest of code and data."""
+    digest = hashlib.sha256(DIGEST.encode())
+    for name in sorted(mnist.FILES.values()):
+        for part in ("images-idx3", "labels-idx1"):
+            digest.update((data / f"{name}-{part}-ubyte.gz").read_bytes())
+    return digest.hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class MnistStore(Store):
     """Finished cells in a folder of their own."""
 
     def _path(self, dataset: str, name: str) -> Path:
-        return self.folder / f"{dataset}-{DIGEST}" / f"{name}.json"
+        return self.folder / f"{dataset}-{_keyed(self.data)}" / f"{name}.json"
 
     @classmethod
     def beside(cls, store: PaperStore) -> MnistStore:

@@ -9,22 +9,28 @@ from paper_cells import NOT_PRIVATE, REAL
 from paper_measure import PAPER_METRICS
 from paper_sets import SETS, TGFB_COLUMNS
 from paper_summary import (
+    CONSTANT_MSE,
     EXTRA_KINDS,
     GENERATORS,
     LABELS,
     MNIST,
     PAPER_KINDS,
-    Count,
     Figure,
     Key,
     against_none,
+    against_peer,
+    below_constant,
     better_than_real,
+    carried_by_few,
     count,
     gain,
     joint_error,
     kinds_in,
     pairs,
     paper_flaw,
+    same_side,
+    sure_unit,
+    too_steady,
     unreachable,
 )
 
@@ -47,7 +53,7 @@ def metric_name(dataset: str, metric: str) -> str:
     }[metric]  # fmt: skip
 
 
-def _cell(key: Key, ours: Figures, theirs: Figures, odd: set[Key]) -> str:
+def _cell(key: Key, ours: Figures, theirs: Figures, odd: set[Key], poor: set[Key]) -> str:
     mine = ours.get(key)
     if mine is None:
         return ""
@@ -57,17 +63,19 @@ def _cell(key: Key, ours: Figures, theirs: Figures, odd: set[Key]) -> str:
     value, reach = gain(key, mine, other), 2 * joint_error(mine, other)
     told = f"**{mine.text}**" if value > 0 else mine.text
     mark = " +" if value > reach else " −" if value < -reach else ""
-    return f"{told} / {other.text}{mark}{' (u)' if key in odd else ''}"
+    doubt = " (u)" if key in odd else " (k)" if key in poor else ""
+    return f"{told} / {other.text}{mark}{doubt}"
 
 
 def _table(
     dataset: str, metric: str, ours: Figures, theirs: Figures, peers: Sequence[str], odd: set[Key]
 ) -> list[str]:
+    poor = below_constant(theirs)
     columns = [g for g in GENERATORS if (dataset, g, "none", metric) in ours]
     blank = [""] * (len(columns) - 1)
     lines = head([f"{metric_name(dataset, metric)}: weights", *(GENERATORS[g] for g in columns)])
     for kind in (*PAPER_KINDS, *EXTRA_KINDS):
-        cells = [_cell((dataset, g, kind, metric), ours, theirs, odd) for g in columns]
+        cells = [_cell((dataset, g, kind, metric), ours, theirs, odd, poor) for g in columns]
         if any(cells):
             lines.append(row([LABELS[kind], *cells]))
     floor = ours.get((dataset, REAL, "none", metric))
@@ -86,14 +94,20 @@ def _table(
 def counts(ours: Figures, theirs: Figures) -> list[str]:
     """Cells won, by table, metric and weights."""
     both, odd = pairs(ours, theirs), unreachable(ours, theirs)
-    reachable = {key: pair for key, pair in both.items() if key not in odd}
-
-    def told(chosen: dict[Key, tuple[Figure, Figure]]) -> Count:
-        return count(chosen)
-
+    poor = below_constant(theirs)
+    plausible = {key: pair for key, pair in both.items() if key not in odd | poor}
+    wide = carried_by_few(ours, theirs)
+    groups = dict.fromkeys((key[0], key[1], key[3]) for key in both if key in wide)
+    names = "; ".join(f"{d} {GENERATORS[g]} {metric_name(d, m)}" for d, g, m in groups)
     lines = [
-        f"- All cells compared: {told(both).text}. Without the {len(odd & set(both))} Wasserstein"
-        f" cells that no rows could reach (u): {told(reachable).text}.",
+        f"- All cells compared: {count(both).text}. Without the {len(odd & set(both))} Wasserstein"
+        f" cells out of reach (u) and the {len(poor & set(both))} regressions of the paper's that"
+        f" a constant would beat if its unit were ours (k): {count(plausible).text}.",
+        "- Not clear by that rule, though every run of ours is on one side of the printed mean:"
+        f" {len(same_side(ours, theirs, better=True))} better,"
+        f" {len(same_side(ours, theirs, better=False))} worse. Our error is above half our mean in"
+        f" {len(wide)} cells{f' ({names})' if names else ''}: a few runs carry it, and such a loss"
+        " cannot be clear.",
         "",
         *head(["cells", "compared", "won", "clearly won", "clearly lost"]),
     ]
@@ -111,6 +125,9 @@ def counts(ours: Figures, theirs: Figures) -> list[str]:
         line(f"weights: {LABELS[kind]}", {k: v for k, v in both.items() if k[2] == kind})
     for generator, name in GENERATORS.items():
         line(f"generator: {name}", {k: v for k, v in both.items() if k[1] == generator})
+    line("WST and ROC AUC, without MNIST", {k: v for k, v in both.items() if sure_unit(k)})
+    line("all others: unit unknown, or reduced",
+         {k: v for k, v in both.items() if not sure_unit(k)})  # fmt: skip
     line("private methods alone", {k: v for k, v in both.items() if k[2] not in NOT_PRIVATE})
     line("without MNIST, which is reduced", {k: v for k, v in both.items() if k[0] != MNIST})
     for kind in EXTRA_KINDS:
@@ -132,6 +149,23 @@ def gains(records: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def peer_counts(ours: Figures, peers: Sequence[str]) -> list[str]:
+    """Our releases at the peers' total against the peers, by metric."""
+    metrics = (*PAPER_METRICS, "beta_relative")
+    names = ("beta MSE", "WST", "MLP", "beta, relative error")
+    lines = head(["ours", "peer", *names])
+    for generator, kind in (
+        *((name, "none") for name in ("privbayes", "dpgan", "dpcgan")),
+        *(("privbayes", kind) for kind in EXTRA_KINDS),
+    ):
+        for peer in peers:
+            found = [against_peer(ours, peer, generator, kind, metric) for metric in metrics]
+            told = [f"{c.won} of {c.cells} (+{c.clearly_won} −{c.clearly_lost})" for c in found]
+            if found[0].cells:
+                lines.append(row([f"{GENERATORS[generator]}, {LABELS[kind]}", peer.upper(), *told]))
+    return lines if len(lines) > 2 else ["Not run."]
+
+
 def against(ours: Figures, theirs: Figures, kind: str) -> dict[Key, tuple[Figure, Figure]]:
     """Our extra column beside the paper's debiased one, which spent a budget for each stage."""
     found = {}
@@ -151,7 +185,7 @@ def losses(ours: Figures, theirs: Figures) -> list[str]:
             continue
         flaw = paper_flaw(*key[:3])
         if key in odd:
-            flaw = f"(u) {flaw}"
+            flaw = f"(u) {flaw}".strip()
         name = f"{key[0]}, {GENERATORS.get(key[1], key[1])}, {LABELS[key[2]]}"
         cells = [name, metric_name(key[0], key[3]), mine.text, other.text, flaw]
         lines.append(row(cells))
@@ -178,12 +212,17 @@ def mnist_table(ours: Figures, theirs: Figures) -> list[str]:
     lines = head(["weights", *(metric_name(MNIST, m) for m in metrics), "runs"])
     for kind in (*PAPER_KINDS, *EXTRA_KINDS):
         key = (MNIST, "dpcgan", kind)
-        cells = [_cell((*key, metric), ours, theirs, set()) for metric in metrics]
+        cells = [_cell((*key, metric), ours, theirs, set(), set()) for metric in metrics]
         if any(cells):
             lines.append(row([LABELS[kind], *cells, ours[*key, "ess_share"].runs]))
     floor = [ours.get((MNIST, REAL, "none", metric)) for metric in metrics]
     told = ["" if one is None else one.text for one in floor]
     return [*lines, row(["the confidential digits themselves", *told, 1])]
+
+
+def _lost_in_sd(key: Key, ours: Figures, theirs: Figures) -> bool:
+    """Whether ours is worse if the printed square is in units of the target's variance."""
+    return ours[key].mean / CONSTANT_MSE[key[0]] > theirs[key].mean
 
 
 def _about(dataset: str, ours: Figures, theirs: Figures) -> list[str]:
@@ -209,6 +248,21 @@ def _about(dataset: str, ours: Figures, theirs: Figures) -> list[str]:
         f" the metric: {told}; there the paper's unit or set-up is not ours, and little is"
         " compared."
     )  # fmt: skip
+    if dataset in CONSTANT_MSE:
+        mlp = [k for k in ours if k[0] == dataset and k[3] == "mlp" and k in theirs]
+        good = sum(ours[k].mean < CONSTANT_MSE[dataset] for k in mlp)
+        odd += (
+            f" Predicting the mean has an MSE of {CONSTANT_MSE[dataset]:.2g} in our unit: {good} of"
+            f" our {len(mlp)} cells are below it, {len(mlp) - len(below_constant(theirs))} of the"
+            " paper's; were its unit the standard deviation,"
+            f" {sum(_lost_in_sd(k, ours, theirs) for k in mlp)} of them would be lost."
+        )
+    still = [key for key in too_steady(ours, theirs) if key[0] == dataset]
+    if still:
+        odd += (
+            f" Printed WST cells with less than half the error that splits alone give the"
+            f" confidential rows: {len(still)}; they are hardly of this distance, either."
+        )
     return [f"{own.nominal_rows} rows published, as many confidential; delta {own.delta:.2g}."
             f"{note}{reach}{odd}"]  # fmt: skip
 

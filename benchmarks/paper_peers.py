@@ -1,12 +1,13 @@
 """MST and AIM, the peers, in an environment of their own: one release each, unweighted.
 
-They get our public codes, the same confidential half, the same (epsilon, delta) in total and the
-same number of published rows. The environment is made in the cache folder from
+They get the public codes of our PrivBayes, the same confidential half, the same (epsilon, delta) in
+total and the same number of published rows. The environment is made in the cache folder from
 `peers/requirements.txt` (about 1.1 GB with JAX; no torch) and is no dependency of `dpiw`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from paper_measure import measure
 from paper_sets import SETS, PaperStore, split
 
 from dpiw.domain import Domain
+from dpiw.generators.marginal_noise import useful_bins
 
 HERE = Path(__file__).resolve().parent / "peers"
 PEERS = ("mst", "aim")
@@ -32,6 +34,22 @@ SMALL: dict[str, tuple[str, ...]] = {
 
 BINS = int(GENERATORS["privbayes"]["bins"])
 LIMIT_S = 1800
+
+
+def _digest() -> str:
+    """Of all that makes a peer's cell besides what the store's folder is named by."""
+    digest = hashlib.sha256()
+    for path in (Path(__file__), HERE / "peer.py", HERE / "requirements.txt"):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+DIGEST = _digest()
+
+
+def peer_name(cell: Cell) -> str:
+    """A cell's file name."""
+    return f"peers-{DIGEST}-{cell.name}"
 
 
 def environment(folder: Path) -> Path:
@@ -67,12 +85,12 @@ def compute_peer(cell: Cell, store: PaperStore, python: Path) -> dict[str, Any]:
 
     A release that fails or runs into the time limit is kept as refused, with the reason.
     """
-    known = store.read(cell.dataset, cell.name)
+    known = store.read(cell.dataset, peer_name(cell))
     if known is not None:
         return known
     started = time.monotonic()
     halves, own = split(cell.dataset, cell.run, store.data), SETS[cell.dataset]
-    domain = Domain.from_schema(halves.schema, bins=BINS)
+    domain = Domain.from_schema(halves.schema, bins=useful_bins(BINS, own.nominal_rows))
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
         np.savez(
@@ -88,7 +106,7 @@ def compute_peer(cell: Cell, store: PaperStore, python: Path) -> dict[str, Any]:
             ones = np.ones(len(rows))
             record["metrics"] = measure(halves, rows, ones, run=cell.run, data=store.data)
     record["seconds"] = time.monotonic() - started
-    store.write(cell.dataset, cell.name, record)
+    store.write(cell.dataset, peer_name(cell), record)
     return record
 
 

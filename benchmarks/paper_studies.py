@@ -98,12 +98,13 @@ def compute_bayes(cell: Cell, store: PaperStore) -> dict[str, Any]:
         return known
     started = time.process_time()
     halves = split(cell.dataset, cell.run, store.data)
-    rows, w = _rows(cell, halves, store.data)
-    weighted = cell.weights != "none"
-    found = predictive_auc(halves, rows, w, weighted=weighted, seed=cell.run)
-    record = vars(cell) | {
-        "metrics": {"bayes_auc": found},
-        "cpu_seconds": time.process_time() - started,
-    }
+    weighted, record = cell.weights != "none", vars(cell) | {"refused": ""}
+    try:
+        rows, w = _rows(cell, halves, store.data)
+        found = predictive_auc(halves, rows, w, weighted=weighted, seed=cell.run)
+        record["metrics"] = {"bayes_auc": found}
+    except WeightError as error:
+        record["refused"] = str(error)
+    record["cpu_seconds"] = time.process_time() - started
     store.write(cell.dataset, name, record)
     return record

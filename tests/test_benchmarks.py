@@ -408,6 +408,9 @@ paper_summary = load("paper_summary")
 load("paper_studies")
 load("paper_figures")
 paper_page = load("paper_page")
+for name in ("weights_table", "mnist", "paper_mnist", "paper_peers"):
+    load(name)
+paper_report = load("paper_report")
 
 
 def least_transport(one, w, two):
@@ -591,3 +594,93 @@ def test_the_papers_page_marks_wins_losses_and_what_no_rows_could_reach(tmp_path
     counted = paper_page.counts(ours, theirs)
     assert counted[0].startswith("- All cells compared: 1 of 3 won (1 clearly, 2 clearly lost).")
     assert "Without the 1 Wasserstein" in counted[0]
+
+
+def boston(ours, theirs, *, better_runs):
+    """Boston's printed and our figures of two metrics, ours with runs of their own."""
+    one, key = paper_summary.Figure, ("boston", "privbayes", "none", "mlp")
+    wide = ("boston", "dpgan", "none", "beta_mse")
+    runs = dict(enumerate(better_runs))
+    return (
+        {key: one(mean=ours, error=0.02, runs=3, by_run=runs),
+         wide: one(mean=100.0, error=60.0, runs=3),
+         ("boston", "real", "none", "wst"): one(mean=0.4, error=0.01, runs=3)},
+        {key: one(mean=theirs, error=0.01), wide: one(mean=0.2, error=0.01),
+         ("boston", "privbayes", "none", "wst"): one(mean=1.0, error=0.0009)},
+    )  # fmt: skip
+
+
+def test_what_counts_do_not_show_is_told():
+    """Runs on one side, errors as large as means, and printed figures of another unit."""
+    base = ("boston", "privbayes", "none")
+    ours, theirs = boston(0.17, 0.2, better_runs=(0.15, 0.17, 0.19))
+    assert paper_summary.same_side(ours, theirs, better=True) == {(*base, "mlp")}
+    assert not paper_summary.same_side(ours, theirs, better=False)
+    mixed, _ = boston(0.17, 0.2, better_runs=(0.15, 0.15, 0.21))
+    assert not paper_summary.same_side(mixed, theirs, better=True)
+    assert paper_summary.carried_by_few(ours, theirs) == {("boston", "dpgan", "none", "beta_mse")}
+    # the published sd over the published range, squared, is 0.0418; 0.2 is far above it
+    assert paper_summary.below_constant(theirs) == {(*base, "mlp")}
+    assert not paper_summary.below_constant(boston(0.1, 0.05, better_runs=())[1])
+    assert paper_summary.too_steady(ours, theirs) == {(*base, "wst")}
+    assert [paper_summary.sure_unit((*base, m)) for m in paper_measure.PAPER_METRICS] == [
+        False, True, False,
+    ]  # fmt: skip
+    assert paper_summary.sure_unit(("breast", "dpgan", "none", "mlp"))
+    assert not paper_summary.sure_unit(("mnist", "dpcgan", "none", "mlp"))
+    text = "\n".join(paper_page.counts(ours, theirs))
+    assert "1 regressions of the paper's that a constant would beat" in text
+    assert "one side of the printed mean: 1 better, 0 worse" in text
+    assert "in 1 cells (boston DPGAN beta MSE)" in text
+    assert "0.17 ± 0.02** / 0.2 ± 0.01 (k) |" in "\n".join(paper_page.tables(ours, theirs, ()))
+
+
+def test_the_page_begins_with_what_the_counts_are_worth():
+    """All cells, then those of sure unit apart, `None` apart, and weights at one total."""
+    ours, theirs = boston(0.17, 0.2, better_runs=(0.15, 0.17, 0.19))
+    wst = ("boston", "privbayes", "none", "wst")
+    ours[wst] = paper_summary.Figure(mean=0.9, error=0.01, runs=3)
+    records = [
+        {"dataset": "boston", "generator": "privbayes", "run": run, "weights": weights,
+         "metrics": dict.fromkeys(("wst", "beta_relative", "mlp"), value + run / 100)}
+        for weights, value in (("none", 1.0), ("joint_linear", 1.5))
+        for run in range(3)
+    ]  # fmt: skip
+    text = "\n".join(paper_report.in_short(ours, theirs, records))
+    assert "Of the 3 printed cells of Tables 1 to 3 ours are beside 3: 2 of 3 won" in text
+    assert "reduced here: 1 of 1 won (1 clearly, 0 clearly lost); by part: boston WST 1" in text
+    assert "In the others, 1 of 2 won" in text
+    assert "one total: WST 0 of 1 settings (0 clearly, 1 clearly worse)" in text
+
+
+def test_the_chance_of_a_clear_cell():
+    """Two-sided tails of t beyond two: 7.66% with 9 degrees of freedom, 6.08% with 18 (tables)."""
+    assert paper_summary.chance_of_clear(10) == pytest.approx((0.0608, 0.0766), abs=1e-4)
+
+
+def test_peers_are_compared_run_by_run():
+    """The peer has two runs of our three; clear is: in every common run, and at least two."""
+    runs = {"privbayes": (0.5, 0.9, 0.1), "mst": (0.6, 1.0), "dpgan": (0.7, 0.8, 0.9)}
+    records = [
+        {"dataset": dataset, "generator": generator, "run": run, "weights": "none",
+         "metrics": {"wst": value, "mlp": value}}
+        for dataset in ("banknote", "boston")
+        for generator, values in runs.items()
+        for run, value in enumerate(values)
+    ]  # fmt: skip
+    ours = paper_summary.figures(records)
+
+    def told(generator, metric):
+        one = paper_summary.against_peer(ours, "mst", generator, "none", metric)
+        return one.cells, one.won, one.clearly_won, one.clearly_lost
+
+    assert told("privbayes", "wst") == (2, 2, 2, 0)
+    assert told("privbayes", "mlp") == (2, 1, 1, 1)  # an area, and Boston's squared error
+    assert told("dpgan", "wst") == (2, 2, 0, 0)  # worse by 0.1, better by 0.2
+    assert paper_summary.against_peer(ours, "aim", "dpgan", "none", "wst").cells == 0
+
+
+def test_numbers_without_powers_of_ten():
+    one = paper_summary.Figure
+    assert one(mean=1496.3, error=1234.0, runs=3).text == "1500 ± 1200"
+    assert one(mean=0.85461, error=0.02134).text == "0.855 ± 0.021"
