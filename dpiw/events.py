@@ -65,21 +65,24 @@ def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
 
     Gaussian events become one, exactly: k mechanisms of multipliers m_i compose to one of
     multiplier (sum 1/m_i^2)^(-1/2), also adaptively. Equal events of the other kinds add counts.
+    The result is the same to the last bit however the events are ordered and counts split.
     """
-    inverse_squares: list[float] = []
+    gaussian: dict[float, int] = {}
     counts: dict[PrivacyEvent, int] = {}
     for event in events:
         check_event(event)
         if isinstance(event, PoissonSampledGaussianEvent) and event.sampling_probability == 1:
             event = GaussianEvent(noise_multiplier=event.noise_multiplier, count=event.count)
         if isinstance(event, GaussianEvent):
-            inverse_squares.append(event.count / event.noise_multiplier**2)
+            multiplier = event.noise_multiplier
+            gaussian[multiplier] = gaussian.get(multiplier, 0) + event.count
         else:
             single = dataclasses.replace(event, count=1)
             counts[single] = counts.get(single, 0) + event.count
     merged = [dataclasses.replace(single, count=count) for single, count in counts.items()]
-    if inverse_squares:
-        merged.append(GaussianEvent(noise_multiplier=math.fsum(inverse_squares) ** -0.5))
+    if gaussian:  # `fsum` rounds once, whatever the order
+        inverse_squares = math.fsum(count / m**2 for m, count in gaussian.items())
+        merged.append(GaussianEvent(noise_multiplier=inverse_squares**-0.5))
     return tuple(sorted(merged, key=repr))
 
 

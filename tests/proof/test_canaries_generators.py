@@ -153,7 +153,7 @@ def privbayes(noise: str, *, columns: int, tight: float, **settings: Any) -> Wor
 PATE = {
     "teachers": 2, "rounds": 2, "queries": 12, "memory": 2, "teacher_steps": 6, "student_steps": 1,
     "generator_steps": 1, "teacher_lot": 1, "batch": 6, "latent": 1, "generator": (1,),
-    "student": (1,), "teacher": 4, "teacher_rate": 0.5,
+    "student": (1,), "teacher": 4, "teacher_rate": 0.5, "resumes": 0,
 }  # fmt: skip
 
 
