@@ -59,8 +59,9 @@ def settings(facts: Mapping[str, Any]) -> list[str]:
     return [
         f"`{facts['command']}`, dpiw {__version__} ({facts['commit']}), Python {facts['python']},"
         f" {facts['cpu_minutes']} CPU minutes on one core, no GPU. Values: mean over runs ±"
-        " standard error. The runs share one data file: the errors are those of splits, noise and"
-        " sampling, not of another file. Time, not results, decided how many runs there are.",
+        " standard error. The runs share one data file: the errors are those of splits, noise,"
+        " sampling and the GANs' public starts (a run has its own), not of another file. Time, not"
+        " results, decided how many runs there are.",
         "",
         f"- {sizes}.",
         f"- Every private release spends the same total (epsilon, delta = {DELTA}), add/remove one"
