@@ -6,8 +6,9 @@ parameters are the output of an accounted mechanism, everything here is post-pro
 and may take as many steps as it likes.
 
 Initial parameters, latents and minibatches need randomness, and it may be public: no guarantee
-rests on it. It follows from the public facts of the run, by `PublicRandom`, so that no spec states
-a seed and a resumed run goes on as it would have.
+rests on it. It follows from the public facts of the run, by `PublicRandom`, so that a resumed run
+goes on as it would have. `start`, one of these facts, chooses among the randomness there is; like
+every setting it is chosen before the data are read, and no privacy noise follows from it.
 """
 
 from __future__ import annotations
