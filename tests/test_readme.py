@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpiw import steps
-from dpiw.randomness import SecureNoise
 from dpiw.release import UnreliableWeightsWarning
-from dpiw.runs import ReleaseRun
+from tests.whole_runs import publish_run
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,19 +18,6 @@ def blocks(page: str) -> list[str]:
     """Python blocks of a document."""
     found = re.findall(r"^ *```python\n(.*?)^ *```", (ROOT / page).read_text(), re.S | re.M)
     return [textwrap.dedent(block) for block in found]
-
-
-def released(place) -> Path:
-    """A release of the workplace's spec."""
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    return steps.publish(run)
 
 
 def test_the_analyst_lines_run_on_a_release(make_workplace):
@@ -47,7 +32,7 @@ def test_the_analyst_lines_run_on_a_release(make_workplace):
         radius = rng.normal(18 if ill else 12, 2)
         lines.append(f"{radius:.3f},{rng.normal(19, 4):.3f},0.1,0.1,{str(ill).lower()}")
     place.source.write_text("\n".join(lines) + "\n")
-    folder = released(place)
+    _, folder = publish_run(place.spec)
     block, more = blocks("README.md")
     code = block.replace('"breast-cancer-once-1a2b3c4d"', repr(str(folder)))
     code = code.replace('"curator.pub"', repr(str(place.root / "state/keys/test.pub")))
@@ -62,7 +47,7 @@ def test_the_analyst_lines_run_on_a_release(make_workplace):
 
 def test_the_auditor_s_blocks_find_what_was_promised(make_workplace, capsys):
     """docs/privacy.md: the epsilon again, with our accountant and without any of our code."""
-    folder = released(make_workplace())
+    _, folder = publish_run(make_workplace().spec)
     accountant, closed_form = blocks("docs/privacy.md")
     exec(accountant.replace("FOLDER", str(folder)), {})
     found, promised = re.match(r"(\S+) promised: (\S+)", capsys.readouterr().out).groups()

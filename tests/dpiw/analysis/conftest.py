@@ -6,23 +6,13 @@ import warnings
 
 import pytest
 
-from dpiw import steps
-from dpiw.randomness import SecureNoise
 from dpiw.release import UnreliableWeightsWarning, load_release
-from dpiw.runs import ReleaseRun
+from tests.whole_runs import publish_run
 
 
 def publish(place):
     """A published run of a workplace, and its release."""
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
+    run, folder = publish_run(place.spec)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableWeightsWarning)
         return run, load_release(folder)

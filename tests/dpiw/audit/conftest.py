@@ -11,26 +11,16 @@ from typing import Any
 
 import pytest
 
-from dpiw import steps
 from dpiw.audit import AuditReport, audit, release_folders
 from dpiw.ledger import Ledger
 from dpiw.ledger.entries import canonical_json, entry_hash
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
+from tests.whole_runs import publish_run
 
 NOON = datetime.datetime(2027, 1, 1, 12, tzinfo=datetime.UTC)
 
 
 def publish(place, period: str) -> Path:
-    run = ReleaseRun.prepare(place.spec, period=period)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    return steps.publish(run)
+    return publish_run(place.spec, period=period)[1]
 
 
 class Site:
