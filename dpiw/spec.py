@@ -113,6 +113,9 @@ class SourceSpec(_Section):
 
     `snapshot` is the curator's public label of this state of the file. It is part of the run's
     identity: the same label, period and plan are the same run, whatever happens to the file.
+
+    So are the limits: a read that fails at one tells about the table, and another limit is another
+    run. There is none on the number of rows.
     """
 
     path: PlainText
@@ -120,8 +123,6 @@ class SourceSpec(_Section):
     encoding: Literal["utf-8", "utf-16", "latin-1", "cp1252"] = "utf-8"
     delimiter: Literal[",", ";", "\t", "|"] = ","
     snapshot: Name = "initial"
-    max_bytes: Annotated[Count, Field(ge=1, le=1 << 40)] = 2 << 30
-    max_rows: Annotated[Count, Field(ge=1, le=10**9)] = 50_000_000
     max_columns: Annotated[Count, Field(ge=1, le=100_000)] = 1_000
     max_cell_bytes: Annotated[Count, Field(ge=1, le=1 << 24)] = 10_000
     max_memory_bytes: Annotated[Count, Field(ge=1 << 28, le=1 << 42)] = 16 << 30
