@@ -69,7 +69,11 @@ def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) 
     if not pd.api.types.is_numeric_dtype(cells.dtype):
         return cells
     numbers = [found for token in written.missing if (found := _exact(token)) is not None]
-    return cells.mask(_equal_to_any(cells, numbers)) if numbers else cells
+    if not numbers:
+        return cells
+    if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iu":  # whole numbers stay whole
+        cells = cells.astype(cells.dtype.name.replace("uint", "UInt").replace("int", "Int"))
+    return cells.mask(_equal_to_any(cells, numbers))
 
 
 def _series(texts: pa.Array, like: pd.Series[Any]) -> pd.Series[Any]:
@@ -161,16 +165,25 @@ def _exact(token: str) -> Decimal | None:
 
 
 def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[Any]:
+    """Where a typed number equals one of `numbers` in the column's own precision.
+
+    A 32-bit -9.9 is not the double of that name.
+    """
     found = np.zeros(len(cells), dtype=bool)
-    whole = pd.api.types.is_integer_dtype(cells.dtype)
+    dtype = getattr(cells.dtype, "numpy_dtype", cells.dtype)
     for number in numbers:
-        if whole and number != number.to_integral_value():
-            continue
-        # in the column's own precision: a 32-bit -9.9 is not the double of that name
-        wanted: Any = int(number) if whole else cells.to_numpy().dtype.type(float(number))
-        if np.isfinite(float(wanted)):  # too large for that precision: no cell equals it
+        with np.errstate(over="ignore"):
+            wanted = dtype.type(float(number)) if dtype.kind == "f" else _whole(number, dtype)
+        if wanted is not None and np.isfinite(wanted):
             found |= (cells == wanted).fillna(False).to_numpy(dtype=bool)
     return pd.Series(found, index=cells.index)
+
+
+def _whole(number: Decimal, dtype: np.dtype[Any]) -> Any:
+    """`number` in a whole type, or None where it does not fit."""
+    span = np.iinfo(dtype)
+    fits = int(span.min) <= number <= int(span.max) and number == number.to_integral_value()
+    return dtype.type(int(number)) if fits else None
 
 
 def _objects_without(cells: pd.Series[Any], tokens: tuple[str, ...]) -> pd.Series[Any]:
