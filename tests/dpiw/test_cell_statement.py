@@ -173,7 +173,7 @@ TEXTS = st.one_of(
             "2020-01-01 00:00",
             "9" * 30,
         ]
-    ),  # fmt: skip
+    ),
     st.text("0123456789.,-", min_size=1, max_size=9),
 )
 
