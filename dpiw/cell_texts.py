@@ -72,7 +72,8 @@ def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) 
     if not numbers:
         return cells
     if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iu":  # whole numbers stay whole
-        cells = cells.astype(cells.dtype.name.replace("uint", "UInt").replace("int", "Int"))
+        nullable: Any = cells.dtype.name.replace("uint", "UInt").replace("int", "Int")
+        cells = cells.astype(nullable)
     return cells.mask(_equal_to_any(cells, numbers))
 
 
@@ -136,10 +137,9 @@ def _dates(texts: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
         match = pattern.fullmatch(stripped)
         if match is None:
             return UNREADABLE if stripped else ""
+        parts: dict[str, Any] = {name: int(digits) for name, digits in match.groupdict().items()}
         try:
-            moment = dt.datetime(
-                **{name: int(digits) for name, digits in match.groupdict().items()}
-            )
+            moment = dt.datetime(**parts)
         except ValueError:
             return UNREADABLE
         return moment.isoformat()
@@ -170,7 +170,8 @@ def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[An
     A 32-bit -9.9 is not the double of that name.
     """
     found = np.zeros(len(cells), dtype=bool)
-    dtype = getattr(cells.dtype, "numpy_dtype", cells.dtype)
+    own: Any = cells.dtype
+    dtype: np.dtype[Any] = getattr(own, "numpy_dtype", own)
     for number in numbers:
         with np.errstate(over="ignore"):
             wanted = dtype.type(float(number)) if dtype.kind == "f" else _whole(number, dtype)
