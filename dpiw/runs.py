@@ -3,7 +3,8 @@
     <state>/ledger.sqlite                     the population's ledger (operations zone)
     <state>/workspace/<population>/<run>/     this run, mode 0700 (confidential zone)
         run.json                              the spec, the schema and the plan it runs under
-        private/                              copies of the source, scaled snapshot, validation
+        private/                              copies of the source, scaled snapshot, validation,
+                                              cells.txt (what the custodian is told of cells)
         log/                                  what the confidential stages said
         fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger);
         fit_calibration.npz                   the last where weights are calibrated privately
