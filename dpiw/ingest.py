@@ -131,7 +131,7 @@ def _read(
     names = [column.name for column in schema.columns]
     copy = directory / f".source-{secrets.token_hex(8)}"
     try:
-        copy_source(source, copy, limits=limits)
+        copy_source(source, copy)
         if file_format == "csv":
             return read_csv(copy, names, limits=limits, encoding=encoding, delimiter=delimiter)
         return read_parquet(copy, names, limits=limits)

@@ -178,14 +178,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions = spec.model_dump(
         mode="json",
         exclude={
-            "source": {
-                "path",
-                "max_bytes",
-                "max_rows",
-                "max_columns",
-                "max_cell_bytes",
-                "max_memory_bytes",
-            },
+            "source": {"path"},
             "schema_path": True,
             "state": True,
             "ledger": True,

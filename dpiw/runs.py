@@ -139,8 +139,6 @@ class ReleaseRun:
             return
         source = self.spec.source
         limits = IngestLimits(
-            max_bytes=source.max_bytes,
-            max_rows=source.max_rows,
             max_columns=source.max_columns,
             max_cell_bytes=source.max_cell_bytes,
             max_memory_bytes=source.max_memory_bytes,

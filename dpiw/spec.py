@@ -116,6 +116,9 @@ class SourceSpec(_Section):
     identity: the same label, period and plan are the same run, whatever happens to the file.
     How cells are written (`decimal` to `missing`) is for every column that does not say otherwise
     in the data dictionary; see `dpiw.cell_formats`.
+
+    So are the limits: a read that fails at one tells about the table, and another limit is another
+    run. There is none on the number of rows.
     """
 
     path: PlainText
@@ -128,8 +131,6 @@ class SourceSpec(_Section):
     datetime_format: str = ISO
     missing: tuple[Any, ...] = ()
     snapshot: Name = "initial"
-    max_bytes: Annotated[Count, Field(ge=1, le=1 << 40)] = 2 << 30
-    max_rows: Annotated[Count, Field(ge=1, le=10**9)] = 50_000_000
     max_columns: Annotated[Count, Field(ge=1, le=100_000)] = 1_000
     max_cell_bytes: Annotated[Count, Field(ge=1, le=1 << 24)] = 10_000
     max_memory_bytes: Annotated[Count, Field(ge=1 << 28, le=1 << 42)] = 16 << 30

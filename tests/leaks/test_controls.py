@@ -282,7 +282,7 @@ def test_a_parquet_file_holds_allowed_metadata_only(workplace):
 
 MANIFEST = {
     "columns", "constraints_digest", "cumulative_delta", "cumulative_epsilon", "delta", "epsilon",
-    "files", "format", "format_version", "key_id", "ledger_head", "ledger_sequence", "mechanisms",
+    "files", "format", "format_version", "key_id", "ledger_head", "mechanisms",
     "population", "previous", "public_key", "published_at", "release_id", "rows", "unit",
     "versions",
 }  # fmt: skip

@@ -445,7 +445,6 @@ CHANGES = {
     "budget_epsilon and budget_delta": {"budget_epsilon": "50"},
     "attempts": {"attempts": ({"epsilon": "2"},)},
     "stages and events": {"stages": ()},
-    "ledger_sequence": {"ledger_sequence": 99},
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpiw.audit.tally import tally
-from dpiw.ledger import CompositionRule, Ledger, LedgerHead, Population, RecoveredRelease
+from dpiw.ledger import CompositionRule, Ledger, Population, RecoveredRelease
 from dpiw.ledger.charges import Charge
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
 from dpiw.renyi import BEYOND, ORDERS, RenyiVector
@@ -46,9 +46,9 @@ def history(tmp_path: Path, composition: CompositionRule) -> list[dict[str, Any]
     )  # fmt: skip
     ledger.arm(digest(1), 1, "s")
     release = RecoveredRelease(
-        head=LedgerHead(seq=90, hash=digest(3)), manifest_digest=digest(4), previous=digest(5),
-        after=ledger.head(), run="ab" * 4, plan_digest=digest(6), period="p", charge=one, held=two,
-        drawn=two,
+        hash=digest(3), manifest_digest=digest(4), previous=digest(5),
+        after=ledger.head().hash, run="ab" * 4, plan_digest=digest(6), period="p", charge=one,
+        held=two, drawn=two,
     )  # fmt: skip
     ledger.recover("town", [release], loss=cost("0.5", "2e-6"))
     assert ledger.verify().ok
