@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dpiw.errors import DPIWError, StageFailedError
-from dpiw.runs import ReleaseRun, ledger_url
+from dpiw.runs import ReleaseRun, cells_file, ledger_url
 from dpiw.spec import load_spec
 from dpiw.stages import failure_file
 from dpiw.verification import verify
@@ -115,6 +115,11 @@ def _ledger(spec: Path) -> str:
     return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
 
 
+def _cells(spec: Path, population: str, key: str) -> str:
+    """Where to look; the same for every table, whether or not there is anything to see."""
+    return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
+
+
 def _summary(folder: Path, spec: Path, seconds: float) -> str:
     verified = verify(folder)
     certificate = verified.certificate
@@ -139,6 +144,8 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         f"     check it, offline:    {_command()} verify {shown}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
         f"     see what was spent:   {_command()} ledger show --ledger {_ledger(spec)}",
+        "     how cells were read (exact counts, for the custodian alone): "
+        + _cells(spec, certificate.population, certificate.release_id[-8:]),
     ]
     return "\n".join(lines)
 

@@ -108,6 +108,7 @@ def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
             ),
             encoding=source.encoding,
             delimiter=source.delimiter,
+            written=source.written,
             public_rows=spec.nominal_rows if replace_one else None,
         )
     except SourceError:

@@ -66,7 +66,8 @@ def test_csv_becomes_a_scaled_snapshot(run):
     frame = SCHEMA.unscale(scaled)
     assert frame["n"].tolist() == [5, 9, pd.NA]
     assert frame["c"].tolist() == ["a", "z", "b"]
-    assert sorted(p.name for p in run.private.iterdir()) == ["scaled.parquet", "validation.json"]
+    left = sorted(p.name for p in run.private.iterdir())
+    assert left == ["cells.txt", "scaled.parquet", "validation.json"]
     assert all(p.stat().st_mode & 0o077 == 0 for p in run.private.iterdir())
 
 
