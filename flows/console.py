@@ -23,6 +23,7 @@ from dpiw.runs import ReleaseRun, ledger_url
 from dpiw.spec import load_spec
 from dpiw.stages import failure_file
 from dpiw.verification import verify
+from flows.server import wait_for_server
 
 
 class StepLog(logging.Handler):
@@ -151,6 +152,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
     print(f"dpiw {parsed.spec}", flush=True)
     try:
         try:
+            wait_for_server()
             folder = Path(flow(str(parsed.spec), parsed.period))
         finally:
             shown.settle()
