@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +53,17 @@ class PrefectServer:
             f"{self.url}/{path}", data=json.dumps(body or {}).encode(), method=method,
             headers={"Content-Type": "application/json"},
         )  # fmt: skip
-        with urllib.request.urlopen(request, timeout=SECONDS) as response:
-            return json.loads(response.read() or b"null")
+        return until(lambda: _answer(request), every=0.5, what=f"an answer to {path}")[0]
 
     def newest_run(self) -> dict[str, Any]:
         """The flow run that started last."""
         return self.api("flow_runs/filter", {"sort": "START_TIME_DESC"})[0]
+
+    def run_of(self, spec: Path) -> dict[str, Any]:
+        """The one flow run of a spec."""
+        found = self.api("flow_runs/filter", {"sort": "START_TIME_DESC"})
+        (run,) = [one for one in found if one["parameters"] == {"spec": str(spec), "period": None}]
+        return run
 
     def tasks(self, run: dict[str, Any], *, last: str) -> list[dict[str, Any]]:
         """The tasks of a flow run that has ended, in order, once Prefect has recorded them all.
@@ -74,6 +80,17 @@ class PrefectServer:
             return found if over and (failed or last in names) else []
 
         return sorted(until(ended, what="the end of the tasks"), key=lambda one: one["start_time"])
+
+
+def _answer(request: urllib.request.Request) -> list[Any]:
+    """The answer, in a list; an empty one from a busy server, which says 503."""
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as response:
+            return [json.loads(response.read() or b"null")]
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        return []
 
 
 def _bytes(path: Path) -> bytes:

@@ -193,7 +193,7 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
         for step in range(80, 801, 40):
             tell(step, 800)
         tell.finish()
-    assert time.monotonic() - started < 12  # far below one of Prefect's own timeouts, 60 s
+    assert time.monotonic() - started < 40  # far below one of Prefect's own timeouts, 120 s
     if met is not None:
         assert first >= 2  # it was asked twice
         assert len(met) == first  # and then left alone
