@@ -55,6 +55,11 @@ population: $(VENV)/.pipeline
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
+# What chance, load, names, zones and modes can turn red: five whole runs, one line each.
+.PHONY: test-elsewhere
+test-elsewhere: $(VENV)/.test
+	@PYTEST="$(BIN)/python -m pytest" ARGUMENTS="-n $(JOBS) --dist loadfile" tests/elsewhere.sh $(ONLY)
+
 test-crash: $(VENV)/.test
 	$(BIN)/python -m pytest -m crash $(if $(FIGURES),--figures $(FIGURES))
 
