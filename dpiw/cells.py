@@ -57,7 +57,7 @@ def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
     if pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type):
         cells = cells.cast(pa.large_string())
     if pa.types.is_large_string(cells.type):
-        return pd.Series(valid_text(cells.combine_chunks()).to_pandas())
+        return pd.Series(valid_text(cells).to_pandas())
     if not any(known(cells.type) for known in _KNOWN):  # durations, lists and the like
         gaps = cells.is_null().to_pylist()
         return pd.Series(np.array([None if gap else "" for gap in gaps], dtype=object))
@@ -65,8 +65,8 @@ def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
     return found
 
 
-def valid_text(texts: pa.Array) -> pa.Array:
-    """The same large strings; bytes that are no UTF-8 become U+FFFD."""
+def valid_text(texts: Any) -> Any:
+    """The same texts, an Arrow array, chunked or not; bytes that are no UTF-8 become U+FFFD."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.cells import cell_texts
 from dpiw.columns import Column, ColumnRole
 from dpiw.durable import write_durably
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.scaling import cell_texts
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.sources import IngestLimits, RawTable, copy_source, read_csv, read_parquet
 from dpiw.tables import write_snapshot

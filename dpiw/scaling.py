@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.cells import cell_text, cell_texts, plain_cells
+from dpiw.cells import cell_text, plain_cells
+from dpiw.cells import cell_texts as cell_texts
 from dpiw.columns import Column, ColumnKind
 from dpiw.moments import (
     clock_seconds,
@@ -30,7 +31,7 @@ from dpiw.moments import (
 _INT64 = np.iinfo(np.int64)
 _PLAIN_WHOLE = r"^-?[0-9]{1,18}$"
 _PLAIN_REAL = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$"
-_NUMBER = re.compile(r"[+-]?(?=\.?[0-9])([0-9]*\.?[0-9]*)(?:[eE]([+-]?)([0-9]+))?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _MAX_EXPONENT_DIGITS = 6
 
@@ -46,7 +47,6 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
         Shape (rows,). Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing.
         Discrete kinds: int32 level indices, -1 = missing. Missing only if the column is nullable.
     """
-    cells = plain_cells(cells)
     if column.is_discrete:
         return _filled_codes(column, _codes(column, cells))
     numbers, missing = _whole(column, cells) if column.is_whole else _real(column, cells)
@@ -154,6 +154,7 @@ def _is_number(dtype: Any) -> bool:
 
 
 def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    cells = plain_cells(cells)
     dtype = cells.dtype
     timed = column.kind is not ColumnKind.INTEGER
     if timed and isinstance(dtype, (np.dtype, pd.DatetimeTZDtype)) and dtype.kind == "M":
@@ -174,6 +175,7 @@ def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], ND
 
 
 def _real(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    cells = plain_cells(cells)
     if not _is_number(cells.dtype):
         return _real_from_text(column, cell_texts(cells))
     numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -279,6 +281,7 @@ def _exact_real(text: str, low: float, high: float) -> float | None:
 
 def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     """Level indices; unknown cells are `other`, or missing (-1) where there is none."""
+    cells = plain_cells(cells)
     if column.kind is ColumnKind.BOOLEAN:
         return _truths(column, cells)
     levels = {column.normalised(level): code for code, level in enumerate(column.levels)}
