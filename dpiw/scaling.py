@@ -34,6 +34,8 @@ _PLAIN_REAL = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$"
 _NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _MAX_EXPONENT_DIGITS = 6
+_MAX_SHRINKING = 16
+"""Normalising twice shortens a text at most so: a canonical composition joins up to 4 letters."""
 
 
 def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
@@ -287,7 +289,12 @@ def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     levels = {column.normalised(level): code for code, level in enumerate(column.levels)}
     unknown = -1 if column.other is None else column.levels.index(column.other)
 
+    longest = _MAX_SHRINKING * max(map(len, levels))
+
     def read(text: str) -> int:
+        text = text.strip()
+        if len(text) > longest:  # ordering the marks of such a text takes long
+            return unknown
         normalised = column.normalised(text)
         return levels.get(normalised, unknown) if normalised else -1
 
