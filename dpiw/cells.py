@@ -53,7 +53,8 @@ def plain_cells(cells: pd.Series[Any]) -> pd.Series[Any]:
 
 def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
     if pa.types.is_dictionary(cells.type):
-        cells = cells.cast(cells.type.value_type)
+        parts = [chunk.dictionary.take(chunk.indices) for chunk in cells.chunks]
+        cells = pa.chunked_array(parts, type=cells.type.value_type)
     if pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type):
         cells = cells.cast(pa.large_string())
     if pa.types.is_large_string(cells.type):
