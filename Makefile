@@ -77,7 +77,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-serve: $(VENV)/.pipeline
+serve: $(VENV)/.pipeline $(if $(DPIW_ASSURANCE),$(VENV)/.test)
 	@$(BIN)/python examples/prepare.py breast-cancer
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
 

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     guard = Guard()
     try:
-        return 0 if Assurance(order, guard).run() else 1
+        return 0 if Assurance(order, guard).run().ok else 1
     except NothingCollectedError as error:
         sys.stderr.write(f"nothing to run: {error}\n")
         return 2

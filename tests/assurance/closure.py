@@ -94,6 +94,13 @@ def _is_statement(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
+def _is_plain(node: ast.AST) -> bool:
+    """An import by a name that stands there: as good as an import statement."""
+    if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")):
+        return False
+    return bool(node.args) and isinstance(node.args[0], ast.Constant)
+
+
 def _imported(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
     """Dotted names of one import, and of the names taken from it."""
     if isinstance(node, ast.Import):
@@ -117,7 +124,8 @@ def read(text: str, package: tuple[str, ...]) -> Source:
     dotted = re.compile(rf"(?<![\w./-])(?:{tops})(?:\.\w+)+")
     names = {name for node in nodes for name in _imported(node, package)}
     names |= {name for text in texts for name in dotted.findall(text)}
-    signs = len(SIGNS.findall(ast.unparse(tree)))
+    plain = sum(_is_plain(node) for node in nodes)
+    signs = len(SIGNS.findall(ast.unparse(tree))) - plain
     return Source(names=frozenset(names), texts=frozenset(texts), signs=signs)
 
 
@@ -213,12 +221,9 @@ class Snapshot:
             yield from self._below(top)
 
     def _widely(self, name: str) -> Iterator[str]:
-        """The product, and the file's own folder with all below; `tests/` itself is too wide."""
-        for top in PRODUCT:
-            yield from self._below(top)
-        folder = name.rpartition("/")[0]
-        near = self._below(folder) if "/" in folder else self._names
-        yield from (one for one in near if "/" in folder or one.rpartition("/")[0] == folder)
+        """The product, and the file's own folder with all below."""
+        for top in (*PRODUCT, name.rpartition("/")[0]):
+            yield from self._below(top) if top else ()
 
 
 def _names(root: Path) -> Iterator[str]:

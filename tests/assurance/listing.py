@@ -32,5 +32,5 @@ def main(out: Path, marker: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, "")
+    sys.path[0] = ""  # the checkout's root, as in `python -m pytest`
     sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

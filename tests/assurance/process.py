@@ -93,7 +93,7 @@ class Runner:
                 [sys.executable, "-m", "pytest", node, "-m", self.marker, "-p", "no:cacheprovider",
                  "--junitxml", record, "--figures", figures, "--basetemp", place / "tmp"],
                 cwd=self.root, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-                env={"OMP_NUM_THREADS": "1", **os.environ}, start_new_session=True,
+                env={"OMP_NUM_THREADS": "1", **os.environ}, start_new_session=True, umask=0o022,
             )  # fmt: skip
         self.guard.started(process.pid)
         try:

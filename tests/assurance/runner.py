@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.assurance.guard import Guard
 from tests.assurance.parts import GREEN, RED, Kept, Part, Suite, write
 from tests.assurance.process import Ended, Runner
 from tests.assurance.progress import Progress
-from tests.assurance.table import summary, table
+from tests.assurance.table import Summary, table
 
 
 class NothingCollectedError(Exception):
@@ -90,33 +90,43 @@ class Assurance:
         self._guard = guard
         self._runner = Runner(root=order.root, marker=order.suite.marker, guard=guard)
 
-    def run(self) -> bool:
-        """Run what is not kept; returns whether every part is green."""
+    def run(self) -> Summary:
+        """Run what is not kept."""
+        for kind in ("md", "json"):  # a run that is killed leaves no word of an earlier one
+            self._page(kind).unlink(missing_ok=True)
+        Progress.say(f"{self._order.suite.name}: collecting")
         nodes = collect(self._order)
-        found = {node: self._kept.find(key) for node, key in self._keys.of(nodes).items()}
-        parts = {node: part for node, part in found.items() if part is not None and part.green}
-        kept = len(parts)
-        seconds = self._kept.seconds(nodes)
+        parts = self._green(nodes)
         # What takes longest first, and what nobody has timed before all.
-        todo = sorted(set(nodes) - set(parts), key=lambda n: (-seconds.get(n, float("inf")), n))
-        progress = Progress(len(nodes), seconds, self._order.jobs)
-        progress.plan(todo, kept)
+        known = self._kept.seconds(nodes)
+        todo = sorted(set(nodes) - set(parts), key=lambda n: (-known.get(n, float("inf")), n))
+        progress = Progress(len(nodes), known, self._order.jobs)
+        progress.plan(todo, len(parts))
+        for part, log in self._run(todo):
+            parts[part.node] = part
+            progress.ended(part, log)
+        ended = [parts[node] for node in nodes if node in parts]
+        return self._report(ended, len(nodes), len(todo))
+
+    def _green(self, nodes: Sequence[str]) -> dict[str, Part]:
+        """What is kept of them, as their files are now."""
+        found = [self._kept.find(key) for key in self._keys.of(nodes).values()]
+        return {part.node: part for part in found if part is not None and part.green}
+
+    def _run(self, nodes: Sequence[str]) -> Iterator[tuple[Part, str]]:
+        """Run parts, several at once; yields each as it ends, with what it said."""
         with ThreadPoolExecutor(self._order.jobs) as pool:
-            futures = [pool.submit(self._part, node) for node in todo]
             try:
+                futures = [pool.submit(self._part, node) for node in nodes]
                 for future in as_completed(futures):
-                    part, log = future.result()
-                    parts[part.node] = part
-                    progress.ended(part, log)
+                    yield future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._guard.stop()
                 raise
-        self._report([parts[node] for node in nodes if node in parts], len(nodes), len(todo))
-        return len(parts) == len(nodes) and all(part.green for part in parts.values())
 
     def _part(self, node: str) -> tuple[Part, str]:
-        """Run a part and keep it, if the files it depends on have stayed what they were."""
+        """Run a part and keep it; red if the files it depends on did not stay what they were."""
         (commit, dirty), key = state(self._order.root), self._key(node)
         ended = self._runner.run(node)
         if self._key(node) != key:
@@ -130,18 +140,22 @@ class Assurance:
             write(log, ended.log)
         return part, ended.log
 
+    def _page(self, kind: str) -> Path:
+        return self._order.keep / f"{self._order.suite.name}.{kind}"
+
     def _key(self, node: str) -> str:
         return self._keys.of([node])[node]
 
-    def _report(self, parts: Sequence[Part], total: int, now: int) -> None:
-        order = self._order
-        line = summary(order.suite.name, parts, total=total, now=now)
-        text = f"{table(parts)}\n\n{line}\n"
-        write(order.keep / f"{order.suite.name}.md", text)
-        if order.figures is not None:
+    def _report(self, parts: Sequence[Part], total: int, now: int) -> Summary:
+        found = Summary.of(self._order.suite.name, parts, total=total, now=now)
+        text = f"{table(parts)}\n\n{found.line()}\n"
+        write(self._page("md"), text)
+        write(self._page("json"), found.text())
+        if self._order.figures is not None:
             told = [json.dumps(figure) for part in parts for figure in part.figures]
-            write(order.figures, "".join(f"{one}\n" for one in told))
+            write(self._order.figures, "".join(f"{one}\n" for one in told))
         Progress.say("\n" + text)
+        return found
 
 
 def _part(node: str, key: str, ended: Ended, commit: str, dirty: bool) -> Part:

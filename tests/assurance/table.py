@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from tests.assurance.parts import Part
 from tests.proof.figures import PREFIX
@@ -53,14 +55,60 @@ def commit(part: Part) -> str:
     return part.commit[:9] + ("+" if part.dirty else "")
 
 
-def summary(suite: str, parts: Sequence[Part], *, total: int, now: int) -> str:
-    """One line of counts."""
-    green = sum(part.green for part in parts)
-    minutes = sum(part.cpu_seconds for part in parts) / 60
-    commits = ", ".join(sorted({commit(part) for part in parts})) or "none"
-    day = datetime.datetime.now(datetime.UTC).date()
-    return (
-        f"{suite}, {day}: {total} parts: {green} green, {len(parts) - green} failed,"
-        f" {total - len(parts)} missing; {len(parts) - now} kept from earlier, {now} run now;"
-        f" {minutes:.1f} CPU minutes; commits {commits}"
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A suite in counts; written beside the table, for those who do not read tables.
+
+    Attributes:
+        suite: its name.
+        date: UTC.
+        total: parts that were collected.
+        green, failed: how the parts ended.
+        kept: of the parts, those kept from earlier.
+        cpu_minutes: of all parts, whenever they ran.
+        commits: at which they ran; a plus where files differed from the commit.
+        failures: ids of the parts that failed.
+    """
+
+    suite: str
+    date: str
+    total: int
+    green: int
+    failed: int
+    kept: int
+    cpu_minutes: float
+    commits: tuple[str, ...]
+    failures: tuple[str, ...]
+
+    @classmethod
+    def of(cls, suite: str, parts: Sequence[Part], *, total: int, now: int) -> Self:
+        """Of the parts that ended; `now` of them were run now."""
+        red = tuple(part.node for part in parts if not part.green)
+        return cls(
+            suite=suite, date=datetime.datetime.now(datetime.UTC).date().isoformat(), total=total,
+            green=len(parts) - len(red), failed=len(red), kept=len(parts) - now,
+            cpu_minutes=round(sum(part.cpu_seconds for part in parts) / 60, 1),
+            commits=tuple(sorted({commit(part) for part in parts})), failures=red,
+        )  # fmt: skip
+
+    @property
+    def missing(self) -> int:
+        return self.total - self.green - self.failed
+
+    @property
+    def ok(self) -> bool:
+        return self.total > 0 and self.green == self.total
+
+    def line(self) -> str:
+        """One line of counts."""
+        return (
+            f"{self.suite}, {self.date}: {self.total} parts: {self.green} green, {self.failed}"
+            f" failed, {self.missing} missing; {self.kept} kept from earlier,"
+            f" {self.total - self.missing - self.kept} run now; {self.cpu_minutes} CPU minutes;"
+            f" commits {', '.join(self.commits) or 'none'}"
+        )
+
+    def text(self) -> str:
+        """JSON."""
+        told = dataclasses.asdict(self) | {"missing": self.missing, "ok": self.ok}
+        return json.dumps(told, indent=1) + "\n"
