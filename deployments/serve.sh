@@ -3,6 +3,7 @@
 # Everything Prefect writes lies in PREFECT_HOME (default .dpiw/prefect), readable by you alone.
 #   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C
 #   DPIW_GPU=1 deployments/serve.sh          also a worker for the pool dpiw-gpu
+#   DPIW_ASSURANCE=1 deployments/serve.sh    also a worker for the weekly test suites (hours)
 set -euo pipefail
 umask 077
 file="${1:-deployments/prefect.yaml}"
@@ -55,10 +56,12 @@ pool() {
 }
 pool dpiw & first=$!
 pool dpiw-gpu & second=$!
+pool dpiw-assurance & third=$!
 # Tasks that train on a GPU bear this tag: one at a time, whatever pool they run in.
 prefect concurrency-limit create gpu 1 >/dev/null
 wait "$first"
 wait "$second"
+wait "$third"
 prefect --no-prompt deploy --all --prefect-file "$file"
 echo "Prefect API: $PREFECT_API_URL   deployment: dpiw-release/monthly"
 echo "Run it now with: PREFECT_API_URL=$PREFECT_API_URL prefect deployment run dpiw-release/monthly"
@@ -66,6 +69,10 @@ prefect worker start --pool dpiw --type process --name local &
 workers=$!
 if [ -n "${DPIW_GPU:-}" ]; then
   prefect worker start --pool dpiw-gpu --type process --name local-gpu &
+  workers="$workers $!"
+fi
+if [ -n "${DPIW_ASSURANCE:-}" ]; then
+  prefect worker start --pool dpiw-assurance --type process --name local-assurance &
   workers="$workers $!"
 fi
 wait $workers
