@@ -50,13 +50,16 @@ def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
 
     Args:
         column: any column; of an identifier, missing cells are counted and no others.
-        cells: canonical cells (`dpiw.cell_texts.canonical_cells`), before scaling.
+        cells: canonical cells (`dpiw.cell_reading.canonical_cells`), before scaling.
 
     Privacy:
         Exact counts of confidential cells: the run's private folder only.
     """
-    if column.role is not ColumnRole.IDENTIFIER and column.is_numeric and _is_typed(cells):
+    typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
+    if typed and column.is_numeric:
         found = _typed(column, cells)
+    elif typed and column.kind is ColumnKind.BOOLEAN:
+        found = _typed_truths(column, cells)
     else:
         found = _by_text(column, cells)
     return CellCounts(
@@ -81,6 +84,12 @@ def _typed(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     low, high = column.number(column.lower), column.number(column.upper)
     outside = ((numbers < low) | (numbers > high)) & ~missing
     return _counted(np.where(missing, _MISSING, np.where(outside, _OUTSIDE, _FINE)))
+
+
+def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+    missing = cells.isna().to_numpy(dtype=bool)
+    _, silent = read_cells(column, cells)
+    return _counted(np.where(missing, _MISSING, np.where(silent, UNREADABLE, _FINE)))
 
 
 def _by_text(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
