@@ -23,6 +23,9 @@ from dpiw.scaling import cell_texts, exact_number, read_cells
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
+_MAX_SHRINKING = 32
+"""No text is this many times as long as its normal form."""
+
 _PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
 
 
@@ -116,16 +119,20 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
     words = {text.strip().casefold() for text in column.true_values + column.false_values}
     levels = {column.normalised(level) for level in column.levels}
+    longest = _MAX_SHRINKING * max(map(len, levels), default=0)
 
     def judge(text: str) -> int:
-        if not text.strip():
+        text = text.strip()
+        if not text:
             return _MISSING
         if identifier:
             return _FINE
         if value is not None:
             return _numeric_verdict(value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
-            return _FINE if text.strip().casefold() in words else UNREADABLE
+            return _FINE if text.casefold() in words else UNREADABLE
+        if len(text) > longest:  # no level; ordering the marks of such a text takes long
+            return _UNKNOWN
         return _FINE if column.normalised(text) in levels else _UNKNOWN
 
     return judge
