@@ -91,7 +91,8 @@ def _add_register(commands: Any) -> None:
     parser.add_argument(
         "--create",
         action="store_true",
-        help="make the ledger if there is none (a new ledger knows nothing that was spent before)",
+        help="make the ledger if there is none, and its folder for you alone (a new ledger knows"
+        " nothing that was spent before)",
     )
 
 

@@ -31,6 +31,7 @@ from dpiw.private_stages import (
     device_of,
 )
 from dpiw.renyi import RenyiVector
+from dpiw.rounding import float_below
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec, public_steps
 from dpiw.version import __version__
@@ -135,7 +136,7 @@ class Plan:
     def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
         """What repeating just these stages costs, alone; used when a draw was lost."""
         events = [event for stage in self.stages if stage.name in names for event in stage.events]
-        delta = float(self.spec.delta)
+        delta = float_below(self.spec.delta)
         epsilon = accounting.epsilon(events, delta=delta)
         return PrivacyCost.of(epsilon, self.spec.delta, self.spec.privacy_unit.relation)
 
@@ -204,8 +205,8 @@ def _solve(
     try:
         rho = accounting.calibrate(
             lambda rho: methods.calibrate(spec, schema, rho).events(spec, schema),
-            epsilon=float(spec.epsilon),
-            delta=float(spec.delta),
+            epsilon=float_below(spec.epsilon),
+            delta=float_below(spec.delta),
         )
     except UncalibratedError:
         raise SpecError(
@@ -279,7 +280,7 @@ def _assemble(
 ) -> Plan:
     stages = methods.stages(spec, schema)
     events = [event for stage in stages for event in stage.events]
-    delta = float(spec.delta)
+    delta = float_below(spec.delta)
     composed = accounting.epsilon(events, delta=delta)
     if Decimal(composed) > spec.epsilon:
         raise PrivacyError(

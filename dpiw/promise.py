@@ -23,6 +23,8 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         " that sense.",
         "The confidential workspace and its host are seen by custodians alone; run time and memory"
         " use are not protected.",
+        "Counts of attempts that were lost, or resumed after a process died, are side information"
+        " like run time: whether it dies may depend on the table. No epsilon covers them.",
         "All releases about these people are charged to this population in this ledger.",
     ]
     if unit.id_column is None:

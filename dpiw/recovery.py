@@ -29,6 +29,7 @@ from dpiw.ledger.charges import Charge
 from dpiw.manifest import MANIFEST
 from dpiw.privacy import PrivacyBudget, PrivacyCost, PrivacyEvent
 from dpiw.renyi import RenyiVector
+from dpiw.rounding import float_above
 from dpiw.verification import VerifiedRelease, release_folders, verify
 
 
@@ -246,9 +247,10 @@ def _times(drawn: Sequence[PrivacyEvent], epsilon: Decimal, delta: Decimal) -> i
     """How often an attempt of these events was charged, never too few.
 
     Each charge's epsilon is at least what the events need, and its delta at most the attempt's.
+    Both are rounded up: the need at a larger delta is smaller, and goes into epsilon more often.
     """
-    need = accounting.epsilon(drawn, delta=float(delta))
-    return max(1, math.floor(float(epsilon) / need + 1e-6))
+    need = accounting.epsilon(drawn, delta=float_above(delta))
+    return max(1, math.floor(float_above(epsilon) / need + 1e-6))
 
 
 def recover(

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from dpiw.cells import NULLABLE, valid_text
 from dpiw.errors import SourceError, SpecError
 
 T = TypeVar("T")
@@ -242,7 +243,7 @@ def _check_names(found: list[str], names: list[str], limits: IngestLimits) -> No
 def _read_clean_csv(
     clean: Path, header: list[str], limits: IngestLimits, delimiter: str
 ) -> RawTable:
-    longest_row = len(header) * (limits.max_cell_bytes + 3)
+    longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in a cell is doubled
 
     def read() -> pa.Table:
         return pyarrow.csv.read_csv(
@@ -296,7 +297,8 @@ def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTa
         if stream.read(4) != _PARQUET:
             raise SourceError("the source is not a plain Parquet file")
         file = attempt(
-            lambda: pq.ParquetFile(stream, pre_buffer=False),
+            # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
+            lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),
             "the Parquet file is damaged or encrypted",
         )
         schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
@@ -331,29 +333,10 @@ def _bounded(file: pq.ParquetFile, schema: pa.Schema, limits: IngestLimits) -> p
     return pa.Table.from_batches(batches, schema=schema.remove_metadata())
 
 
-_NULLABLE = {
-    pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
-    pa.int64(): pd.Int64Dtype(), pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(),
-    pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype(), pa.bool_(): pd.BooleanDtype(),
-}  # fmt: skip
-"""Integers with gaps stay integers: a detour through floats would depend on other rows."""
-
-
 def _to_frame(table: pa.Table) -> pd.DataFrame:
     table.validate()
     for index, field in enumerate(table.schema):
         if field.type in (pa.string(), pa.large_string()):
-            table = table.set_column(index, field.name, _valid_text(table.column(index)))
-    frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=False)
+            table = table.set_column(index, field.name, valid_text(table.column(index)))
+    frame: pd.DataFrame = table.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)
     return frame
-
-
-def _valid_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same texts; bytes that are no UTF-8 become U+FFFD."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        cells = column.cast(pa.large_binary()).to_pylist()
-        texts = [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]
-        return pa.chunked_array([pa.array(texts, type=pa.large_string())])
-    return column

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import (
-    PopulationTally,
     RecoveredTally,
     RunTally,
     Snapshot,
@@ -173,12 +172,10 @@ def _check_against(one: FolderFacts, counted: Tally, heads: Mapping[str, str]) -
         found.append(_finding("head_missing", subject, text))
     elif one.run_key is not None:
         run = counted.runs[one.run_key]
-        population = counted.populations[run.population]
-        written = counted.places[certificate.ledger_head], run.published or 0
-        for name in _differences(certificate, run, population, *written):
+        for name in _differences(certificate, run, counted):
             text = f"{name}: not what the ledger says"
             found.append(_finding("certificate_disagrees", subject, text))
-        found += _check_previous(one.release, run, counted, *written)
+        found += _check_previous(one.release, run, counted)
     return found
 
 
@@ -218,15 +215,20 @@ def _stated_account(certificate: Certificate, part: str) -> Units | None:
         return None
 
 
-def _differences(
-    certificate: Certificate, run: RunTally, population: PopulationTally, first: int, last: int
-) -> list[str]:
+def _written(certificate: Certificate, run: RunTally, counted: Tally) -> tuple[int, int]:
+    """The entries between which a certificate was written."""
+    return counted.places[certificate.ledger_head], run.published or 0
+
+
+def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> list[str]:
     """Names of what the certificate states otherwise than the ledger did when it was written.
 
     It was written between the head it carries (entry `first`, of its own run) and its publishing
     entry (`last`). Other runs may have gone on in between, so a sum over them may be that of any
     moment in this interval.
     """
+    population = counted.populations[run.population]
+    first, last = _written(certificate, run, counted)
     if first not in run.certified or first >= last:
         return ["ledger_head"]
     moments = between(run.history, first, last)
@@ -321,9 +323,7 @@ def _texts(events: Iterable[object]) -> list[object]:
     ]
 
 
-def _check_previous(
-    release: VerifiedRelease, run: RunTally, counted: Tally, first: int, last: int
-) -> list[Finding]:
+def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
     """The manifest names the population's latest publication before it, if there was one."""
     others = sorted(
         (other.published or 0, other.manifest_digest)
@@ -337,7 +337,7 @@ def _check_previous(
         if one.population == run.population
     ]
     history: list[tuple[int, str | None]] = [(0, None), *sorted(others + lost, key=_number)]
-    possible = between(history, first, last)
+    possible = between(history, *_written(release.certificate, run, counted))
     if release.manifest.facts.previous in possible:
         return []
     text = "it does not continue the release that was published or recovered before it"

@@ -93,7 +93,8 @@ class Ledger(StageLedger):
         """Make a ledger, or open the valid one that is there already.
 
         Raises:
-            LedgerError: as `open`; also when the folder or database does not exist.
+            LedgerError: as `open`; also when the folder cannot be made or the database does not
+                exist. A SQLite ledger's missing folder is made, mode 0700.
             LedgerTamperedError: a ledger is there and does not verify.
         """
         # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.

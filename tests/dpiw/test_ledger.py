@@ -206,14 +206,18 @@ def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
         Ledger.open(sqlite_ledger.path).verify()
 
 
-def test_a_folder_a_link_to_nothing_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
+def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="not a regular file"):
         Ledger.open(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(LedgerError, match="no such file"):
         Ledger.create(tmp_path / "link")
-    with pytest.raises(LedgerError, match="folder cannot be written"):
-        Ledger.create(tmp_path / "none" / "ledger")
+    with pytest.raises(LedgerError, match="in one that does not exist"):
+        Ledger.create(tmp_path / "none" / "missing" / "ledger")
+    (tmp_path / "state").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(LedgerError, match="folder cannot be made"):
+        Ledger.create(tmp_path / "state" / "ledger")
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "state"}  # nothing was made
 
 
 def test_a_file_others_may_write_is_refused(sqlite_ledger: Ledger) -> None:

@@ -8,12 +8,13 @@ import io
 import shutil
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dpiw import steps
+from dpiw import recovery, steps
 from dpiw.cli_ledger import add_ledger_commands
 from dpiw.errors import (
     GrantSpentError,
@@ -563,6 +564,20 @@ def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any)
     ):
         with pytest.raises(LedgerConflictError, match=text):
             certificate_vector(dataclasses.replace(certificate, attempts=attempts))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("1.1", "1e-6"), ("0.7", "1e-5")])
+def test_how_often_a_charge_was_made_is_counted_from_floats_above(epsilon, delta, monkeypatch):
+    """A need at a larger delta is smaller: an attempt is never counted too few times."""
+    asked = []
+
+    def need(events: Any, *, delta: float) -> float:
+        asked.append(delta)
+        return 0.5
+
+    monkeypatch.setattr(recovery.accounting, "epsilon", need)
+    recovery._times([], Decimal(epsilon), Decimal(delta))
+    assert Fraction(asked[0]) >= Fraction(delta)
 
 
 def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: Any) -> None:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shutil
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -330,16 +328,6 @@ def test_a_manifest_reads_back_as_it_was_written(published: Path) -> None:
     chained = replace(manifest, facts=replace(manifest.facts, previous=manifest.digest))
     assert Manifest.from_bytes(chained.to_bytes()) == chained
     assert chained.digest != manifest.digest
-
-
-def test_the_folder_names_no_host_user_path_or_seed(published: Path) -> None:
-    words = {socket.gethostname(), str(published.parent), "workspace", "seed"}
-    if getpass.getuser() != "root":
-        words.add(getpass.getuser())
-    for path in published.iterdir():
-        data = path.read_bytes()
-        for word in words:
-            assert word.encode() not in data, (path.name, word)
 
 
 def test_the_same_inputs_give_the_same_folder(tmp_path: Path) -> None:

@@ -425,7 +425,7 @@ def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
         "from dpiw.runs import ReleaseRun\n"
         "class Slow(SecureNoise):\n"
         "    def discrete_gaussian(self, *, scale, size):\n"
-        "        print('drawing', flush=True)\n        time.sleep(60)\n"
+        "        print('drawing', flush=True)\n        time.sleep(600)\n"
         "steps.fit_generator(ReleaseRun.load(Path(sys.argv[1])), noise=Slow())\n"
     )
     process = subprocess.Popen(

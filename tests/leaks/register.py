@@ -245,7 +245,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(41, "manifest: paths, hosts, digests, times", "M", "a fixed set of fields",
          "dpiw/manifest.py::Manifest",
          f"{CONTROLS}::test_a_manifest_has_declared_fields_and_no_trace_of_the_source",
-         "dpiw/test_manifest.py::test_the_folder_names_no_host_user_path_or_seed"),
+         "dpiw/test_manifest_places.py::test_the_folder_names_no_host_user_path_or_seed"),
     leak(42, "free text in the ledger", "M", "names, digests, numbers, enumerations",
          "dpiw/ledger/entries.py::",
          f"{CONTROLS}::test_the_ledger_refuses_free_text_in_every_field",

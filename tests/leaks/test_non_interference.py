@@ -76,7 +76,8 @@ def template_of(factory, *steps):
 
 @pytest.fixture(autouse=True)
 def fixed_draws(monkeypatch):
-    """Sampling after the draws: the same seeds in both worlds."""
+    """Sampling after the draws: the same seeds in both worlds; and one day, at midnight too."""
+    monkeypatch.setattr(PUBLISH, "_today", lambda: "2027-01-31T00:00:00Z")
     for module in (POSTPROCESSING, PUBLISH):
         stub = types.SimpleNamespace(
             randbits=lambda bits: 20_270_131, token_hex=module.secrets.token_hex
