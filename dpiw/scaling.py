@@ -57,6 +57,19 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
     return _filled_unit(column, scaled)
 
 
+def read_cells(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Numbers in own units (typed ones not clamped) or level indices, and which cells say none."""
+    if column.is_discrete:
+        codes = _codes(column, cells)
+        return codes, codes < 0
+    return _whole(column, cells) if column.is_whole else _real(column, cells)
+
+
+def exact_number(text: str) -> Decimal | None:
+    """The exact number that a canonical text denotes, infinite ones included; None: no number."""
+    return _exact(text)
+
+
 def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     """The nearest admissible scaled values: inside the range, on the grid, missing filled."""
     if column.is_discrete:

@@ -32,6 +32,9 @@ T = TypeVar("T")
 TEXT = "text"
 """The physical type of every CSV column."""
 
+MAX_BYTES = 1 << 42
+"""Bytes of a file that is copied at all: far more than a stage could hold in memory."""
+
 _CHUNK = 1 << 20
 _BATCH_ROWS = 1 << 16
 _MAX_HEADER_BYTES = 1 << 24
@@ -46,18 +49,16 @@ _FAILURES = (
 
 @dataclass(frozen=True, kw_only=True)
 class IngestLimits:
-    """What a file may be at most. All public settings of the spec.
+    """What a file may be at most. All public settings of the spec, and part of a run's identity.
+
+    There is no limit on rows, nor on bytes but `MAX_BYTES`: what fails at one tells their number.
 
     Attributes:
-        max_bytes: size of the file.
-        max_rows: rows in it.
         max_columns: columns in it.
         max_cell_bytes: bytes of one text cell.
         max_memory_bytes: bytes of the table in memory. The stage process has its own limit besides.
     """
 
-    max_bytes: int = 2 << 30
-    max_rows: int = 50_000_000
     max_columns: int = 1_000
     max_cell_bytes: int = 10_000
     max_memory_bytes: int = 16 << 30
@@ -100,13 +101,12 @@ def attempt(action: Callable[[], T], failure: str) -> T:
 # A private copy
 
 
-def copy_source(source: Path, target: Path, *, limits: IngestLimits) -> None:
+def copy_source(source: Path, target: Path) -> None:
     """Copy a regular file, and refuse it if it changed meanwhile.
 
     Args:
         source: a regular file; its last path component may not be a symbolic link.
         target: a new file, created with mode 0600.
-        limits: `max_bytes` applies.
 
     Raises:
         SourceError: not there, not regular, too large, packed, or changed while it was read.
@@ -120,28 +120,28 @@ def copy_source(source: Path, target: Path, *, limits: IngestLimits) -> None:
         os.close(descriptor)
         raise SourceError("the source is not a regular file")
     with os.fdopen(descriptor, "rb") as stream:
-        if before.st_size > limits.max_bytes:
-            raise SourceError(f"the source file is larger than max_bytes={limits.max_bytes}")
+        if before.st_size > MAX_BYTES:
+            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
         if stream.read(8).startswith(_PACKED):
             raise SourceError("the source file is compressed or an archive; unpack it first")
         stream.seek(0)
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
-            copied = _digest(stream, limits.max_bytes, copy.write)
+            copied = _digest(stream, copy.write)
         stream.seek(0)
-        again = _digest(stream, limits.max_bytes, lambda chunk: None)
+        again = _digest(stream, lambda chunk: None)
         after = os.fstat(descriptor)
     unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
     if copied != again or not unchanged:
         raise SourceError("the source file changed while it was read")
 
 
-def _digest(stream: Any, max_bytes: int, write: Callable[[bytes], object]) -> bytes:
+def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
     """SHA-256 of a stream, passed on chunk by chunk; kept in memory only."""
     digest, size = hashlib.sha256(), 0
     while chunk := stream.read(_CHUNK):
         size += len(chunk)
-        if size > max_bytes:
-            raise SourceError(f"the source file is larger than max_bytes={max_bytes}")
+        if size > MAX_BYTES:  # it grew
+            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
         digest.update(chunk)
         write(chunk)
     return digest.digest()
@@ -158,7 +158,7 @@ def read_csv(
     Args:
         path: the private copy.
         names: the declared column names; the header must hold exactly these, in any order.
-        limits: rows, columns, cell and memory limits.
+        limits: column, cell and memory limits.
         encoding: declared text encoding; a byte-order mark is dropped, invalid bytes become
             U+FFFD (and thereby an unknown cell).
         delimiter: one character.
@@ -269,8 +269,6 @@ def _read_clean_csv(
 
 
 def _check_size(table: pa.Table, limits: IngestLimits) -> None:
-    if table.num_rows > limits.max_rows:
-        raise SourceError(f"the file has more than max_rows={limits.max_rows} rows")
     if table.nbytes > limits.max_memory_bytes:
         raise SourceError(f"the table exceeds max_memory_bytes={limits.max_memory_bytes}")
     for name in table.column_names:
@@ -326,12 +324,10 @@ def _physical_type(field: pa.Field) -> str:
 
 
 def _bounded(file: pq.ParquetFile, schema: pa.Schema, limits: IngestLimits) -> pa.Table:
-    batches, rows, size = [], 0, 0
+    batches, size = [], 0
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
         batches.append(batch.replace_schema_metadata(None))
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows > limits.max_rows:
-            raise SourceError(f"the file has more than max_rows={limits.max_rows} rows")
+        size += batch.nbytes
         if size > limits.max_memory_bytes:
             raise SourceError(f"the table exceeds max_memory_bytes={limits.max_memory_bytes}")
     return pa.Table.from_batches(batches, schema=schema.remove_metadata())
