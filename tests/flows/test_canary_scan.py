@@ -139,7 +139,7 @@ def run_mode(server, place, label):
             )
         )
     environment = server.environment() | {
-        "PYTHONPATH": str(folders["patch"]), "TMPDIR": str(folders["tmp"]),
+        "PYTHONPATH": f"{folders['patch']}:{ROOT}", "TMPDIR": str(folders["tmp"]),
         "HOME": str(folders["home"]),
     }  # fmt: skip
     return subprocess.run(
