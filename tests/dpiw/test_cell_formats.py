@@ -11,6 +11,7 @@ from dpiw.cell_formats import (
     CellFormat,
     date_pattern,
     settled_formats,
+    without_defaults,
 )
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan import spec_digest
@@ -219,6 +220,7 @@ def test_the_format_is_part_of_the_run_and_its_absence_is_not():
     same = spec_of(decimal=".", thousands="none", date_format="iso", datetime_format="iso",
                    missing=[])  # fmt: skip
     assert spec_digest(same, schema) == digest
+    assert not set(FORMAT_FIELDS) & set(without_defaults(plain.source.model_dump(mode="json")))
     others = [
         spec_digest(spec_of(**change), schema)
         for change in (

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 
 from dpiw import accounting
+from dpiw.cell_formats import FORMAT_FIELDS
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.plan import (
     PRIVATE_STAGES,
@@ -331,7 +332,7 @@ def test_a_share_that_is_not_asked_for_leaves_the_digest():
     decisions = {
         "format": 1, "name": "town", "population": "town", "cadence": "once",
         "source": {key: dumped["source"][key]
-                   for key in dumped["source"] if key != "path"},
+                   for key in dumped["source"] if key not in ("path", *FORMAT_FIELDS)},
         "unit": dumped["unit"], "relation": "add_or_remove_one", "epsilon": "1",
         "delta": dumped["delta"], "nominal_rows": 5000, "generator": dumped["generator"],
         "weights": dumped["weights"], "shares": {"generator": 0.5, "weights": 0.5},
