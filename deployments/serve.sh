@@ -15,6 +15,9 @@ export PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 GX_ANALYTICS_ENABLE
 export PREFECT_RESULTS_PERSIST_BY_DEFAULT=false PREFECT_TASKS_DEFAULT_NO_CACHE=true
 export PREFECT_LOGGING_TO_API_ENABLED=false PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS=false
 export PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY=false
+# A busy machine makes a run late and does not end it (flows/__init__.py says how late).
+export PREFECT_API_REQUEST_TIMEOUT=120 PREFECT_CLIENT_MAX_RETRIES=8
+export PREFECT_SERVER_DATABASE_TIMEOUT=60 PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT=60
 mkdir -p "$PREFECT_HOME"
 
 prefect server start --host 127.0.0.1 --port "$port" --no-ui >"$PREFECT_HOME/server.log" 2>&1 &
@@ -34,17 +37,19 @@ stop() {
 }
 trap stop EXIT
 trap 'exit 0' INT TERM
-for _ in $(seq 1 120); do
-  python - "$PREFECT_API_URL/health" <<'PY' && break
+up=
+for _ in $(seq 1 1200); do
+  python - "$PREFECT_API_URL/health" <<'PY' && up=1 && break
 import sys, urllib.request
 try:
-    sys.exit(0 if urllib.request.urlopen(sys.argv[1], timeout=1).status == 200 else 1)
+    sys.exit(0 if urllib.request.urlopen(sys.argv[1], timeout=30).status == 200 else 1)
 except OSError:
     sys.exit(1)
 PY
   kill -0 "$server" 2>/dev/null || { echo "the Prefect server did not start; see $PREFECT_HOME/server.log" >&2; exit 1; }
   sleep 0.5
 done
+[ -n "$up" ] || { echo "the Prefect server did not answer; see $PREFECT_HOME/server.log" >&2; exit 1; }
 pool() {
   prefect --no-prompt work-pool create "$1" --type process --overwrite >/dev/null
   prefect work-pool set-concurrency-limit "$1" 1 >/dev/null

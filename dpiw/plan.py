@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpiw import accounting
+from dpiw.cell_formats import without_defaults
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.generators.base import Synthesizer
 from dpiw.privacy import PrivacyCost
@@ -30,6 +31,7 @@ from dpiw.private_stages import (
     device_of,
 )
 from dpiw.renyi import RenyiVector
+from dpiw.rounding import float_below
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec, public_steps
 from dpiw.version import __version__
@@ -134,7 +136,7 @@ class Plan:
     def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
         """What repeating just these stages costs, alone; used when a draw was lost."""
         events = [event for stage in self.stages if stage.name in names for event in stage.events]
-        delta = float(self.spec.delta)
+        delta = float_below(self.spec.delta)
         epsilon = accounting.epsilon(events, delta=delta)
         return PrivacyCost.of(epsilon, self.spec.delta, self.spec.privacy_unit.relation)
 
@@ -177,14 +179,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions = spec.model_dump(
         mode="json",
         exclude={
-            "source": {
-                "path",
-                "max_bytes",
-                "max_rows",
-                "max_columns",
-                "max_cell_bytes",
-                "max_memory_bytes",
-            },
+            "source": {"path"},
             "schema_path": True,
             "state": True,
             "ledger": True,
@@ -195,6 +190,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
             "catalogue": True,
         },
     )
+    decisions["source"] = without_defaults(decisions["source"])
     decisions["public_truth"] = spec.public_truth is not None
     decisions["weights"]["post_processing"] = public_steps(spec)
     if decisions["shares"]["calibration"] is None:  # as before there was such a share
@@ -209,8 +205,8 @@ def _solve(
     try:
         rho = accounting.calibrate(
             lambda rho: methods.calibrate(spec, schema, rho).events(spec, schema),
-            epsilon=float(spec.epsilon),
-            delta=float(spec.delta),
+            epsilon=float_below(spec.epsilon),
+            delta=float_below(spec.delta),
         )
     except UncalibratedError:
         raise SpecError(
@@ -284,7 +280,7 @@ def _assemble(
 ) -> Plan:
     stages = methods.stages(spec, schema)
     events = [event for stage in stages for event in stage.events]
-    delta = float(spec.delta)
+    delta = float_below(spec.delta)
     composed = accounting.epsilon(events, delta=delta)
     if Decimal(composed) > spec.epsilon:
         raise PrivacyError(

@@ -1,7 +1,8 @@
 """Set the stage for an example: a file that plays the confidential table, a key, a population.
 
     python examples/prepare.py breast-cancer | breast-cancer-all | population
-    python examples/prepare.py banknote | adult --data FOLDER-WITH-THE-CSV
+    python examples/prepare.py banknote --data FOLDER    (with banknote.csv)
+    python examples/prepare.py adult --data FOLDER       (with adult.csv)
 
 It runs the commands a custodian would run once, and shows them. Repeating it changes nothing.
 """

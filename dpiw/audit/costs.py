@@ -28,6 +28,7 @@ from dpiw.audit.records import AttemptTally, RunTally, Tally, Units
 from dpiw.errors import PrivacyError
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, PrivacyEvent, decimal_text
 from dpiw.renyi import ORDERS
+from dpiw.rounding import float_below
 
 _ROUNDING = Decimal("1e-9")
 """Relative difference that floats of another machine may make; the margin for lattices, which the
@@ -131,7 +132,7 @@ def _account(attempt: AttemptTally, known: dict[str, Recomputed]) -> Recomputed:
     name = json.dumps([attempt.cost.delta, stored], sort_keys=True)
     if name not in known:
         events = [accounting.stored_event(event) for event in stored]
-        delta = float(delta_of(attempt.cost))
+        delta = float_below(delta_of(attempt.cost))
         known[name] = Recomputed(
             bounds=accounting.epsilon_bounds(events, delta=delta),
             renyi=accounting.renyi_vector(events),

@@ -55,12 +55,17 @@ class GANModel:
         return SyntheticTable(schema=schema, scaled=ScaledTable.concatenate(parts))
 
     def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
-        """The discriminator's output at public rows, shape (rows,): higher where more real."""
+        """The discriminator's output, shape (rows,): higher where more real.
+
+        Privacy:
+            Releases nothing. A row's output is a function of that row alone to the last bit
+            (`Network.row_outputs`): private rows may be judged for `dpiw.weights.critic_features`.
+        """
         network = Network(
             architecture=self.design.discriminator_architecture, parameters=self.discriminator
         )
         parts = [
-            network.forward(self.design.encode(scaled.take(chosen))).outputs[:, 0]
+            network.row_outputs(self.design.encode(scaled.take(chosen)))[:, 0]
             for chosen in np.array_split(np.arange(scaled.rows), scaled.rows // _CHUNK + 1)
         ]
         return np.concatenate(parts)

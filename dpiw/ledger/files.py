@@ -18,6 +18,7 @@ from sys import platform
 from time import sleep
 from urllib.parse import quote
 
+from dpiw import durable
 from dpiw.errors import LedgerError
 from dpiw.ownership import owner_fault
 
@@ -131,6 +132,39 @@ def check_directory(path: Path, *, local_file_system: str | None = None) -> None
     """
     folder = path.resolve().parent
     _check_folder(path, folder)
+    _check_file_system(path, folder, local_file_system)
+
+
+def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
+    """Make the missing folder of a new ledger, mode 0700 under any umask.
+
+    One folder: a ledger shall not appear below a disk that is not mounted today. A folder that is
+    there stays as it is, for `check_directory` to judge. The file system is asked first, so that
+    nothing is left behind where it would be refused.
+
+    Args:
+        path: the ledger's file, not there yet.
+        local_file_system: as `check_directory`.
+
+    Raises:
+        LedgerError: the folder cannot be made, or would lie on another host's disk.
+    """
+    folder = path.parent
+    if folder.is_dir():
+        return
+    _check_file_system(path, folder.resolve(), local_file_system)
+    try:
+        if durable.make_folder(folder, mode=0o700):
+            folder.chmod(0o700)  # the umask may have taken more
+    except FileNotFoundError as error:
+        raise LedgerError(
+            f"ledger {path}: its folder is to lie in one that does not exist; make that one first"
+        ) from error
+    except OSError as error:
+        raise LedgerError(f"ledger {path}: its folder cannot be made") from error
+
+
+def _check_file_system(path: Path, folder: Path, local_file_system: str | None) -> None:
     kind = filesystem_type(folder, _mounts()) or ("unknown" if platform == "linux" else None)
     if kind is None:
         return  # nothing here tells

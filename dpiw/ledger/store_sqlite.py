@@ -29,6 +29,7 @@ from dpiw.ledger.files import (
     check_directory,
     check_file,
     check_no_remains,
+    make_directory,
     sync,
 )
 from dpiw.ledger.store import ASKING, CHARGING, DRAWING, Store, entries, metadata
@@ -160,12 +161,15 @@ class SQLiteStore(Store):
     def create(self, first: Entry) -> bool:
         """Make the file, mode 0600; False if something of that name exists.
 
+        A missing folder is made, mode 0700.
+
         It is built under another name and renamed without replacing, so that no process ever sees
         half of it, two creators cannot both win, and it never has two names.
         """
         path = self._path
         if os.path.lexists(path):
             return False
+        make_directory(path, local_file_system=self._local_file_system)
         check_directory(path, local_file_system=self._local_file_system)
         check_no_remains(path)
         try:

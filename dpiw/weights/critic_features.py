@@ -6,6 +6,22 @@ section 6: a Wasserstein critic or a PATE student is no log ratio, but the regre
 the constant there are two features, whatever the table's width, and the noise is as small.
 
 The critic's scale is arbitrary, so its output is standardised over synthetic rows, and clamped.
+That may multiply it by any number, so nothing here may rest on rounding errors being small. Nothing
+does. In double precision, for every judge that keeps the protocol's word and whatever it says:
+
+1. **Bound.** A value is in [-1/2, 1/2]: NaN and infinities become 0, and then comes a clamp, which
+   compares exactly. The constant is exactly 1/2. So the norm of a row's two features, as the
+   doubles they are, is at most sqrt(1/2), and two rows' features are at most 1 apart.
+2. **Row by row.** The judge gives a row the same bits wherever it stands, and all that follows is
+   elementwise with two public numbers, each step one IEEE operation. So neighbouring tables have
+   the same features to the last bit but for the rows in which they differ.
+
+The sensitivity of METHOD section 1 asks for exactly 1 and 2, of features that are any numbers, so
+it holds for these doubles themselves, without slack, at any spread: 1e-300 as well as 1.
+
+The floor under the spread is no part of this. It keeps a flat critic's features nearly constant,
+where its standardised rounding errors would mean nothing; and were a judge to break its word and
+jitter by r times the size of its outputs, features would stay within r/6e-6 (of 2^-50: 2e-10).
 """
 
 from __future__ import annotations
@@ -44,12 +60,16 @@ class Judge(Protocol):
         ...
 
     def critic(self, scaled: ScaledTable) -> Array:
-        """The discriminator's output, shape (rows,), higher where more real; row by row."""
+        """The discriminator's output, shape (rows,), higher where more real.
+
+        A row's output is a function of that row alone, **to the last bit**: no matrix product of
+        the table, which rounds by place and size (`dpiw.neural.network.Network.row_outputs`).
+        """
         ...
 
 
 _FLATTEST = 1e-6
-"""Least spread of a critic's outputs, as a share of their size: 10^10 times their rounding."""
+"""Least spread of a critic's outputs, as a share of 1 and their largest size."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,23 +87,23 @@ class Critic:
 
     @classmethod
     def of(cls, judge: Judge) -> Self:
-        """Standardise by synthetic rows; the same judge gives the same critic.
-
-        A row's output is rounded differently at another place of a table. The spread is at least
-        a millionth of the outputs' size, so that no judge, however flat, makes this rounding seen.
-        """
+        """Standardise by synthetic rows; the same judge gives the same critic. Public."""
         rows = judge.sample(_ROWS, rng=np.random.default_rng(_REFERENCE))
         found = np.nan_to_num(judge.critic(rows.scaled), posinf=0.0, neginf=0.0)
         least = _FLATTEST * (1 + float(np.abs(found).max()))
-        return cls(judge=judge, centre=float(found.mean()), spread=max(float(found.std()), least))
+        with np.errstate(over="ignore"):  # an infinite spread: features are all 0
+            return cls(
+                judge=judge, centre=float(found.mean()), spread=max(float(found.std()), least)
+            )
 
     def values(self, scaled: ScaledTable) -> Array:
         """In [-1/2, 1/2], shape (rows,).
 
         Privacy:
-            Row-local, so a neighbouring table has neighbouring values; as confidential as its rows.
+            Row-local to the last bit (see the module); as confidential as its rows.
         """
-        found = (self.judge.critic(scaled) - self.centre) / (REACH * self.spread)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a private row: neither told nor met
+            found = (self.judge.critic(scaled) - self.centre) / (REACH * self.spread)
         return np.asarray(np.clip(np.nan_to_num(found, posinf=0.0, neginf=0.0), -1.0, 1.0) / 2)
 
 

@@ -23,6 +23,7 @@ from dpiw.spec import load_spec
 from dpiw.verification import verify
 from flows import PREFECT_DEFAULTS
 from flows.release import gpu_tags
+from tests.patience import SECONDS, until
 
 pytestmark = pytest.mark.flow
 DONE = ("COMPLETED", "FAILED", "CRASHED")
@@ -37,7 +38,7 @@ def free_port():
 
 def ask(url, body=None):
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=SECONDS) as response:
         return json.loads(response.read())
 
 
@@ -48,13 +49,12 @@ def runs(url):
         return []
 
 
-def wait_until(condition, *, seconds, process, log):
-    for _ in range(seconds * 2):
-        if found := condition():
-            return found
+def wait_until(condition, *, process, log):
+    def over():
         assert process.poll() is None, log.read_text()
-        time.sleep(0.5)
-    raise AssertionError(log.read_text())
+        return condition()
+
+    return until(over, every=0.5, what=f"what is waited for ({log})")
 
 
 def test_the_deployments_are_module_path_entries():
@@ -117,18 +117,18 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
         try:
             scheduled = wait_until(
                 lambda: [r for r in runs(url) if r["auto_scheduled"]],
-                seconds=120, process=process, log=log,
+                process=process, log=log,
             )  # fmt: skip
             assert scheduled[0]["parameters"]["spec"] == str(place.spec)
             # Later runs of the same period find it published and cost nothing.
             wait_until(
                 lambda: any(r["state_type"] in DONE for r in runs(url)),
-                seconds=120, process=process, log=log,
+                process=process, log=log,
             )  # fmt: skip
             check_gpu_pool(url)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=60)
+            process.wait(timeout=SECONDS)
     (folder,) = place.releases.iterdir()
     assert verify(folder, public_key=place.root / "state" / "keys" / "test.pub").pinned
     assert Ledger.open(place.ledger).spent("town").epsilon == 2
@@ -165,8 +165,8 @@ def test_stopping_does_not_wait_for_a_server_that_will_not_stop(tmp_path):
             assert process.poll() is None
             time.sleep(0.1)
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
-        assert not alive_in_group(process.pid)
+        assert process.wait(timeout=SECONDS) == 0
+        until(lambda: not alive_in_group(process.pid), what="the end of the deaf server")
     finally:
         if alive_in_group(process.pid):
             os.killpg(process.pid, signal.SIGKILL)

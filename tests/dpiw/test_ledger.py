@@ -50,8 +50,8 @@ from dpiw.ledger import (
     EntryKind,
     Grant,
     Ledger,
-    LedgerHead,
     Population,
+    PublishedHead,
     RunState,
     StageState,
     files,
@@ -206,14 +206,18 @@ def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
         Ledger.open(sqlite_ledger.path).verify()
 
 
-def test_a_folder_a_link_to_nothing_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
+def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="not a regular file"):
         Ledger.open(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(LedgerError, match="no such file"):
         Ledger.create(tmp_path / "link")
-    with pytest.raises(LedgerError, match="folder cannot be written"):
-        Ledger.create(tmp_path / "none" / "ledger")
+    with pytest.raises(LedgerError, match="in one that does not exist"):
+        Ledger.create(tmp_path / "none" / "missing" / "ledger")
+    (tmp_path / "state").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(LedgerError, match="folder cannot be made"):
+        Ledger.create(tmp_path / "state" / "ledger")
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "state"}  # nothing was made
 
 
 def test_a_file_others_may_write_is_refused(sqlite_ledger: Ledger) -> None:
@@ -891,12 +895,12 @@ def test_published_heads_must_be_in_the_chain(ledger: Ledger) -> None:
     old = ledger.head()
     ledger.reserve(**ask())
     new = ledger.head()
-    ledger.check_heads([old, new])
-    assert ledger.contains_head(old.seq, old.hash)
-    assert not ledger.contains_head(old.seq, new.hash)
-    assert not ledger.contains_head(99, new.hash)
-    foreign = LedgerHead(seq=old.seq, hash=digest(5))
-    refused(ledger, LedgerTamperedError, "lacks", lambda: ledger.check_heads([old, foreign]))
+    known = [PublishedHead(hash=head.hash) for head in (old, new)]
+    ledger.check_heads(known)
+    assert ledger.contains(old.hash)
+    assert not ledger.contains(digest(5))
+    foreign = PublishedHead(hash=digest(5))
+    refused(ledger, LedgerTamperedError, "lacks", lambda: ledger.check_heads([*known, foreign]))
     for terms in (ask(run_key=digest(7)), ask()):
         refused(
             ledger,

@@ -261,6 +261,27 @@ def test_mounts_that_cannot_be_read_are_no_proof_on_linux(
 # --- other people -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o277])
+def test_a_new_ledger_s_folder_is_made_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "state" / "ledger.sqlite"
+    before = os.umask(umask)
+    try:
+        Ledger.create(path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert Ledger.create(path).verify().ok  # the folder is there: nothing is made anew
+
+
+def test_no_folder_is_made_on_a_disk_that_would_be_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_mounts", lambda: f"server:/home {tmp_path} nfs4 rw 0 0\n")
+    with pytest.raises(LedgerError, match="network file system"):
+        Ledger.create(tmp_path / "state" / "ledger.sqlite")
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o703])
 def test_a_folder_in_which_others_may_write_is_refused(
     ledger: Ledger, tmp_path: Path, mode: int

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -58,6 +59,34 @@ def test_the_total_is_met_and_never_passed(epsilon):
     assert plan.epsilon_pld == pytest.approx(found)
     assert plan.epsilon_rdp >= found  # the second accountant is looser, never tighter
     assert plan.cost.epsilon_units == int(Decimal(epsilon) * 10**12)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("0.1", "1e-5"), ("1.1", "1e-6"), ("0.7", "1e-5")])
+def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatch):
+    """Calibration, its check and a lost stage's price; the nearest float of one is above it."""
+    asked = []
+
+    def watch(name):
+        call = getattr(accounting, name)
+
+        def watched(*events, **told):
+            asked.append(told)
+            return call(*events, **told)
+
+        monkeypatch.setattr(accounting, name, watched)
+
+    watch("calibrate")
+    watch("epsilon")
+    watch("epsilon_rdp")
+    plan = compile_plan(spec(epsilon=epsilon, delta=delta), SCHEMA)
+    plan.stage_cost(frozenset({"fit_weights"}))
+    exact = {"epsilon": Fraction(epsilon), "delta": Fraction(delta)}
+    assert any(Fraction(float(value)) > value for value in exact.values())
+    assert {tuple(told) for told in asked} >= {("epsilon", "delta"), ("delta",)}
+    for told in asked:
+        for name in told.keys() & exact.keys():
+            assert Fraction(told[name]) <= exact[name]
+            assert Fraction(math.nextafter(told[name], 1e9)) > exact[name]
 
 
 def test_joint_calibration_beats_splitting_epsilon():
@@ -302,7 +331,7 @@ def test_a_share_that_is_not_asked_for_leaves_the_digest():
     decisions = {
         "format": 1, "name": "town", "population": "town", "cadence": "once",
         "source": {key: dumped["source"][key]
-                   for key in ("format", "encoding", "delimiter", "snapshot")},
+                   for key in dumped["source"] if key != "path"},
         "unit": dumped["unit"], "relation": "add_or_remove_one", "epsilon": "1",
         "delta": dumped["delta"], "nominal_rows": 5000, "generator": dumped["generator"],
         "weights": dumped["weights"], "shares": {"generator": 0.5, "weights": 0.5},

@@ -187,3 +187,23 @@ def test_opacus_finds_the_same_row_gradients(settings, widths, activation):
         theirs = torch.cat(parts).numpy()
         np.testing.assert_allclose(backward.gradient(np.eye(len(x))[i]), theirs, atol=1e-5)
         assert backward.norms[i] == pytest.approx(np.linalg.norm(theirs), rel=1e-5)
+
+
+@shapes
+def test_a_row_s_own_output_has_the_same_bits_in_every_table(widths, activation):
+    """Any number of rows, order, memory layout and neighbours, wild ones included."""
+    rng = np.random.default_rng(5)
+    architecture = Architecture(widths=widths, activation=activation)
+    network = Network(architecture=architecture, parameters=rng.normal(size=architecture.size))
+    rows = rng.normal(size=(3000, widths[0]))
+    rows[::50] = rng.choice([np.inf, -np.inf, np.nan, 1e308, 0.0], size=(60, widths[0]))
+    found = network.row_outputs(rows)
+    assert found.shape == (3000, widths[-1])
+    tame = np.arange(3000) % 50 > 0
+    np.testing.assert_allclose(
+        found[tame], network.forward(rows[tame]).outputs, rtol=1e-12, atol=1e-12
+    )
+    for part in ([7], range(1, 4), range(100, 1123), range(5, 1030), rng.permutation(3000)):
+        again = network.row_outputs(np.asfortranarray(rows[list(part)]))
+        assert np.array_equal(again, found[list(part)], equal_nan=True)
+    assert network.row_outputs(rows[:0]).shape == (0, widths[-1])

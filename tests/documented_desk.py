@@ -1,0 +1,94 @@
+"""What a reader of the documents has: an empty folder, a table, a spec and a schema."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from tests.documents import ROOT, Command, blocks, lines_of
+
+README = "README.md"
+COLUMNS = ["mean_radius", "mean_texture", "mean_smoothness", "mean_concavity"]
+
+
+def curator_block() -> list[str]:
+    """The commands of README's curators, in order."""
+    return lines_of(blocks(README, "sh")[1])
+
+
+def curator_commands() -> list[Command]:
+    """The same, as `tests.documents.commands` finds them."""
+    return [Command(README, line) for line in curator_block()]
+
+
+@functools.cache
+def people() -> pd.DataFrame:
+    """The table of the worked example: five columns that ship with scikit-learn."""
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer(as_frame=True)
+    frame = data.data.rename(columns=lambda name: name.replace(" ", "_"))[COLUMNS]
+    return frame.assign(malignant=(data.target == 0).map({True: "true", False: "false"}))
+
+
+def set_out(folder: Path) -> None:
+    """What README takes for granted: the example's spec, with the reader's own paths and names."""
+    example = ROOT / "examples" / "breast-cancer"
+    spec = (example / "release.yaml").read_text()
+    for field, value in {
+        "name": "my-release", "population": "my-people", "  path": "people.csv", "state": "state",
+        "signing_key": "keys/mine.key", "publish_to": "state/releases",
+    }.items():  # fmt: skip
+        spec, found = re.subn(rf"^{field}:.*$", f"{field}: {value}", spec, flags=re.M)
+        assert found == 1
+    (folder / "release.yaml").write_text(spec)
+    (folder / "schema.yaml").write_text((example / "schema.yaml").read_text())
+    people().to_csv(folder / "people.csv", index=False)
+
+
+def programs(folder: Path) -> Path:
+    """A folder with `python` and `dpiw`: this interpreter, as an installation would put them."""
+    folder.mkdir()
+    for name, call in {"python": "", "dpiw": "-m dpiw.cli"}.items():
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
+        path.chmod(0o755)
+    return folder
+
+
+def environment(tools: Path, **more: str) -> dict[str, str]:
+    """A reader's shell: the programs on its path, this checkout as what is installed."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "PYTEST", "DPIW"))}
+    path = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return clean | {"PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
+
+
+def shell(script: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as a reader would; every command of it must succeed.
+
+    Args:
+        script: commands.
+        folder: where; its sibling `tools` gets the programs.
+        more: environment.
+    """
+    tools = folder.parent / "tools"
+    if not tools.exists():
+        programs(tools)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=folder, check=False, text=True,
+        env=environment(tools, **more), capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def released(folder: Path) -> Path:
+    """The one release published below a folder."""
+    (found,) = (folder / "state" / "releases").iterdir()
+    return found

@@ -1,0 +1,352 @@
+"""Every block and command of the documents runs as a reader types it, from an empty folder.
+
+`tests.documents` finds them. One that no list below names makes a test red; so does a list's entry
+that stands in no document. What stands for something of the reader's own is bound by `names_of`.
+Here in this process; as shell scripts, with servers and in a copy of the repository they run in
+`test_documents_at_length.py` (nightly).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpiw.cli import main
+from dpiw.ledger import Ledger
+from dpiw.release import UnreliableWeightsWarning
+from dpiw.runs import ReleaseRun
+from dpiw.schema import PublicSchema
+from dpiw.spec import ReleaseSpec, parse_spec
+from dpiw.steps import reserve
+from dpiw.strict_yaml import load_file, load_text
+from tests.documented_desk import curator_block, curator_commands, released, set_out
+from tests.documents import (
+    PAGES,
+    ROOT,
+    SHELLS,
+    all_blocks,
+    blocks,
+    commands,
+    filled,
+    lines_of,
+    python_of,
+)
+from tests.named_tests import named_tests
+from tests.whole_runs import publish_run
+
+HERE, LONG = "test_documents.py", "test_documents_at_length.py"
+SCHEDULED = "deployments/test_scheduled_release.py"
+SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_release"
+GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
+EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
+NAMED = f"{HERE}::test_what_is_only_named_exists"
+
+PYTHON = {
+    "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
+    "docs/analysts.md": "test_analysts.py::test_the_python_of_the_guide_runs",
+    "docs/method.md": f"{HERE}::test_the_method_s_blocks_print_what_the_page_says",
+    "docs/privacy.md": f"{HERE}::test_the_auditor_s_blocks_find_what_was_promised",
+}
+"""Page with Python: the test that runs all its blocks, in order."""
+
+SCRIPTS = {
+    "README.md": f"{HERE}::test_the_readme_s_commands_run_from_an_empty_folder",
+    "docs/analysts.md": "test_analysts.py::test_the_commands_of_the_guide_run",
+}
+"""Page whose shell commands one test types in their order."""
+
+TYPED = (
+    "dpiw ledger recover --ledger URL --releases PUBLISHED --key curator.pub --loss-epsilon 0"
+    " --loss-delta 0",
+    "dpiw workspace show --state DIR",
+    "dpiw workspace purge --state DIR --all-published --older-than 30 --yes",
+    'python -c "import sqlite3;'
+    " sqlite3.connect('state/ledger.sqlite').backup(sqlite3.connect('copy.sqlite'))\"",
+    "dpiw ledger void RUN --ledger URL --state DIR",
+    "dpiw ledger register NAME --epsilon E --delta D --relation R --max-rows K --id-column C",
+    "dpiw verify FOLDER --key curator.pub",
+    "dpiw ledger verify --ledger FILE --head SEQ:HASH",
+    "dpiw plan SPEC",
+)
+"""Commands that `test_a_command_does_what_its_page_says` types, each on a desk of its own."""
+
+AT_LENGTH = {
+    "python -m flows.audit --ledger URL --releases FOLDER --key curator.pub --out audit": "audit",
+    "dpiw rehearse SPEC": "readme",
+    "make release": "clone",
+    "python examples/prepare.py breast-cancer": "clone",
+    "python examples/prepare.py breast-cancer-all": "clone",
+    "python examples/prepare.py population": "clone",
+    "python examples/prepare.py banknote --data FOLDER": "clone",
+    "python examples/prepare.py adult --data FOLDER": "clone",
+    "python examples/population/publish.py FOLDER": "clone",
+    "python -m flows.release examples/population-neural/release.yaml": "clone",
+    "python examples/population/simulate.py": "clone",
+    "prefect concurrency-limit create gpu 1": "prefect",
+    "prefect concurrency-limit reset gpu": "prefect",
+    "prefect work-pool create dpiw --type process": "prefect",
+    "prefect work-pool create dpiw-gpu --type process": "prefect",
+    "prefect work-pool create dpiw-assurance --type process": "prefect",
+    "prefect work-pool set-concurrency-limit dpiw-gpu 1": "prefect",
+    "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml":
+        "prefect",
+    "prefect deployment run dpiw-release/gpu": "prefect",
+}  # fmt: skip
+"""Commands that the nightly tests type: which of their scripts."""
+
+ELSEWHERE = {
+    "make test": ("this is it", NAMED),
+    "FIGURES=file make test-crash": ("takes hours", NAMED),
+    "make serve": ("ends when it is stopped", SERVED),
+    "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
+    "deployments/serve.sh": ("ends when it is stopped", SERVED),
+    "deployments/serve.sh [PREFECT_FILE]": ("ends when it is stopped", SERVED),
+    "DPIW_GPU=1 deployments/serve.sh": ("the same, and there is no GPU", GPU),
+    "prefect worker start --pool dpiw": ("ends when it is stopped", SERVED),
+    "prefect worker start --pool dpiw-gpu": ("ends when it is stopped", SERVED),
+    "pip install dpiw": ("needs a package index", EXTRAS),
+    "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
+    "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
+    ". .venv/bin/activate": ("made by Python's venv", NAMED),
+    "python -m flows.release": ("names the module; typed with a spec",
+                                f"{LONG}::test_the_readme_s_commands_as_one_script"),
+    "python -m flows.audit": ("names the module; typed with its options",
+                              f"{LONG}::test_the_audit_runs_as_printed"),
+    "dpiw workspace show | purge": ("two names in one; typed by themselves",
+                                    f"{HERE}::test_a_command_does_what_its_page_says"),
+}  # fmt: skip
+"""Commands that no test here types: why, and the test that covers them."""
+
+
+def test_every_command_is_typed_or_listed():
+    scripted = {c.text for c in commands() if c.page in SCRIPTS and not c.mention}
+    scripted -= {*AT_LENGTH, *ELSEWHERE}
+    for page in SCRIPTS:  # of a script's page: the lines of its blocks, nothing else
+        lines = {line for block in blocks(page, *SHELLS) for line in lines_of(block)}
+        assert {c.text for c in commands() if c.page == page and c.text in scripted} <= lines
+    found = {c.text for c in commands() if not c.mention} - scripted
+    listed = [*TYPED, *AT_LENGTH, *ELSEWHERE]
+    assert len(listed) == len(set(listed))
+    assert found - set(listed) == set(), "neither typed by a test nor listed"
+    assert set(listed) - found == set(), "listed, and in no document"
+
+
+def test_every_block_is_of_a_kind_that_is_run_or_read():
+    kinds = {block.language for block in all_blocks()}
+    assert kinds <= {*SHELLS, "python", "yaml", "json", ""}
+    assert {block.page for block in all_blocks() if block.language == "python"} == set(PYTHON)
+    for block in all_blocks():
+        if not block.language:  # a drawing: nothing in it is to be typed
+            assert not re.search(r"^\s*(\$ |dpiw |make |pip |python |prefect )", block.text, re.M)
+
+
+def test_every_test_that_a_list_names_exists():
+    covering = {*PYTHON.values(), *SCRIPTS.values(), *(test for _, test in ELSEWHERE.values())}
+    assert covering <= named_tests()
+    assert set(AT_LENGTH.values()) == {"audit", "readme", "clone", "prefect"}
+
+
+def test_what_is_only_named_exists():
+    """`dpiw verify`, `make proof`: named without an argument. Each command and target is there."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    named = {c.text for c in commands() if c.mention}
+    assert len(named) > 15
+    for text in named | {"make test", "make test-crash"}:
+        program, *words = text.split()
+        if program == "make":
+            assert words[0] in targets, text
+            continue
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--help"])
+        assert ended.value.code == 0, text
+    with pytest.raises(SystemExit) as ended:  # the control
+        main(["verifies", "--help"])
+    assert ended.value.code == 2
+
+
+def test_every_extra_that_is_to_be_installed_exists():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pages = "".join(page.read_text() for page in PAGES)
+    extras = set(re.findall(r"(?:dpiw|'\.)\[([\w,]+)\]", pages))
+    assert {"pipeline", "postgresql"} <= extras <= set(project["optional-dependencies"])
+    assert (ROOT / "deployments" / "constraints.txt").exists()
+    assert project["name"] == "dpiw"
+
+
+def test_every_block_of_settings_is_read():
+    """YAML as a schema, a spec, or fields of a spec; JSON as JSON."""
+    example = load_file(ROOT / "examples/breast-cancer/release.yaml", what="spec", exact=True)
+    for block in all_blocks():
+        if block.language == "json":
+            json.loads(block.text)
+        if block.language != "yaml":
+            continue
+        found = load_text(block.text, what=block.page, exact="columns:" not in block.text)
+        if "columns" in found:
+            PublicSchema.from_mapping({"name": "page"} | found)
+        else:
+            assert found.keys() <= {f.alias or n for n, f in ReleaseSpec.model_fields.items()}
+            parse_spec(example | found)
+
+
+# --- what is typed ------------------------------------------------------------------------------
+
+
+def typed(line: str) -> None:
+    """Type one command in the folder this process is in; it must succeed."""
+    program, *arguments = shlex.split(line)
+    if program == "dpiw":
+        assert main(arguments) == 0
+        return
+    assert program == "python"
+    subprocess.run([sys.executable, *arguments], check=True)
+
+
+@pytest.fixture(scope="module")
+def readme(tmp_path_factory) -> Path:
+    """The folder in which README's commands for curators were typed, in order.
+
+    A release without Prefect stands for the flow, and nothing for the rehearsal: both are typed by
+    `test_documents_at_length.py`. Beside it, `before`: the ledger as it was before the release.
+    """
+    folder = tmp_path_factory.mktemp("reader") / "empty"
+    folder.mkdir(mode=0o755)
+    set_out(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for line in curator_block():
+            if line.startswith("python -m flows.release"):
+                shutil.copy("state/ledger.sqlite", folder.parent / "before")
+                publish_run(Path(line.split()[-1]).absolute())
+            elif not line.startswith(("make serve", "dpiw rehearse")):
+                typed(filled(line, names_of(folder)["README.md"]))
+    return folder
+
+
+def names_of(folder: Path) -> dict[str, dict[str, str]]:
+    """By page: what its names stand for, seen from the folder."""
+    ledger = "state/ledger.sqlite"
+    own: dict[str, dict[str, str]] = {"README.md": {}, "docs/operations.md": {}}
+    own["docs/spec.md"] = {"SPEC": "release.yaml"}
+    if not (folder / "state" / "releases").exists():
+        return own
+    release = released(folder).relative_to(folder)
+    stated = json.loads((folder / release / "certificate.json").read_text())
+    head = f"{stated['ledger_sequence']}:{stated['ledger_head']}"
+    own["README.md"] = {"state/releases/my-release": str(release)}
+    own["docs/operations.md"] = {
+        "URL": ledger, "PUBLISHED": "state/releases", "curator.pub": "keys/mine.pub",
+        "DIR": "state", "RUN": "0" * 64,
+    }  # fmt: skip
+    own["docs/privacy.md"] = {
+        "FOLDER": str(release), "FILE": ledger, "SEQ:HASH": head, "curator.pub": "keys/mine.pub",
+        "NAME": "patients", "E": "4", "D": "1e-6", "R": "add_or_remove_one", "K": "3",
+        "C": "person",
+    }  # fmt: skip
+    return own
+
+
+def test_the_readme_s_commands_run_from_an_empty_folder(readme):
+    assert len(curator_commands()) == len(curator_block()) >= 8
+    assert Ledger.open(readme / "state" / "ledger.sqlite").spent("my-people").epsilon == 3
+    assert (readme / "state").stat().st_mode & 0o777 == 0o700
+
+
+def before(line: str) -> str:
+    """What must have happened for a command to make sense, and the command."""
+    if line.startswith("dpiw ledger recover"):
+        for name in ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"):
+            (Path("state") / name).unlink(missing_ok=True)
+        shutil.copy("../before", "state/ledger.sqlite")
+        Path("state/ledger.sqlite").chmod(0o600)
+    if line.startswith("dpiw ledger void"):
+        run = ReleaseRun.prepare(Path("second.yaml").absolute(), period=None)
+        reserve(run)
+        return line.replace("0" * 64, run.key)
+    if line.startswith("dpiw ledger register"):  # the page says what it asks for, not where
+        return f"{line} --ledger state/ledger.sqlite"
+    return line
+
+
+@pytest.mark.parametrize("command", TYPED)
+def test_a_command_does_what_its_page_says(command, readme, tmp_path, monkeypatch):
+    """Typed on a copy of the reader's desk as README left it."""
+    (page,) = {found.page for found in commands() if found.text == command}
+    names = names_of(readme)[page]
+    shutil.copytree(readme, tmp_path / "desk")
+    shutil.copy(readme.parent / "before", tmp_path / "before")
+    text = (readme / "release.yaml").read_text()
+    (tmp_path / "desk" / "second.yaml").write_text(text.replace("my-release", "second"))
+    monkeypatch.chdir(tmp_path / "desk")
+    line = filled(command, names)
+    assert line != command or "'" in command  # every placeholder is bound
+    assert not re.search(r"(?<![\w$'])[A-Z]+(?![\w'])", line)
+    typed(before(line))
+
+
+# --- Python -------------------------------------------------------------------------------------
+
+
+def test_the_readme_s_python_runs_on_its_release(readme):
+    release = released(readme)
+    block, more = python_of(
+        "README.md",
+        **{"breast-cancer-once-1a2b3c4d": release, "curator.pub": readme / "keys" / "mine.pub"},
+    )
+    names = {"rng": np.random.default_rng(1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableWeightsWarning)  # 569 rows: it may well say so
+        exec(block + more, names)
+    assert names["model"].coef_.shape == (1, 4)
+    assert len(names["sample"]) == 1000
+    assert len([line for line in block.splitlines() if line]) <= 10
+
+
+def test_the_auditor_s_blocks_find_what_was_promised(readme, capsys):
+    """docs/privacy.md: the epsilon again, with our accountant and without any of our code."""
+    accountant, closed_form = python_of("docs/privacy.md", FOLDER=released(readme))
+    exec(accountant, {})
+    found, promised = re.match(r"(\S+) promised: (\S+)", capsys.readouterr().out).groups()
+    assert 2.9 < float(found) <= float(promised) == 3
+    exec(closed_form, {})
+    delta, promised = capsys.readouterr().out.split("<=")
+    assert 0.9 * float(promised) < float(delta) <= float(promised)
+
+
+PRINTED = ((0.0171, 0.0208), (3.9, 18.1), (1.77,))
+
+
+@pytest.mark.parametrize("place", range(len(PRINTED)))
+def test_the_method_s_blocks_print_what_the_page_says(place, capsys):
+    found = python_of("docs/method.md")
+    assert len(found) == len(PRINTED)
+    exec(found[place], {})
+    numbers = [float(text) for text in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
+    assert numbers == pytest.approx(PRINTED[place], rel=5e-3)
+
+
+# --- references ---------------------------------------------------------------------------------
+
+
+def test_every_link_in_the_documents_leads_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_test_named_in_the_documents_exists():
+    known = {(path.split("/")[-1], name) for path, name in (t.split("::") for t in named_tests())}
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for path, name in re.findall(r"`([\w/]+\.py)::(\w+)", page.read_text()):
+            assert (Path(path).name, name) in known, f"{page.name}: {path}::{name}"

@@ -1,0 +1,139 @@
+"""Commands of the documents that take long: as shell scripts, with servers, in a fresh copy.
+
+`test_documents.py` says which command is typed where, and that none is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.documented_desk import (
+    curator_block,
+    environment,
+    people,
+    programs,
+    released,
+    set_out,
+    shell,
+)
+from tests.documents import ROOT, blocks, commands, filled, lines_of
+from tests.test_documents import AT_LENGTH, names_of
+
+pytestmark = pytest.mark.nightly
+
+
+def of_script(name: str) -> list[str]:
+    """The commands that are typed in one script."""
+    return [command for command, script in AT_LENGTH.items() if script == name]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory) -> Path:
+    """An empty folder in which README's whole block for curators ran, but for `make serve`."""
+    folder = tmp_path_factory.mktemp("reader") / "empty"
+    folder.mkdir(mode=0o755)
+    set_out(folder)
+    lines = [line for line in curator_block() if line != "make serve"]
+    last = next(place for place, line in enumerate(lines) if "my-release" in line)
+    shell("\n".join(lines[:last]), folder)
+    shell(filled("\n".join(lines[last:]), names_of(folder)["README.md"]), folder)
+    return folder
+
+
+def test_the_readme_s_commands_as_one_script(reader):
+    assert (released(reader) / "certificate.json").exists()
+    for command in of_script("readme"):
+        assert filled(command, names_of(reader)["docs/spec.md"]) in curator_block()
+
+
+def test_the_audit_runs_as_printed(reader):
+    names = names_of(reader)["docs/operations.md"] | {"FOLDER": "state/releases"}
+    (command,) = of_script("audit")
+    shell(filled(command, names), reader)
+    assert (reader / "audit" / "audit.html").exists()
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """The files that git knows, and an environment in which all is installed already."""
+    folder = tmp_path_factory.mktemp("fresh") / "clone"
+    known = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
+    ).stdout.decode()
+    for name in filter(None, known.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).exists():
+            shutil.copy2(ROOT / name, folder / name)
+    (folder / ".venv").mkdir()
+    programs(folder / ".venv" / "bin")
+    for stamp in (".pipeline", ".test"):  # what `make` leaves when it has installed
+        (folder / ".venv" / stamp).touch()
+    for name in ("banknote", "adult"):
+        (folder / "downloads").mkdir(exist_ok=True)
+        people().to_csv(folder / "downloads" / f"{name}.csv", index=False)
+    return folder
+
+
+def test_what_is_typed_in_a_fresh_clone(clone):
+    """`make release` twice: the second one costs nothing."""
+    for command in ["make release", *of_script("clone")]:
+        line = filled(command, {"FOLDER": "downloads"})
+        shell(line, clone, PYTHONPATH=str(clone))
+    assert len(list((clone / ".dpiw" / "releases").iterdir())) == 2
+    assert len(list((clone / "downloads" / "releases").iterdir())) == 1
+    shell("make release-all\nmake population", clone, PYTHONPATH=str(clone))
+    assert len(list((clone / ".dpiw" / "releases").iterdir())) == 4
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[dict[str, str]]:
+    """A Prefect server of the reader's own; what their shell must know of it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    more = {
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+        "PREFECT_HOME": str(tmp_path / "home"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }
+    (tmp_path / "home").mkdir(mode=0o700)
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
+             "--port", str(port), "--no-ui"],
+            stdout=log, stderr=log, start_new_session=True,
+            env=environment(programs(tmp_path / "tools"), **more),
+        )  # fmt: skip
+        try:
+            shell(
+                f"for _ in $(seq 240); do curl -sf {more['PREFECT_API_URL']}/health && exit 0;"
+                " sleep 0.5; done; exit 1",
+                tmp_path / "home", **more,
+            )  # fmt: skip
+            yield more
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def test_the_commands_for_a_server_of_one_s_own(server, clone):
+    """In the page's order; a worker is not waited for."""
+    page = [line for block in blocks("docs/operations.md", "sh") for line in lines_of(block)]
+    inline = [c.text for c in commands() if c.page == "docs/operations.md" and not c.mention]
+    ordered = [*page, *(line for line in inline if line not in page)]
+    wanted = [line for line in ordered if line in of_script("prefect")]
+    assert set(wanted) == set(of_script("prefect"))
+    wanted.sort(key=lambda line: line.startswith("prefect deployment run"))
+    done = shell("\n".join(wanted), clone, PYTHONPATH=str(clone), **server)
+    assert re.search(r"dpiw-release/gpu|Created flow run", done.stdout)
