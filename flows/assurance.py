@@ -22,6 +22,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from dpiw.errors import DPIWError
 from flows.console import quiet_prefect
+from flows.server import wait_for_server
 from tasks.assure import CHECKOUT, AssuranceFailedError, SuiteOutcome
 from tasks.assure import assure as assure_task
 
@@ -94,6 +95,7 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     parsed = _arguments(arguments)
     quiet_prefect()
     try:
+        wait_for_server()
         told = run(parsed.suites, parsed.root, parsed.keep, parsed.only)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")

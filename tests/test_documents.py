@@ -49,6 +49,8 @@ SCHEDULED = "deployments/test_scheduled_release.py"
 SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_release"
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
+RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
+ASSURED = "flows/test_assurance_flow.py::test_a_green_suite_ends_well_and_a_red_one_alarms"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 
 PYTHON = {
@@ -96,6 +98,7 @@ AT_LENGTH = {
     "prefect concurrency-limit reset gpu": "prefect",
     "prefect work-pool create dpiw --type process": "prefect",
     "prefect work-pool create dpiw-gpu --type process": "prefect",
+    "prefect work-pool create dpiw-assurance --type process": "prefect",
     "prefect work-pool set-concurrency-limit dpiw-gpu 1": "prefect",
     "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml":
         "prefect",
@@ -105,7 +108,12 @@ AT_LENGTH = {
 
 ELSEWHERE = {
     "make test": ("this is it", NAMED),
-    "FIGURES=file make test-crash": ("takes hours", NAMED),
+    "python -m tests.assurance --help": ("says its options", RESUMED),
+    "python -m tests.assurance nightly --jobs 2": ("takes hours", RESUMED),
+    "python -m flows.assurance": ("takes hours", ASSURED),
+    "DPIW_ASSURANCE=1 make serve": ("the same as without, and a worker", SERVED),
+    "DPIW_ASSURANCE=1 deployments/serve.sh": ("the same as without, and a worker", SERVED),
+    "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", SERVED),
     "make serve": ("ends when it is stopped", SERVED),
     "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
     "deployments/serve.sh": ("ends when it is stopped", SERVED),
