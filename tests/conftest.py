@@ -143,9 +143,9 @@ class Workplace:
 
 @pytest.fixture
 def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
-    """Make a workplace; `epsilon` is the population's lifetime budget."""
+    """Make a workplace; `epsilon` and `reads` without a draw are the population's for life."""
 
-    def make(*, epsilon: str = "5", **changes: object) -> Workplace:
+    def make(*, epsilon: str = "5", reads: int = 20, **changes: object) -> Workplace:
         from dpiw.ledger import Ledger, Population
         from dpiw.signing import create_key_pair
 
@@ -159,7 +159,7 @@ def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
         ledger.register(
             Population(
                 name="town", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
-                epsilon=Decimal(epsilon), delta=Decimal("1e-4"),
+                epsilon=Decimal(epsilon), delta=Decimal("1e-4"), max_unpaid_reads=reads,
             )
         )  # fmt: skip
         place = Workplace(

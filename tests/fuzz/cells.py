@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpiw.cell_formats import CANONICAL, CellFormat
 from dpiw.columns import Column
 from dpiw.schema import PublicSchema
 from dpiw.validation import admissible_types
@@ -25,10 +26,11 @@ from dpiw.validation import admissible_types
 SCHEMA_YAML = """
 name: cells
 columns:
-  - {name: person, role: identifier}
-  - {name: other_id, role: identifier, null_is_own_person: true}
+  - {name: person, role: identifier, missing: []}
+  - {name: other_id, role: identifier, null_is_own_person: true, missing: ["-1", none]}
   - {name: real, kind: continuous, lower: -10, upper: 10, nullable: true}
-  - {name: real_grid, kind: continuous, lower: 0, upper: 1000, decimals: 2, fill: 12.5}
+  - {name: real_grid, kind: continuous, lower: 0, upper: 1000, decimals: 2, fill: 12.5,
+     missing: ["-9", "999", "12.34"]}
   - {name: real_huge, kind: continuous, lower: -1.0e+200, upper: 1.0e+200}
   - {name: real_tiny, kind: continuous, lower: 0, upper: 1.0e-200, nullable: true}
   - {name: whole, kind: integer, lower: 0, upper: 100, nullable: true}
@@ -55,6 +57,15 @@ MEANS_NOTHING_TO_CELLS = frozenset(
     {"name", "kind", "role", "lower", "upper", "levels", "cuts", "bins", "description"}
 )
 """Fields of a column that change no option of reading, or that every column has."""
+
+WRITTEN = (
+    CANONICAL,
+    CANONICAL,
+    replace(CANONICAL, decimal=",", thousands=".", date_format="%d.%m.%Y", missing=("NA", "-9")),
+    replace(CANONICAL, thousands="space", datetime_format="%m/%d/%Y %H:%M", missing=("none", "50")),
+    replace(CANONICAL, thousands="'", date_format="%Y%m%d", datetime_format="%d-%m-%Y %H:%M:%S"),
+)
+"""How cells of a source may be declared to be written; of Parquet, tokens for missing alone."""
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 ZONES = (None, "UTC", "Europe/Berlin", "+05:30", "-23:59", "America/New_York", "Pacific/Apia")
@@ -107,7 +118,11 @@ _TEXTS: tuple[bytes, ...] = tuple(
         "0001-W01-1", "20240229", "2024-03-31T02:30:00", "2024-10-27T02:30",
         "9999-12-31T23:59:59.999999999-23:59", "0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z",
         "2016-12-31T23:59:60", "2024-01-01T24:00:00", "2024-01-01T00:00:00+24:00", "12:00",
-        "1/2/2024", b"\xff", b"\xfe\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80",
+        "1/2/2024", "31.12.2020", "1.1.1900", "29.02.1900", "00.00.0000", "31.12.9999",
+        "12/31/2020 23:59", "13/1/2020 0:00", "01/01/0001 00:00", "31-12-9999 23:59:59", "20201231",
+        "99999999", "1.669,78", "1.669", "16.69", "1 669,78", "1\u202f669.78", "1'669.78", "-9",
+        "999", "9" * 3 + ".999" * 2_000, "1,1" * 3_000, "1'" * 4_000, "12.34", "none",
+        "\u00a0NA\u3000", b"\xff", b"\xfe\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80",
         b"\xe2", b"\xe2\x82", b"north\xff", b"\xf0\x9f", b"\x80" * 3_000,
     )
 )  # fmt: skip
@@ -130,6 +145,7 @@ class Case:
     cells: dict[str, list[Any]]
     encoding: str
     quote_all: bool
+    written: CellFormat
 
     @property
     def file_format(self) -> str:
@@ -215,6 +231,7 @@ def make_case(seed: int, index: int) -> Case:
     rng = np.random.default_rng([seed, index])
     kinds = make_kinds(seed, index)
     rows = int(rng.integers(1, 60))
+    written = _pick(rng, WRITTEN)
     encodings = ("utf-8", "utf-8", "utf-8", "utf-16", "latin-1", "cp1252")
     return Case(
         kinds=kinds,
@@ -222,6 +239,7 @@ def make_case(seed: int, index: int) -> Case:
                for name, kind in kinds.items()},
         encoding=_pick(rng, encodings),
         quote_all=bool(rng.integers(2)),
+        written=written if None in kinds.values() else replace(CANONICAL, missing=written.missing),
     )  # fmt: skip
 
 

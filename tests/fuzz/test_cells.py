@@ -18,6 +18,9 @@ import pyarrow as pa
 import pytest
 
 from dpiw import scaling, sources, stages, steps
+from dpiw.cell_formats import CANONICAL, FORMAT_FIELDS, settled_formats
+from dpiw.cell_statement import STATEMENT, statement
+from dpiw.cell_texts import canonical_frame
 from dpiw.columns import Column, ColumnKind, ColumnRole
 from dpiw.errors import SourceError
 from dpiw.ingest import encoded_extremes, rows_within_unit
@@ -106,6 +109,9 @@ def test_every_kind_and_every_option_has_a_column():
         if field.name not in fuzz.MEANS_NOTHING_TO_CELLS:
             used = [c for c in SCHEMA.columns if getattr(c, field.name) != field.default]
             assert used, f"{field.name}: no column uses it"
+    for name in FORMAT_FIELDS:
+        used = [one for one in fuzz.WRITTEN if getattr(one, name) != getattr(CANONICAL, name)]
+        assert used, f"{name}: no source uses it"
     for kind in kinds:
         assert {c.nullable for c in SCHEMA.released if c.kind is kind} == {False, True} or (
             kind is ColumnKind.ORDINAL
@@ -144,6 +150,9 @@ def scaled_of(case: Case, folder) -> list[ScaledTable]:
     tables = []
     for frame in frames:
         assert len(frame) == case.rows, "another number of rows"
+        formats = settled_formats(SCHEMA, case.written, file_format=case.file_format)
+        raw, frame = frame, canonical_frame(frame, SCHEMA, formats)
+        assert f"rows read: {case.rows}" in statement(raw, frame, SCHEMA, formats)
         kept = rows_within_unit(frame, SCHEMA.column("person"), UNIT)
         scaled = SCHEMA.scale(frame)
         check_admissible(scaled)
@@ -210,7 +219,7 @@ def test_no_cell_of_very_many_changes_more_than_its_row(tmp_path, figures):
 def bench(tmp_path_factory) -> Bench:
     from tests.conftest import make_workplace
 
-    place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="100000")
+    place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="100000", reads=10**6)
     (place.root / "schema.yaml").write_text(fuzz.SCHEMA_YAML)
     return Bench(place=place, run=ReleaseRun.prepare(place.spec, period=None))
 
@@ -226,8 +235,9 @@ def run_of(bench, monkeypatch):
         path = bench.place.root / "table.source"
         path.write_bytes(case.content())
         run = bench.with_source(
-            bench.fresh(label), path, format=case.file_format, encoding=case.encoding
-        )
+            bench.fresh(label), path, format=case.file_format, encoding=case.encoding,
+            **vars(case.written),
+        )  # fmt: skip
         runs[run.directory] = run
         return run
 
@@ -267,7 +277,7 @@ def run_pairs(seed: int, cases: range, run_of, bench, *, fits: int = 0) -> list[
                 steps.fit_generator(run, noise=SecureNoise())
                 steps.draw_synthetic(run)
                 steps.fit_weights(run, noise=SecureNoise())
-        if told[0] != told[1] or told[0]["code"] != 0:
+        if told[0] != told[1] or told[0]["code"] != 0 or STATEMENT not in told[0]["private"]:
             faults.append(f"seed {seed} case {index}: {told}")
     return faults
 

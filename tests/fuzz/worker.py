@@ -42,8 +42,7 @@ MEMORY_BYTES = {"plan": 2 << 30}
 """By kind; 1 GiB for all that read a file."""
 
 LIMITS = IngestLimits(
-    max_bytes=1 << 24, max_rows=100_000, max_columns=50, max_cell_bytes=10_000,
-    max_memory_bytes=1 << 28,
+    max_columns=50, max_cell_bytes=10_000, max_memory_bytes=1 << 28,
 )  # fmt: skip
 _SETTINGS = (("utf-8", ","), ("utf-8", ","), ("utf-8", ";"), ("utf-16", ","), ("latin-1", ","))
 
@@ -69,7 +68,7 @@ def read_table(data: bytes, file_format: str, folder: Path, index: int) -> None:
     source.write_bytes(data)
     names = [column.name for column in schema.columns]
     try:
-        copy_source(source, copy, limits=LIMITS)
+        copy_source(source, copy)
         if file_format == "csv":
             encoding, delimiter = _SETTINGS[index % len(_SETTINGS)]
             raw = read_csv(copy, names, limits=LIMITS, encoding=encoding, delimiter=delimiter)
