@@ -12,7 +12,7 @@ help:
 	@echo "make release     install what a release needs, and publish the worked example"
 	@echo "make test        install what the tests need, and run them"
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
-	@echo "make proof       privacy proof suite at its full figures, with their table at the end"
+	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
 	@echo "make check       ruff and mypy"
 	@echo "make release-all the same data with all 30 columns: the honest verdict is 'none'"
 	@echo "make population  a simulated population of 50,000 people with known truth"
@@ -55,17 +55,22 @@ population: $(VENV)/.pipeline
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
+# What chance, load, names, zones and modes can turn red: five whole runs, one line each.
+.PHONY: test-elsewhere
+test-elsewhere: $(VENV)/.test
+	@PYTEST="$(BIN)/python -m pytest" ARGUMENTS="-n $(JOBS) --dist loadfile" tests/elsewhere.sh $(ONLY)
+# The long suites keep their finished parts below build/assurance, so that they can be stopped and
+# run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.
+ASSURANCE = $(BIN)/python -m tests.assurance $@ $(if $(FIGURES),--figures $(FIGURES)) $(if $(ONLY),--only $(ONLY))
+
 test-crash: $(VENV)/.test
-	$(BIN)/python -m pytest -m crash $(if $(FIGURES),--figures $(FIGURES))
+	@$(ASSURANCE)
 
 nightly: $(VENV)/.test
-	$(BIN)/python -m pytest -m "crash or nightly" $(if $(FIGURES),--figures $(FIGURES))
+	@$(ASSURANCE)
 
-proof: FIGURES ?= build/proof.jsonl
 proof: $(VENV)/.test
-	@mkdir -p $(dir $(FIGURES)) && rm -f $(FIGURES)
-	@$(BIN)/python -m pytest -n $(JOBS) -m proof --figures $(FIGURES); found=$$?; \
-		$(BIN)/python -m tests.proof.figures $(FIGURES); exit $$found
+	@$(ASSURANCE) --jobs $(JOBS)
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -76,7 +81,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-serve: $(VENV)/.pipeline
+serve: $(VENV)/.pipeline $(if $(DPIW_ASSURANCE),$(VENV)/.test)
 	@$(BIN)/python examples/prepare.py breast-cancer
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
 

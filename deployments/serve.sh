@@ -3,6 +3,7 @@
 # Everything Prefect writes lies in PREFECT_HOME (default .dpiw/prefect), readable by you alone.
 #   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C
 #   DPIW_GPU=1 deployments/serve.sh          also a worker for the pool dpiw-gpu
+#   DPIW_ASSURANCE=1 deployments/serve.sh    also a worker for the weekly test suites (hours)
 set -euo pipefail
 umask 077
 file="${1:-deployments/prefect.yaml}"
@@ -14,6 +15,9 @@ export PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 GX_ANALYTICS_ENABLE
 export PREFECT_RESULTS_PERSIST_BY_DEFAULT=false PREFECT_TASKS_DEFAULT_NO_CACHE=true
 export PREFECT_LOGGING_TO_API_ENABLED=false PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS=false
 export PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY=false
+# A busy machine makes a run late and does not end it (flows/__init__.py says how late).
+export PREFECT_API_REQUEST_TIMEOUT=120 PREFECT_CLIENT_MAX_RETRIES=8
+export PREFECT_SERVER_DATABASE_TIMEOUT=60 PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT=60
 mkdir -p "$PREFECT_HOME"
 
 prefect server start --host 127.0.0.1 --port "$port" --no-ui >"$PREFECT_HOME/server.log" 2>&1 &
@@ -33,27 +37,31 @@ stop() {
 }
 trap stop EXIT
 trap 'exit 0' INT TERM
-for _ in $(seq 1 120); do
-  python - "$PREFECT_API_URL/health" <<'PY' && break
+up=
+for _ in $(seq 1 1200); do
+  python - "$PREFECT_API_URL/health" <<'PY' && up=1 && break
 import sys, urllib.request
 try:
-    sys.exit(0 if urllib.request.urlopen(sys.argv[1], timeout=1).status == 200 else 1)
+    sys.exit(0 if urllib.request.urlopen(sys.argv[1], timeout=30).status == 200 else 1)
 except OSError:
     sys.exit(1)
 PY
   kill -0 "$server" 2>/dev/null || { echo "the Prefect server did not start; see $PREFECT_HOME/server.log" >&2; exit 1; }
   sleep 0.5
 done
+[ -n "$up" ] || { echo "the Prefect server did not answer; see $PREFECT_HOME/server.log" >&2; exit 1; }
 pool() {
   prefect --no-prompt work-pool create "$1" --type process --overwrite >/dev/null
   prefect work-pool set-concurrency-limit "$1" 1 >/dev/null
 }
 pool dpiw & first=$!
 pool dpiw-gpu & second=$!
+pool dpiw-assurance & third=$!
 # Tasks that train on a GPU bear this tag: one at a time, whatever pool they run in.
 prefect concurrency-limit create gpu 1 >/dev/null
 wait "$first"
 wait "$second"
+wait "$third"
 prefect --no-prompt deploy --all --prefect-file "$file"
 echo "Prefect API: $PREFECT_API_URL   deployment: dpiw-release/monthly"
 echo "Run it now with: PREFECT_API_URL=$PREFECT_API_URL prefect deployment run dpiw-release/monthly"
@@ -61,6 +69,10 @@ prefect worker start --pool dpiw --type process --name local &
 workers=$!
 if [ -n "${DPIW_GPU:-}" ]; then
   prefect worker start --pool dpiw-gpu --type process --name local-gpu &
+  workers="$workers $!"
+fi
+if [ -n "${DPIW_ASSURANCE:-}" ]; then
+  prefect worker start --pool dpiw-assurance --type process --name local-assurance &
   workers="$workers $!"
 fi
 wait $workers

@@ -28,7 +28,7 @@ _TEXTS = (
 _DECIMALS = ("epsilon", "delta", "spent_epsilon", "spent_delta", "budget_epsilon", "budget_delta")
 _LISTS = ("post_processing", "assumptions", "caveats")
 _MAPPINGS = ("account", "accountants", "generator", "weights", "diagnostics", "versions")
-_ACCOUNT = ("composition", "held", "drawn")
+_ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
 _UNIT = ("relation", "max_rows", "id_column")
 
 
@@ -94,12 +94,14 @@ class Certificate:
         attempts: what each reservation of the run held: `epsilon`, `delta` and the state of its
             `stages`; `resumed`: how often a training of it that was killed went on, within what its
             events count. More than one: a draw was lost and paid again, and the release's total is
-            their sum.
+            their sum. What was given back before anything was drawn is not among them: it would
+            tell how reads of the table ended.
         spent_epsilon: of the population over its whole life, this release included.
         spent_delta: likewise.
         account: the ledger's account behind these sums, in its own whole units: `composition`, the
-            sum `held` and the part `drawn` of it that can never be given back
-            (`dpiw.ledger.charges.Charge.to_payload`). A ledger that was lost is recovered from it.
+            sum `held`, the part `drawn` of it that can never be given back
+            (`dpiw.ledger.charges.Charge.to_payload`), and `max_unpaid_reads`, a term of the
+            registration. A ledger that was lost is recovered from it.
         budget_epsilon: lifetime budget of the population.
         budget_delta: likewise.
         accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the guarantee
@@ -117,8 +119,7 @@ class Certificate:
         assumptions: sentences; the guarantee holds under these.
         caveats: sentences about the use of this release.
         versions: of the software that made it.
-        ledger_sequence: number of the ledger entry this release builds on.
-        ledger_head: the ledger's hash at that entry.
+        ledger_head: hash of the ledger entry behind which this was written.
     """
 
     release_id: str
@@ -146,7 +147,6 @@ class Certificate:
     assumptions: tuple[str, ...]
     caveats: tuple[str, ...]
     versions: Mapping[str, str]
-    ledger_sequence: int
     ledger_head: str
 
     def __post_init__(self) -> None:
@@ -165,9 +165,8 @@ class Certificate:
             typed(getattr(self, name), Mapping, what=_field(name), error=ManifestError)  # type: ignore[type-abstract]
             object.__setattr__(self, name, plain(getattr(self, name)))
         record_of(self.account, _ACCOUNT, what=_field("account"), error=ManifestError)
-        for name in ("nominal_rows", "ledger_sequence"):
-            if typed(getattr(self, name), int, what=_field(name), error=ManifestError) < 0:
-                raise ManifestError(f"{_field(name)}: expected a whole number >= 0")
+        if typed(self.nominal_rows, int, what=_field("nominal_rows"), error=ManifestError) < 0:
+            raise ManifestError(f"{_field('nominal_rows')}: expected a whole number >= 0")
         for name in ("plan_digest", "ledger_head"):
             hexadecimal(getattr(self, name), digits=64, what=_field(name), error=ManifestError)
 

@@ -17,7 +17,7 @@ from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.privacy import NeighbouringRelation
 
 if TYPE_CHECKING:
-    from dpiw.ledger import Entry, Ledger, LedgerHead, Population, PublishedHead, RunRecord
+    from dpiw.ledger import Entry, Ledger, Population, PublishedHead, RunRecord
 
 
 def add_ledger_commands(subparsers: Any) -> None:
@@ -35,7 +35,7 @@ def add_ledger_commands(subparsers: Any) -> None:
         "--head",
         action="append",
         default=[],
-        metavar="SEQ:HASH[:MANIFEST]",
+        metavar="HASH[:MANIFEST]",
         help="a published head that must be in the chain, or whose release, named by SHA-256 of its"
         " manifest.json, was recovered; may be repeated",
     )
@@ -82,6 +82,13 @@ def _add_register(commands: Any) -> None:
         "--id-column", help="the column that names a privacy unit (none: each row is a unit)"
     )
     parser.add_argument(
+        "--max-unpaid-reads",
+        type=int,
+        metavar="N",
+        help="how many reads of its tables may end without a draw, for life: operators see how each"
+        " ended, and no epsilon pays for it (20)",
+    )
+    parser.add_argument(
         "--create",
         action="store_true",
         help="make the ledger if there is none, and its folder for you alone (a new ledger knows"
@@ -101,8 +108,9 @@ def _add_show(commands: Any) -> None:
 
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error."""
-    from dpiw.ledger import CompositionRule, Ledger, Population
+    from dpiw.ledger import MAX_UNPAID_READS, CompositionRule, Ledger, Population
 
+    reads = arguments.max_unpaid_reads
     population = Population(
         name=arguments.name,
         relation=NeighbouringRelation(arguments.relation),
@@ -111,6 +119,7 @@ def run_register(arguments: argparse.Namespace) -> int:
         delta=exact_decimal("delta", arguments.delta),
         composition=CompositionRule(arguments.composition),
         id_column=arguments.id_column,
+        max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
     )
     ledger = (Ledger.create if arguments.create else Ledger.open)(arguments.ledger)
     known = ledger.register(population)
@@ -245,6 +254,8 @@ def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
         "budget": str(one.budget),
         "spent": str(ledger.spent(one.name)),
         "remaining": str(ledger.remaining(one.name)),
+        "unpaid_reads": ledger.account(one.name).unpaid_reads,
+        "max_unpaid_reads": one.max_unpaid_reads,
         "recoveries": [
             {
                 "seq": recovery.head.seq,
@@ -252,7 +263,7 @@ def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
                 "charged": str(recovery.charged.cost),
                 "loss": str(recovery.loss.cost),
                 "releases": [
-                    {"head": f"{r.head.seq}:{r.head.hash}", "manifest_digest": r.manifest_digest}
+                    {"head": r.hash, "manifest_digest": r.manifest_digest}
                     for r in recovery.releases
                 ],
             }
@@ -280,6 +291,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
                 "attempt": attempt.attempt,
                 "cost": str(attempt.cost),
                 "held": str(attempt.held),
+                "reads": attempt.reads,
                 "at": attempt.at,
                 "stages": {
                     name: {
@@ -306,6 +318,8 @@ def _table(facts: dict[str, Any]) -> list[str]:
             f"  budget     {population['budget']}",
             f"  spent      {population['spent']}",
             f"  remaining  {population['remaining']}",
+            f"  reads      {population['unpaid_reads']} of at most"
+            f" {population['max_unpaid_reads']} for life ended without a draw",
         ]
         lines += [
             f"  recovered  by entry {one['seq']}: {len(one['releases'])} release(s), charged"
@@ -352,11 +366,10 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _head(text: str) -> LedgerHead | PublishedHead:
-    from dpiw.ledger import LedgerHead, PublishedHead
+def _head(text: str) -> PublishedHead:
+    from dpiw.ledger import PublishedHead
 
-    seq, *digests = text.split(":")
-    if not seq.isdecimal() or len(digests) not in (1, 2) or not all(digests):
-        raise SpecError("head: expected SEQ:HASH or SEQ:HASH:MANIFEST")
-    head = LedgerHead(seq=int(seq), hash=digests[0])
-    return head if len(digests) == 1 else PublishedHead(head=head, manifest_digest=digests[1])
+    digests = text.split(":")
+    if len(digests) not in (1, 2) or not all(digests):
+        raise SpecError("head: expected HASH or HASH:MANIFEST")
+    return PublishedHead(hash=digests[0], manifest_digest=(*digests, None)[1])

@@ -108,7 +108,7 @@ def _others(ledger: Ledger, name: str) -> list[str]:
 
 def _recovery_lines(recovery: Recovery, releases: Sequence[MissingRelease]) -> list[str]:
     lines = [
-        f"recovered {one.release.certificate.release_id}: head {record.head.seq} was missing;"
+        f"recovered {one.release.certificate.release_id}: head {record.hash[:12]} was missing;"
         f" its certificate states {record.charge.cost}"
         for one, record in zip(releases, recovery.releases, strict=True)
     ]

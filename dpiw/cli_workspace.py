@@ -1,6 +1,7 @@
-"""`dpiw workspace show | purge`: what a custodian does with the confidential workspace.
+"""`dpiw workspace show | cells | purge`: what a custodian does with the confidential workspace.
 
-What these print is for the custodian's own screen: sizes tell about the number of rows.
+What these print is for the custodian's own screen: sizes tell about the number of rows, and the
+statement of a source's cells is exact.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ from dpiw.cli_text import write_lines
 if TYPE_CHECKING:
     from dpiw.workspace import WorkspaceRun
 
+_CELLS = """Print how the cells of a run's source were read: per column, how many were missing,
+unreadable, out of bounds, rounded or none of the levels. Exact counts of confidential cells: for
+the custodian's own screen, never for a release, a ticket or a log."""
+
 _PURGE = """Remove the confidential files of finished runs: the scaled table, validation results,
-temporary files and logs. Kept: run.json, the draws (paid for, and private), the rows and weights
-made from them, and the signed folder; so a rerun still ends in the same release. Without --yes it
-only says what it would remove. Files are unlinked, not overwritten: on today's file systems and
-disks overwriting shows nothing. Keep the workspace on an encrypted disk, and mind backups."""
+the statement of cells, temporary files and logs. Kept: run.json, the draws (paid for, and private),
+the rows and weights made from them, and the signed folder; so a rerun still ends in the same
+release. Without --yes it only says what it would remove. Files are unlinked, not overwritten: on
+today's file systems and disks overwriting shows nothing. Keep the workspace on an encrypted disk,
+and mind backups."""
 
 
 def add_workspace_commands(subparsers: Any) -> None:
@@ -33,6 +39,10 @@ def add_workspace_commands(subparsers: Any) -> None:
     commands = workspace.add_subparsers(dest="workspace_command", required=True)
     show = _add(commands, "show", "every run, its state and its size", None, run_show)
     show.add_argument("--json", action="store_true", help="for programs")
+    cells = _add(commands, "cells", "how a run's cells were read", _CELLS, run_cells)
+    cells.add_argument(
+        "--run", required=True, metavar="KEY", help="this run; at least 8 digits of its key"
+    )
     purge = _add(commands, "purge", "remove finished runs' confidential files", _PURGE, run_purge)
     purge.add_argument("--run", metavar="KEY", help="this run; at least 8 digits of its key")
     purge.add_argument("--all-published", action="store_true", help="published and voided runs")
@@ -73,11 +83,12 @@ def run_show(arguments: argparse.Namespace) -> int:
         facts = [_facts(run) for run in runs]
         write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
         return 0
-    rows = [("population", "period", "run", "state", "last entry", "confidential", "kept")]
+    rows = [("population", "period", "run", "state", "last entry", "confidential", "kept", "cells")]
     rows += [
         (
             run.population, run.period or "-", run.key[:12] or run.directory.name, run.state,
             run.last_at or "-", _bytes(run.confidential_bytes), _bytes(run.kept_bytes),
+            "stated" if run.cells else "-",
         )
         for run in runs
     ]  # fmt: skip
@@ -85,6 +96,22 @@ def run_show(arguments: argparse.Namespace) -> int:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         write_lines(arguments, ["  ".join(cells).rstrip()])
+    return 0
+
+
+def run_cells(arguments: argparse.Namespace) -> int:
+    """Print the statement of one run's cells.
+
+    Raises:
+        SpecError: no such run, or its statement is not there.
+    """
+    from dpiw.errors import SpecError
+    from dpiw.workspace import named, survey
+
+    run = named(survey(arguments.state), arguments.run)
+    if run.cells is None:
+        raise SpecError(f"run {run.key[:12]}: no statement of its cells; not read yet, or purged")
+    write_lines(arguments, run.cells.read_text().splitlines())
     return 0
 
 
@@ -135,6 +162,7 @@ def _facts(run: WorkspaceRun) -> dict[str, Any]:
         "confidential_bytes": run.confidential_bytes,
         "kept_bytes": run.kept_bytes,
         "folder": str(run.directory),
+        "cells": None if run.cells is None else str(run.cells),
     }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpiw.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
 from dpiw.errors import SchemaError
 from dpiw.moments import day_number, second_number
 
@@ -99,6 +100,7 @@ class Column:
         null_is_own_person: identifiers only: each row without id counts as one person. Otherwise
             such a row makes the source inadmissible.
         description: for people.
+        written: how the source writes the cells; no part of what they are, nor of a comparison.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Column:
     normaliser: str = "exact"
     null_is_own_person: bool = False
     description: str = ""
+    written: CellFormat = dataclasses.field(default=CellFormat(), compare=False)
 
     def __post_init__(self) -> None:
         """Raises SchemaError with the column's name, the field and the admissible range."""
@@ -130,6 +133,8 @@ class Column:
         self._check_name()
         self._check_types()
         self._check_placement()
+        if fault := column_fault(self, self.written):
+            raise self._refuse(*fault)
         if self.role is ColumnRole.IDENTIFIER:
             return
         if self.is_numeric:
@@ -235,12 +240,12 @@ class Column:
         mapping: dict[str, Any] = {"name": self.name, "kind": self.kind.value}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in mapping or value == field.default:
+            if field.name in mapping or value == field.default or field.name == "written":
                 continue
             if isinstance(value, enum.Enum):
                 value = value.value
             mapping[field.name] = list(value) if isinstance(value, tuple) else value
-        return mapping
+        return mapping | self.written.to_mapping()
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Column:
@@ -251,7 +256,7 @@ class Column:
         name = values["name"]
         if len(name) > MAX_NAME_LENGTH:  # not repeated in what is said of its fields
             raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
-        known = {field.name for field in dataclasses.fields(cls)}
+        known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
         for key in values:
             if key not in known:
                 raise SchemaError(f"column {name}: unknown key {str(key)[:40]!r}")
@@ -264,7 +269,8 @@ class Column:
                 if values[key] not in allowed:
                     raise SchemaError(f"column {name}: {key} is not one of {', '.join(allowed)}")
                 values[key] = members(values[key])
-        return cls(**values)
+        written = CellFormat.taken_from(values)
+        return cls(**values, written=written)
 
     def _refuse(self, field: str, why: str) -> SchemaError:
         return SchemaError(f"column {self.name}: {field}: {why}")
@@ -313,6 +319,8 @@ class Column:
             if not admissible and not (value is None or value is False or value == ()):
                 kind = "identifier" if identifier else self.kind.value
                 raise self._refuse(field, f"has no meaning for a column of kind {kind}")
+        for field in sorted(set(self.written.stated()) - meaningful_fields(self)):
+            raise self._refuse(field, f"has no meaning for a column of kind {self.kind.value}")
 
     def _check_bounds(self) -> None:
         if self.lower is None or self.upper is None:

@@ -1,6 +1,7 @@
 """From a confidential file to a scaled snapshot: the first confidential stage.
 
-Copy, read, validate the structure, bound the rows per person, scale, validate, write. Every step
+Copy, read, validate the structure, read cells by their declared format, bound the rows per person,
+scale, validate, write; then leave the custodian's statement of what became of cells. Every step
 is row-local or structural, except the bound on rows per person, which enters the privacy unit.
 Nothing leaves the run's private directory.
 """
@@ -16,6 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.cell_formats import CANONICAL, CellFormat, settled_formats
+from dpiw.cell_statement import leave_statement
+from dpiw.cell_texts import canonical_frame
 from dpiw.columns import Column, ColumnRole
 from dpiw.durable import write_durably
 from dpiw.errors import SchemaError, SourceError, SpecError
@@ -44,6 +48,7 @@ def ingest(
     public_rows: int | None = None,
     encoding: str = "utf-8",
     delimiter: str = ",",
+    written: CellFormat = CANONICAL,
 ) -> Path:
     """Read a confidential file and write its scaled snapshot.
 
@@ -60,9 +65,11 @@ def ingest(
         public_rows: replace-one only: rows that remain after bounding rows per person.
         encoding: of a CSV file, declared.
         delimiter: of a CSV file, declared.
+        written: how cells are written, unless a column says otherwise; states every field.
 
     Returns:
-        The snapshot's path, `directory/scaled.parquet`; `validation.json` lies beside it.
+        The snapshot's path, `directory/scaled.parquet`; `validation.json` and the custodian's
+        `cells.txt` lie beside it.
 
     Privacy:
         Unit: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,
@@ -73,9 +80,10 @@ def ingest(
         SourceError: the file's structure is not as declared. Holds no cell, count or row number.
     """
     person = _check_settings(file_format, schema, unit, public_rows)
+    formats = settled_formats(schema, written, file_format=file_format)
     raw = _read(source, file_format, schema, directory, limits, encoding, delimiter)
     structure = validate_structure(raw.types, schema, file_format=file_format)
-    frame = raw.frame
+    canonical = frame = canonical_frame(raw.frame, schema, formats)
     if person is not None:
         frame = frame.take(rows_within_unit(frame, person, unit))
     if public_rows is not None and len(frame) != public_rows:
@@ -87,6 +95,7 @@ def ingest(
     write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
     snapshot = directory / SNAPSHOT
     write_snapshot(scaled, snapshot)
+    leave_statement(directory, raw=raw.frame, frame=canonical, schema=schema, formats=formats)
     return snapshot
 
 
@@ -122,7 +131,7 @@ def _read(
     names = [column.name for column in schema.columns]
     copy = directory / f".source-{secrets.token_hex(8)}"
     try:
-        copy_source(source, copy, limits=limits)
+        copy_source(source, copy)
         if file_format == "csv":
             return read_csv(copy, names, limits=limits, encoding=encoding, delimiter=delimiter)
         return read_parquet(copy, names, limits=limits)

@@ -85,8 +85,7 @@ class ManifestFacts:
         columns: the Arrow schema of the Parquet file.
         constraints_digest: SHA-256 of the public constraints (`schema.json`).
         versions: bill of materials: software name to version.
-        ledger_sequence: number of the ledger entry this release builds on.
-        ledger_head: the ledger's hash there.
+        ledger_head: hash of the ledger entry behind which this was written.
         previous: SHA-256 of the manifest of the population's previous release; None for the first.
         published_at: `2027-01-31T06:00:00Z`; the scheduled time, given by the caller.
     """
@@ -103,7 +102,6 @@ class ManifestFacts:
     columns: tuple[ArrowField, ...]
     constraints_digest: str
     versions: Mapping[str, str]
-    ledger_sequence: int
     ledger_head: str
     previous: str | None
     published_at: str
@@ -118,9 +116,8 @@ class ManifestFacts:
             hexadecimal(getattr(self, name), digits=64, what=_field(name), error=ManifestError)
         if self.previous is not None:
             hexadecimal(self.previous, digits=64, what=_field("previous"), error=ManifestError)
-        for name in ("rows", "ledger_sequence"):
-            if typed(getattr(self, name), int, what=_field(name), error=ManifestError) < 0:
-                raise ManifestError(f"{_field(name)}: expected a whole number >= 0")
+        if typed(self.rows, int, what=_field("rows"), error=ManifestError) < 0:
+            raise ManifestError(f"{_field('rows')}: expected a whole number >= 0")
         for text in (*self.mechanisms, *self.versions, *self.versions.values()):
             typed(text, str, what="manifest.json mechanisms and versions", error=ManifestError)
         if _MOMENT.fullmatch(self.published_at) is None:
@@ -151,7 +148,6 @@ class ManifestFacts:
             columns=columns,
             constraints_digest=constraints_digest,
             versions=certificate.versions,
-            ledger_sequence=certificate.ledger_sequence,
             ledger_head=certificate.ledger_head,
             previous=previous,
             published_at=published_at,

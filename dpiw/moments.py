@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_NOT_A_TIME = np.iinfo(np.int64).min
+_MARGIN = 2 * 86400
+_FIRST = (dt.date(1, 1, 3).toordinal() - _EPOCH_DAY) * 86400
+_LAST = (dt.date(9999, 12, 29).toordinal() - _EPOCH_DAY) * 86400
+"""Seconds between which every zone's clock shows a year from 1 to 9999."""
 
 
 def day_number(text: str) -> int | None:
@@ -39,3 +50,50 @@ def moment_seconds(moment: dt.datetime, zone: dt.tzinfo) -> int:
     days = moment.toordinal() - _EPOCH_DAY
     seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
     return days * 86400 + seconds - math.ceil(offset.total_seconds())
+
+
+# Columns of typed moments
+
+
+def clock_seconds(
+    cells: pd.Series[Any], low: int, high: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Whole seconds since the epoch as stored: UTC where cells have a zone, else the local clock.
+
+    Counted in whole numbers and clipped to two days beyond the bounds, so that no calendar ever
+    sees a year it does not know, and no count of a unit overflows.
+
+    Args:
+        cells: `datetime64` of any unit, with a zone or without, shape (rows,).
+        low: lower bound in seconds since the epoch.
+        high: upper bound, likewise.
+
+    Returns:
+        Seconds, rounded down, and which cells are missing (their seconds mean nothing).
+    """
+    unit = cells.dt.unit
+    counts = cells.to_numpy(dtype=f"datetime64[{unit}]").view(np.int64)
+    seconds = counts // _PER_SECOND[unit]
+    return np.clip(seconds, low - _MARGIN, high + _MARGIN), counts == _NOT_A_TIME
+
+
+def in_calendar(cells: pd.Series[Any]) -> NDArray[np.bool_]:
+    """Which moments have a date from year 1 to 9999 in every zone, or are missing."""
+    seconds, missing = clock_seconds(cells, _FIRST, _LAST)
+    return missing | ((seconds >= _FIRST) & (seconds <= _LAST))
+
+
+def zone_offsets(seconds: NDArray[np.int64], zone: Any) -> NDArray[np.int64]:
+    """What a zone's clocks add to UTC at each moment; at the calendar's ends as just inside."""
+    distinct, inverse = np.unique(np.clip(seconds, _FIRST, _LAST), return_inverse=True)
+    moments = pd.DatetimeIndex(distinct.astype("datetime64[s]")).tz_localize("UTC")
+    local = moments.tz_convert(zone).tz_localize(None).to_numpy().astype("datetime64[s]")
+    return np.asarray((local.astype(np.int64) - distinct)[inverse], dtype=np.int64)
+
+
+def seconds_from_local(seconds: NDArray[np.int64], zone: dt.tzinfo) -> NDArray[np.int64]:
+    """UTC from a zone's local clock; at the calendar's ends with the offset just inside."""
+    distinct, inverse = np.unique(np.clip(seconds, _FIRST, _LAST), return_inverse=True)
+    clocks = distinct.astype("datetime64[s]").tolist()
+    utc = np.array([moment_seconds(clock, zone) for clock in clocks], dtype=np.int64)
+    return np.asarray(seconds + (utc - distinct)[inverse], dtype=np.int64)

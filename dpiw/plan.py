@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpiw import accounting
+from dpiw.cell_formats import without_defaults
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.generators.base import Synthesizer
 from dpiw.privacy import PrivacyCost
@@ -178,14 +179,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions = spec.model_dump(
         mode="json",
         exclude={
-            "source": {
-                "path",
-                "max_bytes",
-                "max_rows",
-                "max_columns",
-                "max_cell_bytes",
-                "max_memory_bytes",
-            },
+            "source": {"path"},
             "schema_path": True,
             "state": True,
             "ledger": True,
@@ -196,6 +190,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
             "catalogue": True,
         },
     )
+    decisions["source"] = without_defaults(decisions["source"])
     decisions["public_truth"] = spec.public_truth is not None
     decisions["weights"]["post_processing"] = public_steps(spec)
     if decisions["shares"]["calibration"] is None:  # as before there was such a share

@@ -8,8 +8,13 @@ from dpiw.privacy import NeighbouringRelation, NoiseKind, PoissonSampledGaussian
 from dpiw.weights.post_processing import BetaCalibrate, parse_post_processing
 
 
-def assumptions(plan: Plan) -> tuple[str, ...]:
-    """Sentences a reader must accept for the certificate's epsilon and delta to hold."""
+def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
+    """Sentences a reader must accept for the certificate's epsilon and delta to hold.
+
+    Args:
+        plan: the release's.
+        max_unpaid_reads: the population's, by its registration.
+    """
     unit = plan.spec.privacy_unit
     found = [
         "The schema, its bounds and levels, nominal_rows and every setting were declared without"
@@ -54,8 +59,10 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
         found.append("The truth shown in the report is of a simulated population, and public.")
     found.append(
         "A structural failure (a missing column, a wrong type, a ragged line, a missing identifier,"
-        " a file, cell or number of rows over its declared limit) ends a run and may be seen by"
-        " operators, one bit each time; other values never decide whether a run ends."
+        " a cell over its declared limit, a table beyond the declared memory) ends a run; other"
+        " values, and the number of rows, never do. Operators may see how a read of the table ended"
+        f" that no draw followed; at most {max_unpaid_reads} of these are admitted in the"
+        " population's whole life, and epsilon does not pay for them."
     )
     return tuple(found)
 

@@ -68,7 +68,7 @@ def read_public_rows(
     names = [column.name for column in schema.released]
     told = ""
     try:
-        copy_source(path, copy, limits=limits)
+        copy_source(path, copy)
         if _digest(copy) != sha256:
             raise SpecError(f"{_FIELD}: the file has changed since the plan was made")
         raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")

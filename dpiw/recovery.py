@@ -19,7 +19,6 @@ from dpiw.certificate import Certificate
 from dpiw.errors import LedgerConflictError, ReleaseError, SignatureError, SpecError
 from dpiw.ledger import (
     Ledger,
-    LedgerHead,
     Population,
     PublishedHead,
     RecoveredRelease,
@@ -44,7 +43,7 @@ class MissingRelease:
     """
 
     release: VerifiedRelease
-    after: LedgerHead | None
+    after: str | None
 
     @property
     def digest(self) -> str:
@@ -96,25 +95,21 @@ def missing_releases(
     given = {one.manifest.digest: one for one in releases}
     found: dict[str, list[MissingRelease]] = {}
     for digest, one in given.items():
-        if ledger.knows(PublishedHead(head=_head(one), manifest_digest=digest)):
+        if ledger.knows(PublishedHead(hash=one.certificate.ledger_head, manifest_digest=digest)):
             continue
         before = given.get(one.manifest.facts.previous or "")
-        after = None if before is None else _head(before)
-        if after is not None and not ledger.contains_head(after.seq, after.hash):
+        after = None if before is None else before.certificate.ledger_head
+        if after is not None and not ledger.contains(after):
             after = None
         missing = MissingRelease(release=one, after=after)
         found.setdefault(one.certificate.population, []).append(missing)
     return {name: _in_order(known) for name, known in found.items()}
 
 
-def _head(release: VerifiedRelease) -> LedgerHead:
-    stated = release.certificate
-    return LedgerHead(seq=stated.ledger_sequence, hash=stated.ledger_head)
-
-
 def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
-    """Each after the release before it, if that is among them; else by the number of its head."""
-    waiting = {one.digest: one for one in sorted(missing, key=lambda m: _head(m.release).seq)}
+    """Each after the release before it, if that is among them; else by its name and digest."""
+    named = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
+    waiting = {one.digest: one for one in named}
     found: list[MissingRelease] = []
 
     def take(one: MissingRelease) -> None:  # digests cannot form a circle
@@ -139,7 +134,7 @@ def recovered_release(missing: MissingRelease, population: Population) -> Recove
     stated = missing.release.certificate
     _check_terms(stated, population)
     return RecoveredRelease(
-        head=_head(missing.release),
+        hash=stated.ledger_head,
         manifest_digest=missing.digest,
         previous=missing.release.manifest.facts.previous,
         after=missing.after,
@@ -224,8 +219,6 @@ def certificate_vector(stated: Certificate) -> RenyiVector:
     total = RenyiVector.nothing()
     for attempt in stated.attempts:
         epsilon, delta, names = _attempt(attempt, stated)
-        if epsilon == 0:  # voided
-            continue
         if not names or not names <= set(events):
             raise LedgerConflictError(
                 f"release {stated.release_id}: an attempt's stages are not those whose events its"

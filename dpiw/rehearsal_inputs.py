@@ -89,15 +89,13 @@ def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
 
 def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
     limits = IngestLimits(
-        max_bytes=spec.source.max_bytes,
-        max_rows=spec.source.max_rows,
         max_columns=spec.source.max_columns,
         max_cell_bytes=spec.source.max_cell_bytes,
         max_memory_bytes=spec.source.max_memory_bytes,
     )
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "rows"
-        copy_source(path, copy, limits=limits)
+        copy_source(path, copy)
         raw = read_csv(
             copy,
             [column.name for column in schema.released],

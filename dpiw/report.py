@@ -277,8 +277,8 @@ def _checking(certificate: Certificate) -> str:
             "curator's public key from somewhere else than this folder."
         ),
         f"<pre>{escape(recipe)}</pre>",
-        f"<footer>Plan {escape(certificate.plan_digest)} · ledger entry "
-        f"{certificate.ledger_sequence}, head {escape(certificate.ledger_head)} · nominal rows "
+        f"<footer>Plan {escape(certificate.plan_digest)} · ledger head "
+        f"{escape(certificate.ledger_head)} · nominal rows "
         f"{certificate.nominal_rows:,}</footer>",
     )
 

@@ -3,7 +3,8 @@
     <state>/ledger.sqlite                     the population's ledger (operations zone)
     <state>/workspace/<population>/<run>/     this run, mode 0700 (confidential zone)
         run.json                              the spec, the schema and the plan it runs under
-        private/                              copies of the source, scaled snapshot, validation
+        private/                              copies of the source, scaled snapshot, validation,
+                                              cells.txt (what the custodian is told of cells)
         log/                                  what the confidential stages said
         fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger);
         fit_calibration.npz                   the last where weights are calibrated privately
@@ -22,6 +23,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpiw.cell_statement import STATEMENT
 from dpiw.durable import write_durably
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
@@ -64,6 +66,19 @@ def ledger_url(spec: ReleaseSpec) -> str:
 def run_folder(state: Path, population: str, key: str) -> Path:
     """Where a run's folder lies in the workspace of a state folder."""
     return state / "workspace" / population / key[:32]
+
+
+def cells_file(state: Path, population: str, key: str) -> Path:
+    """Where a run's statement of its source's cells lies, until it is purged.
+
+    Args:
+        state: the spec's state folder.
+        population: of the run.
+        key: the run's key, or its first digits, which a release's name ends with.
+    """
+    folder = run_folder(state, population, key)
+    found = sorted(folder.parent.glob(f"{folder.name}*/"))
+    return (found[0] if len(found) == 1 else folder) / "private" / STATEMENT
 
 
 def measurement_file(folder: Path, stage: str) -> Path:
@@ -124,8 +139,6 @@ class ReleaseRun:
             return
         source = self.spec.source
         limits = IngestLimits(
-            max_bytes=source.max_bytes,
-            max_rows=source.max_rows,
             max_columns=source.max_columns,
             max_cell_bytes=source.max_cell_bytes,
             max_memory_bytes=source.max_memory_bytes,

@@ -7,7 +7,6 @@ depends on another row (METHOD section 8; RELIABILITY section 6, rows 1-6, 17-20
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
@@ -18,17 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpiw.cells import cell_text, plain_cells
+from dpiw.cells import cell_texts as cell_texts
 from dpiw.columns import Column, ColumnKind
-from dpiw.moments import day_number, moment_seconds, second_number
+from dpiw.moments import (
+    clock_seconds,
+    day_number,
+    second_number,
+    seconds_from_local,
+    zone_offsets,
+)
 
 _INT64 = np.iinfo(np.int64)
-_FIRST_SECOND = moment_seconds(dt.datetime(1, 1, 1), dt.UTC)
-_LAST_SECOND = moment_seconds(dt.datetime(9999, 12, 31, 23, 59, 59), dt.UTC)
 _PLAIN_WHOLE = r"^-?[0-9]{1,18}$"
 _PLAIN_REAL = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$"
-_NUMBER = re.compile(r"[+-]?(?=\.?[0-9])([0-9]*\.?[0-9]*)(?:[eE]([+-]?)([0-9]+))?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _MAX_EXPONENT_DIGITS = 6
+_MAX_SHRINKING = 16
+"""Normalising twice shortens a text at most so: a canonical composition joins up to 4 letters."""
 
 
 def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
@@ -48,6 +55,19 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
     scaled = _to_unit(column, numbers)
     scaled[missing] = np.nan
     return _filled_unit(column, scaled)
+
+
+def read_cells(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Numbers in own units (typed ones not clamped) or level indices, and which cells say none."""
+    if column.is_discrete:
+        codes = _codes(column, cells)
+        return codes, codes < 0
+    return _whole(column, cells) if column.is_whole else _real(column, cells)
+
+
+def exact_number(text: str) -> Decimal | None:
+    """The exact number that a canonical text denotes, infinite ones included; None: no number."""
+    return _exact(text)
 
 
 def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
@@ -149,6 +169,7 @@ def _is_number(dtype: Any) -> bool:
 
 
 def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    cells = plain_cells(cells)
     dtype = cells.dtype
     timed = column.kind is not ColumnKind.INTEGER
     if timed and isinstance(dtype, (np.dtype, pd.DatetimeTZDtype)) and dtype.kind == "M":
@@ -169,6 +190,7 @@ def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], ND
 
 
 def _real(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    cells = plain_cells(cells)
     if not _is_number(cells.dtype):
         return _real_from_text(column, cell_texts(cells))
     numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -177,20 +199,16 @@ def _real(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], N
 
 
 def _moments(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    missing = cells.isna().to_numpy(dtype=bool)
-    zoned = isinstance(cells.dtype, pd.DatetimeTZDtype)
-    if column.kind is ColumnKind.DATE:  # the date as written, in the cell's own zone
-        local = cells.dt.tz_localize(None) if zoned else cells
-        return local.to_numpy().astype("datetime64[D]").astype(np.int64), missing
-    if zoned:
-        cells = cells.dt.tz_convert("UTC").dt.tz_localize(None)
-    seconds = cells.to_numpy().astype("datetime64[s]").astype(np.int64)
-    if not zoned and column.time_zone != "UTC":
-        clipped = np.clip(np.where(missing, 0, seconds), _FIRST_SECOND, _LAST_SECOND)
-        distinct, inverse = np.unique(clipped, return_inverse=True)
-        zone, moments = column.zone, distinct.astype("datetime64[s]").tolist()
-        seconds = np.array([moment_seconds(m, zone) for m in moments], dtype=np.int64)[inverse]
-    return seconds, missing
+    """Days or seconds of typed moments, clipped near the bounds before any calendar is asked."""
+    day = 86400 if column.kind is ColumnKind.DATE else 1
+    low, high = (int(column.number(bound)) * day for bound in (column.lower, column.upper))
+    seconds, missing = clock_seconds(cells, low, high)
+    if isinstance(cells.dtype, pd.DatetimeTZDtype):
+        if column.kind is ColumnKind.DATE:  # the date as written, in the cell's own zone
+            seconds = seconds + zone_offsets(seconds, cells.dtype.tz)
+    elif column.kind is ColumnKind.DATETIME and column.time_zone != "UTC":
+        seconds = seconds_from_local(seconds, column.zone)
+    return seconds // day, missing
 
 
 def _whole_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -278,20 +296,54 @@ def _exact_real(text: str, low: float, high: float) -> float | None:
 
 def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     """Level indices; unknown cells are `other`, or missing (-1) where there is none."""
+    cells = plain_cells(cells)
     if column.kind is ColumnKind.BOOLEAN:
-        lookup = {text.strip().casefold(): 0 for text in column.false_values}
-        lookup |= {text.strip().casefold(): 1 for text in column.true_values}
-        if cells.dtype == np.dtype(bool):
-            return cells.to_numpy().astype(np.int32)
-        return _looked_up(cell_texts(cells), lambda text: lookup.get(text.strip().casefold(), -1))
+        return _truths(column, cells)
     levels = {column.normalised(level): code for code, level in enumerate(column.levels)}
     unknown = -1 if column.other is None else column.levels.index(column.other)
 
+    longest = _MAX_SHRINKING * max(map(len, levels))
+
     def read(text: str) -> int:
+        text = text.strip()
+        if len(text) > longest:  # ordering the marks of such a text takes long
+            return unknown
         normalised = column.normalised(text)
         return levels.get(normalised, unknown) if normalised else -1
 
     return _looked_up(cell_texts(cells), read)
+
+
+def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
+    """0, 1 or missing (-1). Words mean what is declared; typed truth means what it says.
+
+    A typed 0 or 1 is false or true, unless a declared word is a number: then numbers are words.
+    """
+    words = {text.strip().casefold(): 0 for text in column.false_values}
+    words |= {text.strip().casefold(): 1 for text in column.true_values}
+    typed = {} if any(_exact(word) is not None for word in words) else {"0": 0, "1": 1}
+
+    def spoken(text: str) -> int:
+        return words.get(text.strip().casefold(), -1)
+
+    def counted(text: str) -> int:
+        return words.get(text, typed.get(text, -1))
+
+    def read(cell: Any) -> int:
+        if isinstance(cell, (bool, np.bool_)):
+            return int(cell)
+        text = cell_text(cell)
+        return -1 if text is None else spoken(text) if isinstance(cell, str) else counted(text)
+
+    if pd.api.types.is_bool_dtype(cells.dtype):
+        missing = cells.isna().to_numpy(dtype=bool)
+        truth = cells.to_numpy(dtype=bool, na_value=False)
+        return np.where(missing, np.int32(-1), truth.astype(np.int32))
+    if _is_number(cells.dtype):
+        return _looked_up(cell_texts(cells), counted)
+    if cells.dtype == np.dtype(object):
+        return np.array([read(cell) for cell in cells.tolist()], dtype=np.int32)
+    return _looked_up(cell_texts(cells), spoken)
 
 
 def _looked_up(texts: pa.Array, read: Any) -> NDArray[np.int32]:
@@ -299,47 +351,3 @@ def _looked_up(texts: pa.Array, read: Any) -> NDArray[np.int32]:
     codes = np.array([*map(read, encoded.dictionary.to_pylist()), -1], dtype=np.int32)
     indices: NDArray[Any] = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return np.asarray(codes[indices], dtype=np.int32)  # index -1: the last entry, missing
-
-
-# Cells as text
-
-
-def cell_texts(cells: pd.Series[Any]) -> pa.Array:
-    """Each cell as text (null = missing), by its own value alone, whatever the dtype."""
-    if isinstance(cells.dtype, pd.StringDtype):
-        try:
-            array = pa.array(cells, type=pa.large_string(), from_pandas=True)
-            return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        except (pa.ArrowException, UnicodeError, TypeError):
-            pass  # lone surrogates: cell by cell below
-    values = cells.astype(object).tolist()
-    texts = [_text(value) for value in values]
-    try:
-        return pa.array(texts, type=pa.large_string())
-    except UnicodeError:
-        clean = [None if t is None else t.encode("utf-8", "replace").decode() for t in texts]
-        return pa.array(clean, type=pa.large_string())
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    if value is None or value is pd.NA or value is pd.NaT:
-        return None
-    if isinstance(value, (bool, np.bool_)):
-        return "true" if value else "false"
-    if isinstance(value, (int, np.integer)):
-        number = int(value)
-        # Outside 64 bits every bound is passed; str() of very long integers would raise.
-        return str(number) if abs(number) < 2**64 else ("inf" if number > 0 else "-inf")
-    if isinstance(value, (float, np.floating)):
-        real = float(value)
-        if real != real:
-            return None
-        # 1.0 reads as level "1": an integer column with a gap arrives as floats.
-        return str(int(real)) if real.is_integer() and abs(real) < 2**63 else repr(real)
-    if isinstance(value, Decimal):
-        return None if value.is_nan() else str(value)
-    if isinstance(value, (dt.datetime, dt.date)):
-        return value.isoformat()
-    return ""  # bytes, containers and other objects are no declared cell

@@ -24,12 +24,16 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from dpiw.cells import NULLABLE, valid_text
 from dpiw.errors import SourceError, SpecError
 
 T = TypeVar("T")
 
 TEXT = "text"
 """The physical type of every CSV column."""
+
+MAX_BYTES = 1 << 42
+"""Bytes of a file that is copied at all: far more than a stage could hold in memory."""
 
 _CHUNK = 1 << 20
 _BATCH_ROWS = 1 << 16
@@ -45,18 +49,16 @@ _FAILURES = (
 
 @dataclass(frozen=True, kw_only=True)
 class IngestLimits:
-    """What a file may be at most. All public settings of the spec.
+    """What a file may be at most. All public settings of the spec, and part of a run's identity.
+
+    There is no limit on rows, nor on bytes but `MAX_BYTES`: what fails at one tells their number.
 
     Attributes:
-        max_bytes: size of the file.
-        max_rows: rows in it.
         max_columns: columns in it.
         max_cell_bytes: bytes of one text cell.
         max_memory_bytes: bytes of the table in memory. The stage process has its own limit besides.
     """
 
-    max_bytes: int = 2 << 30
-    max_rows: int = 50_000_000
     max_columns: int = 1_000
     max_cell_bytes: int = 10_000
     max_memory_bytes: int = 16 << 30
@@ -99,13 +101,12 @@ def attempt(action: Callable[[], T], failure: str) -> T:
 # A private copy
 
 
-def copy_source(source: Path, target: Path, *, limits: IngestLimits) -> None:
+def copy_source(source: Path, target: Path) -> None:
     """Copy a regular file, and refuse it if it changed meanwhile.
 
     Args:
         source: a regular file; its last path component may not be a symbolic link.
         target: a new file, created with mode 0600.
-        limits: `max_bytes` applies.
 
     Raises:
         SourceError: not there, not regular, too large, packed, or changed while it was read.
@@ -119,28 +120,28 @@ def copy_source(source: Path, target: Path, *, limits: IngestLimits) -> None:
         os.close(descriptor)
         raise SourceError("the source is not a regular file")
     with os.fdopen(descriptor, "rb") as stream:
-        if before.st_size > limits.max_bytes:
-            raise SourceError(f"the source file is larger than max_bytes={limits.max_bytes}")
+        if before.st_size > MAX_BYTES:
+            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
         if stream.read(8).startswith(_PACKED):
             raise SourceError("the source file is compressed or an archive; unpack it first")
         stream.seek(0)
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
-            copied = _digest(stream, limits.max_bytes, copy.write)
+            copied = _digest(stream, copy.write)
         stream.seek(0)
-        again = _digest(stream, limits.max_bytes, lambda chunk: None)
+        again = _digest(stream, lambda chunk: None)
         after = os.fstat(descriptor)
     unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
     if copied != again or not unchanged:
         raise SourceError("the source file changed while it was read")
 
 
-def _digest(stream: Any, max_bytes: int, write: Callable[[bytes], object]) -> bytes:
+def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
     """SHA-256 of a stream, passed on chunk by chunk; kept in memory only."""
     digest, size = hashlib.sha256(), 0
     while chunk := stream.read(_CHUNK):
         size += len(chunk)
-        if size > max_bytes:
-            raise SourceError(f"the source file is larger than max_bytes={max_bytes}")
+        if size > MAX_BYTES:  # it grew
+            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
         digest.update(chunk)
         write(chunk)
     return digest.digest()
@@ -157,7 +158,7 @@ def read_csv(
     Args:
         path: the private copy.
         names: the declared column names; the header must hold exactly these, in any order.
-        limits: rows, columns, cell and memory limits.
+        limits: column, cell and memory limits.
         encoding: declared text encoding; a byte-order mark is dropped, invalid bytes become
             U+FFFD (and thereby an unknown cell).
         delimiter: one character.
@@ -242,7 +243,7 @@ def _check_names(found: list[str], names: list[str], limits: IngestLimits) -> No
 def _read_clean_csv(
     clean: Path, header: list[str], limits: IngestLimits, delimiter: str
 ) -> RawTable:
-    longest_row = len(header) * (limits.max_cell_bytes + 3)
+    longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in a cell is doubled
 
     def read() -> pa.Table:
         return pyarrow.csv.read_csv(
@@ -268,8 +269,6 @@ def _read_clean_csv(
 
 
 def _check_size(table: pa.Table, limits: IngestLimits) -> None:
-    if table.num_rows > limits.max_rows:
-        raise SourceError(f"the file has more than max_rows={limits.max_rows} rows")
     if table.nbytes > limits.max_memory_bytes:
         raise SourceError(f"the table exceeds max_memory_bytes={limits.max_memory_bytes}")
     for name in table.column_names:
@@ -298,7 +297,8 @@ def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTa
         if stream.read(4) != _PARQUET:
             raise SourceError("the source is not a plain Parquet file")
         file = attempt(
-            lambda: pq.ParquetFile(stream, pre_buffer=False),
+            # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
+            lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),
             "the Parquet file is damaged or encrypted",
         )
         schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
@@ -324,40 +324,19 @@ def _physical_type(field: pa.Field) -> str:
 
 
 def _bounded(file: pq.ParquetFile, schema: pa.Schema, limits: IngestLimits) -> pa.Table:
-    batches, rows, size = [], 0, 0
+    batches, size = [], 0
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
         batches.append(batch.replace_schema_metadata(None))
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows > limits.max_rows:
-            raise SourceError(f"the file has more than max_rows={limits.max_rows} rows")
+        size += batch.nbytes
         if size > limits.max_memory_bytes:
             raise SourceError(f"the table exceeds max_memory_bytes={limits.max_memory_bytes}")
     return pa.Table.from_batches(batches, schema=schema.remove_metadata())
-
-
-_NULLABLE = {
-    pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
-    pa.int64(): pd.Int64Dtype(), pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(),
-    pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype(), pa.bool_(): pd.BooleanDtype(),
-}  # fmt: skip
-"""Integers with gaps stay integers: a detour through floats would depend on other rows."""
 
 
 def _to_frame(table: pa.Table) -> pd.DataFrame:
     table.validate()
     for index, field in enumerate(table.schema):
         if field.type in (pa.string(), pa.large_string()):
-            table = table.set_column(index, field.name, _valid_text(table.column(index)))
-    frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=False)
+            table = table.set_column(index, field.name, valid_text(table.column(index)))
+    frame: pd.DataFrame = table.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)
     return frame
-
-
-def _valid_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same texts; bytes that are no UTF-8 become U+FFFD."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        cells = column.cast(pa.large_binary()).to_pylist()
-        texts = [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]
-        return pa.chunked_array([pa.array(texts, type=pa.large_string())])
-    return column

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from dpiw.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
 from dpiw.errors import SpecError
 from dpiw.ledger_location import absolute_location, check_location
 from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, NeighbouringRelation, PrivacyCost, PrivacyUnit
@@ -113,18 +114,31 @@ class SourceSpec(_Section):
 
     `snapshot` is the curator's public label of this state of the file. It is part of the run's
     identity: the same label, period and plan are the same run, whatever happens to the file.
+    How cells are written (`decimal` to `missing`) is for every column that does not say otherwise
+    in the data dictionary; see `dpiw.cell_formats`.
+
+    So are the limits: a read that fails at one tells about the table, and another limit is another
+    run. There is none on the number of rows.
     """
 
     path: PlainText
     format: Literal["csv", "parquet"]
     encoding: Literal["utf-8", "utf-16", "latin-1", "cp1252"] = "utf-8"
     delimiter: Literal[",", ";", "\t", "|"] = ","
+    decimal: str = "."
+    thousands: str = "none"
+    date_format: str = ISO
+    datetime_format: str = ISO
+    missing: tuple[Any, ...] = ()
     snapshot: Name = "initial"
-    max_bytes: Annotated[Count, Field(ge=1, le=1 << 40)] = 2 << 30
-    max_rows: Annotated[Count, Field(ge=1, le=10**9)] = 50_000_000
     max_columns: Annotated[Count, Field(ge=1, le=100_000)] = 1_000
     max_cell_bytes: Annotated[Count, Field(ge=1, le=1 << 24)] = 10_000
     max_memory_bytes: Annotated[Count, Field(ge=1 << 28, le=1 << 42)] = 16 << 30
+
+    @property
+    def written(self) -> CellFormat:
+        """How the file's cells are written."""
+        return CellFormat(**{name: getattr(self, name) for name in FORMAT_FIELDS})
 
 
 class UnitSpec(_Section):
@@ -261,6 +275,11 @@ def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
     ]
 
 
+def _check_formats(spec: ReleaseSpec) -> None:
+    if fault := source_fault(spec.source.written, file_format=spec.source.format):
+        raise SpecError(f"source.{fault[0]}: {fault[1]}")
+
+
 def _check_promise(spec: ReleaseSpec) -> None:
     if spec.epsilon < EPSILON_UNIT:
         raise SpecError(f"epsilon: expected a decimal > 0 (at least {EPSILON_UNIT:E})")
@@ -310,6 +329,7 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
         told = _told(error)
     if told:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
         raise SpecError(told)
+    _check_formats(spec)
     _check_promise(spec)
     _check_weights(spec)
     return spec
@@ -374,4 +394,5 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
     column = spec.unit.id_column
     if column is not None and (schema.identifier is None or schema.identifier.name != column):
         raise SpecError(f"unit.id_column={column}: expected the schema's identifier column")
+    settled_formats(schema, spec.source.written, file_format=spec.source.format)
     return schema

@@ -192,10 +192,7 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
         "cumulative epsilon": (facts.cumulative_epsilon, certificate.spent_epsilon),
         "cumulative delta": (facts.cumulative_delta, certificate.spent_delta),
         "mechanisms": (facts.mechanisms, certificate.mechanisms),
-        "ledger head": (
-            (facts.ledger_sequence, facts.ledger_head),
-            (certificate.ledger_sequence, certificate.ledger_head),
-        ),
+        "ledger head": (facts.ledger_head, certificate.ledger_head),
         "constraints digest": (facts.constraints_digest, manifest.files[SCHEMA].sha256),
         "row count": (facts.rows, footer.rows),
         "Arrow schema": (facts.columns, footer.columns),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpiw.cell_statement import STATEMENT
 from dpiw.durable import sync_directory
 from dpiw.errors import LedgerError, SpecError
 from dpiw.ledger import Ledger, RunState
@@ -67,6 +68,12 @@ class WorkspaceRun:
     last_at: str
     confidential_bytes: int
     kept_bytes: int
+
+    @property
+    def cells(self) -> Path | None:
+        """The custodian's statement of how the source's cells were read, if it is there."""
+        found = self.directory / "private" / STATEMENT
+        return found if self.key and found.is_file() and not found.is_symlink() else None
 
     @property
     def finished(self) -> bool:
@@ -118,14 +125,22 @@ def select(
         raise SpecError("purge: name runs by --run, --all-published or --older-than")
     if older_than is not None and older_than < 0:
         raise SpecError("older-than: expected days >= 0")
-    chosen = [run for run in runs if run.finished]
-    if key is not None:
-        chosen = [run for run in runs if run.key.startswith(key) and run.key]
-        if len(chosen) != 1 or len(key) < 8:
-            raise SpecError("run: expected the key of one run here, at least its first 8 digits")
+    chosen = [run for run in runs if run.finished] if key is None else [named(runs, key)]
     if older_than is not None:
         chosen = [run for run in chosen if run.idle_days(now) >= older_than]
     return chosen
+
+
+def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
+    """The run with (the beginning of) this key.
+
+    Raises:
+        SpecError: no run or several have this key, or it is too short.
+    """
+    found = [run for run in runs if run.key.startswith(key) and run.key]
+    if len(found) != 1 or len(key) < 8:
+        raise SpecError("run: expected the key of one run here, at least its first 8 digits")
+    return found[0]
 
 
 def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:

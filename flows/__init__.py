@@ -3,10 +3,26 @@
 Importing this package sets Prefect's defaults for a confidential workplace, before Prefect itself
 is imported: nothing is sent to a vendor, no result is stored, no log line goes to a server, and
 every file Prefect writes is readable by its owner alone. A variable that is already set wins.
+
+It also says how long a run waits for its Prefect server, in this one place: a busy machine makes a
+run late and does not end it. `deployments/` repeats the lines that a server or a worker needs.
 """
 
 import os
 from pathlib import Path
+
+PATIENCE = {
+    # Until the server answers for the first time: `flows.server`, in seconds.
+    "DPIW_SERVER_WAIT_SECONDS": "600",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600",
+    # One request, in seconds; and how often it is repeated, after 2, 4, 8 ... 256 seconds.
+    "PREFECT_API_REQUEST_TIMEOUT": "120",
+    "PREFECT_CLIENT_MAX_RETRIES": "8",
+    # A server of our own: one statement, one connection to its database.
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+}
+"""How long things may take on a busy machine, before a run gives them up."""
 
 PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -15,10 +31,10 @@ PREFECT_DEFAULTS = {
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "PREFECT_HOME": str(Path.cwd() / ".dpiw" / "prefect"),
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
     "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    **PATIENCE,
 }
 
 for _name, _value in PREFECT_DEFAULTS.items():

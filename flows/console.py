@@ -7,6 +7,7 @@ text of a structural error. A worker's runs do not come through here.
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import shutil
@@ -19,10 +20,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dpiw.errors import DPIWError, StageFailedError
-from dpiw.runs import ReleaseRun, ledger_url
+from dpiw.runs import ReleaseRun, cells_file, ledger_url
 from dpiw.spec import load_spec
 from dpiw.stages import failure_file
 from dpiw.verification import verify
+from flows.server import wait_for_server
 
 
 class StepLog(logging.Handler):
@@ -81,8 +83,15 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def suit_the_terminal() -> None:
+    """Where its encoding lacks a sign of ours, show another one: no step is to fail of it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def quiet_prefect() -> StepLog:
     """Keep Prefect's own log off a person's screen; show the steps instead."""
+    suit_the_terminal()
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     for name in ("prefect", "prefect.flow_runs", "prefect.task_runs", "prefect.server"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -99,7 +108,7 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
         return f"{type(error).__name__}: {error}"
     run = ReleaseRun.prepare(spec, period=period)
     told = failure_file(run.directory, error.stage)
-    reason = told.read_text().strip() if told.exists() else str(error)
+    reason = told.read_text(encoding="utf-8").strip() if told.exists() else str(error)
     return f"stage {error.stage}: {reason}\n(confidential log: {run.directory / 'log'})"
 
 
@@ -113,6 +122,11 @@ def _command() -> str:
 def _ledger(spec: Path) -> str:
     url = ledger_url(load_spec(spec))
     return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
+
+
+def _cells(spec: Path, population: str, key: str) -> str:
+    """Where to look; the same for every table, whether or not there is anything to see."""
+    return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
 
 
 def _summary(folder: Path, spec: Path, seconds: float) -> str:
@@ -139,6 +153,8 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         f"     check it, offline:    {_command()} verify {shown}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
         f"     see what was spent:   {_command()} ledger show --ledger {_ledger(spec)}",
+        "     how cells were read (exact counts, for the custodian alone): "
+        + _cells(spec, certificate.population, certificate.release_id[-8:]),
     ]
     return "\n".join(lines)
 
@@ -151,6 +167,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
     print(f"dpiw {parsed.spec}", flush=True)
     try:
         try:
+            wait_for_server()
             folder = Path(flow(str(parsed.spec), parsed.period))
         finally:
             shown.settle()

@@ -98,7 +98,7 @@ class ProgressArtefact:
             return None
         task = context.task_run
         key = f"{stage.replace('_', '-')}-progress"
-        return cls(key, task_run=task.id, flow_run=task.flow_run_id)
+        return cls(key, task_run=task.id, flow_run=task.flow_run_id, timeout=TIMEOUT_SECONDS)
 
     def show(self, percent: float, description: str) -> None:
         """Make or update it, unless the server let it down `PATIENCE` times running."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,14 @@ import pytest
 from dpiw.privacy import NeighbouringRelation
 
 pytest_plugins = ["tests.stores"]
+
+UMASK = os.umask(0o077)
+os.umask(UMASK)
+
+
+def pytest_collection_finish() -> None:
+    """Importing `flows` closes files for the rest of a process: not for the tests of this one."""
+    os.umask(UMASK)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

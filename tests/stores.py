@@ -30,6 +30,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from dpiw.ledger import guards_postgresql, store_sqlite
+from tests.patience import SECONDS
 
 NOBODY = 65534
 SUPERUSER = "custodian"
@@ -149,7 +150,7 @@ class PostgreSQLServer:
     def wait(self) -> None:
         """Until it answers."""
         assert self.process is not None
-        for _ in range(3000):
+        for _ in range(100 * SECONDS):
             with contextlib.suppress(psycopg.OperationalError), self.connect():
                 return
             assert self.process.poll() is None, (self.folder / "log").read_text()
@@ -160,7 +161,7 @@ class PostgreSQLServer:
         """SIGINT: fast. SIGQUIT: immediate, as a crash. SIGKILL: the postmaster alone dies."""
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=SECONDS)
             self.process = None
 
     def crash(self) -> None:
@@ -172,13 +173,17 @@ class PostgreSQLServer:
         for backend in backends:
             backend.kill()
         self.process.kill()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=SECONDS)
         self.process = None
-        psutil.wait_procs(backends, timeout=30)
+        psutil.wait_procs(backends, timeout=SECONDS)
 
     def connect(self, database: str = "postgres", user: str = SUPERUSER) -> psycopg.Connection:
         return psycopg.connect(
-            host=str(self.folder), user=user, dbname=database, autocommit=True, connect_timeout=10
+            host=str(self.folder),
+            user=user,
+            dbname=database,
+            autocommit=True,
+            connect_timeout=SECONDS,
         )
 
     def execute(self, *statements: str, database: str = "postgres") -> list[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ from dpiw.analysis.intervals import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.cli import main
 from dpiw.release import UnreliableWeightsWarning
 from tests import documents
+from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDE = ROOT / "docs" / "analysts.md"
@@ -172,7 +173,7 @@ def test_the_notebook_runs_and_says_when_to_stop(kernel_home):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(FACTS))
     client = NotebookClient(
-        notebook, timeout=600, startup_timeout=120, kernel_name="python3",
+        notebook, timeout=SECONDS, startup_timeout=SECONDS, kernel_name="python3",
         resources={"metadata": {"path": str(NOTEBOOK.parent)}},
     )  # fmt: skip
     kernel = client.create_kernel_manager()

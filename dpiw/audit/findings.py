@@ -56,6 +56,9 @@ KINDS: Mapping[str, Kind] = {
     "illegal_step": _error(_HALT),
     "overspent": _error("Stop all runs of this population: its budget is used up and more."),
     "too_many_attempts": _error("Publish nothing of this run; find out who reserved again."),
+    "too_many_reads": _error(
+        "The ledger's program was circumvented. Stop all runs of this population."
+    ),
     "events_changed": _error("Publish nothing of this run: it was drawn under another plan."),
     "events_unreadable": _error("Find out which program wrote this reservation."),
     "cost_above_charge": _error(
@@ -110,8 +113,10 @@ KINDS: Mapping[str, Kind] = {
         "otherwise lost."
     ),
     "not_published": _note("Start the run again to publish it: that is free."),
-    "attempt_voided": _note(
-        "Each void shows that the source's structure failed: one bit, which is not charged."
+    "attempt_voided": _note("What was given back before anything was drawn holds nothing."),
+    "unpaid_reads": _note(
+        "Operators saw how each of these reads ended, and no epsilon paid for it. Ask why there"
+        " are many: somebody may try settings to learn about the table."
     ),
     "clock_backwards": _note("Times are labels; the numbers of the entries decide the order."),
 }

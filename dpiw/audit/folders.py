@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import (
-    PopulationTally,
     RecoveredTally,
     RunTally,
     Snapshot,
@@ -142,21 +141,16 @@ def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
     return found
 
 
-def _heads(facts: Iterable[FolderFacts]) -> dict[str, tuple[int, str]]:
+def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
     """The heads that whole folders name, by the digest of their manifest."""
     return {
-        one.manifest_digest: (
-            one.release.certificate.ledger_sequence,
-            one.release.certificate.ledger_head,
-        )
+        one.manifest_digest: one.release.certificate.ledger_head
         for one in facts
         if one.manifest_digest is not None and one.release is not None
     }
 
 
-def _check_against(
-    one: FolderFacts, counted: Tally, heads: Mapping[str, tuple[int, str]]
-) -> list[Finding]:
+def _check_against(one: FolderFacts, counted: Tally, heads: Mapping[str, str]) -> list[Finding]:
     subject = f"release {one.name}"
     recovered = counted.recovered.get(one.manifest_digest or "")
     found = []
@@ -166,7 +160,6 @@ def _check_against(
     if one.release is None:
         return found
     certificate = one.release.certificate
-    head = certificate.ledger_sequence, certificate.ledger_head
     if one.name != certificate.release_id:
         text = f"its own name is {certificate.release_id}"
         found.append(_finding("folder_renamed", subject, text))
@@ -174,13 +167,12 @@ def _check_against(
         if not _recovered_as_stated(recovered, one.release, heads):
             text = f"not what entry {recovered.seq} recovered it as"
             found.append(_finding("certificate_disagrees", subject, text))
-    elif counted.hashes.get(head[0]) != head[1]:
-        text = f"the ledger lacks the head {head[0]} it was built on"
+    elif certificate.ledger_head not in counted.places:
+        text = f"the ledger lacks the head {certificate.ledger_head[:12]} it names"
         found.append(_finding("head_missing", subject, text))
     elif one.run_key is not None:
         run = counted.runs[one.run_key]
-        population = counted.populations[run.population]
-        for name in _differences(certificate, run, population):
+        for name in _differences(certificate, run, counted):
             text = f"{name}: not what the ledger says"
             found.append(_finding("certificate_disagrees", subject, text))
         found += _check_previous(one.release, run, counted)
@@ -188,7 +180,7 @@ def _check_against(
 
 
 def _recovered_as_stated(
-    recovered: RecoveredTally, release: VerifiedRelease, heads: Mapping[str, tuple[int, str]]
+    recovered: RecoveredTally, release: VerifiedRelease, heads: Mapping[str, str]
 ) -> bool:
     """Whether a recovery took up what the release states: its head, its cost, what was spent."""
     stated, previous = release.certificate, release.manifest.facts.previous
@@ -200,7 +192,7 @@ def _recovered_as_stated(
         recovered.held,
         recovered.drawn,
     ) == (
-        (stated.ledger_sequence, stated.ledger_head),
+        stated.ledger_head,
         stated.population,
         previous,
         _units(stated.epsilon, stated.delta),
@@ -223,15 +215,22 @@ def _stated_account(certificate: Certificate, part: str) -> Units | None:
         return None
 
 
-def _differences(certificate: Certificate, run: RunTally, population: PopulationTally) -> list[str]:
+def _written(certificate: Certificate, run: RunTally, counted: Tally) -> tuple[int, int]:
+    """The entries between which a certificate was written."""
+    return counted.places[certificate.ledger_head], run.published or 0
+
+
+def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> list[str]:
     """Names of what the certificate states otherwise than the ledger did when it was written.
 
-    It was written between the head it carries and its publishing entry. Other runs may have gone
-    on in between, so a sum over them may be that of any moment in this interval.
+    It was written between the head it carries (entry `first`, of its own run) and its publishing
+    entry (`last`). Other runs may have gone on in between, so a sum over them may be that of any
+    moment in this interval.
     """
-    first, last = certificate.ledger_sequence, run.published or 0
-    if first >= last:
-        return ["ledger_sequence"]
+    population = counted.populations[run.population]
+    first, last = _written(certificate, run, counted)
+    if first not in run.certified or first >= last:
+        return ["ledger_head"]
     moments = between(run.history, first, last)
     stated = _stated_attempts(certificate)
     checks = {
@@ -241,6 +240,7 @@ def _differences(certificate: Certificate, run: RunTally, population: Population
         "unit": (certificate.relation.value, certificate.unit.max_rows, _column(certificate))
         == (population.relation, population.max_rows, population.id_column),
         "account": certificate.account["composition"] == population.composition
+        and certificate.account["max_unpaid_reads"] == population.max_unpaid_reads
         and _stated_account(certificate, "held") in between(population.history, first, last)
         and _stated_account(certificate, "drawn") in between(population.drawn, first, last),
         "epsilon and delta": _units(certificate.epsilon, certificate.delta)
@@ -294,7 +294,7 @@ def _resumes(run: RunTally, certificate: Certificate) -> list[object]:
     """What the ledger says of the attempts that the certificate lists; none is resumed later."""
     return [
         {name: stage.resumes for name, stage in attempt.stages.items() if stage.resumes}
-        for attempt in run.attempts[: len(certificate.attempts)]
+        for attempt in [a for a in run.attempts if not a.voided][: len(certificate.attempts)]
     ]
 
 
@@ -325,7 +325,6 @@ def _texts(events: Iterable[object]) -> list[object]:
 
 def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
     """The manifest names the population's latest publication before it, if there was one."""
-    certificate = release.certificate
     others = sorted(
         (other.published or 0, other.manifest_digest)
         for other in counted.runs_of(run.population)
@@ -338,7 +337,7 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
         if one.population == run.population
     ]
     history: list[tuple[int, str | None]] = [(0, None), *sorted(others + lost, key=_number)]
-    possible = between(history, certificate.ledger_sequence, run.published or 0)
+    possible = between(history, *_written(release.certificate, run, counted))
     if release.manifest.facts.previous in possible:
         return []
     text = "it does not continue the release that was published or recovered before it"

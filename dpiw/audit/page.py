@@ -80,7 +80,9 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
         f"Registered {population.at} under {population.relation}, at most {population.max_rows} "
         f"row(s) per person, named by "
         f"{population.id_column or 'no column: each row is a person'}, composition "
-        f"{population.composition}. Everything not voided is held for ever."
+        f"{population.composition}. Everything not voided is held for ever. Reads of its tables "
+        f"without a draw: {counted.unpaid_reads(population.name)} of at most "
+        f"{population.max_unpaid_reads} for life."
     )
     head = ("Period", "State", "Attempt", "Charged ε", "Charged δ", "PLD ε", "RDP ε",
             "Audit ε", "Entry · time", "Run", "Spec", "Stages")  # fmt: skip
@@ -173,11 +175,11 @@ def _releases(report: AuditReport) -> str:
                 "–" if release is None else release.key_id,
                 (folder.manifest_digest or "–")[:12],
                 "–" if run is None else str(run.published),
-                "–" if release is None else f"{release.certificate.ledger_sequence}",
+                "–" if release is None else release.certificate.ledger_head[:12],
             )
         )
-    head = ("Folder", "State", "Key id", "Manifest", "Published by entry", "Built on entry")
-    found = table(head, rows, code=(2, 3)) if rows else paragraph("No folder was given.")
+    head = ("Folder", "State", "Key id", "Manifest", "Published by entry", "Written behind")
+    found = table(head, rows, code=(2, 3, 5)) if rows else paragraph("No folder was given.")
     return section("Published folders", found)
 
 

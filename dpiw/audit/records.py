@@ -99,6 +99,7 @@ class AttemptTally:
     seq: int
     at: str
     voided: bool = False
+    reads: int = 0
 
     @property
     def held(self) -> Units:
@@ -111,12 +112,18 @@ class AttemptTally:
         """Whether anything of it was ever armed, so that it cannot be given back."""
         return any(stage.state not in ("reserved", "voided") for stage in self.stages.values())
 
+    @property
+    def unpaid_reads(self) -> int:
+        """Reads of the table beyond the one that an arm paid for."""
+        return max(0, self.reads - (1 if self.armed else 0))
+
 
 @dataclass(kw_only=True)
 class RunTally:
     """One run.
 
-    `history` holds, after each of its entries, (seq, what each attempt holds and its states).
+    `history` holds, after each of its entries, (seq, what each attempt holds and its states);
+    `certified` the entries behind which certificates of it were written.
     """
 
     key: str
@@ -127,6 +134,7 @@ class RunTally:
     attempts: list[AttemptTally] = field(default_factory=list)
     manifest_digest: str | None = None
     published: int | None = None
+    certified: list[int] = field(default_factory=list)
     last_at: str = ""
     history: list[tuple[int, Snapshot]] = field(default_factory=list)
 
@@ -171,6 +179,7 @@ class RunTally:
         return tuple(
             (a.held.amount, tuple(sorted((name, s.state) for name, s in a.stages.items())))
             for a in self.attempts
+            if not a.voided
         )
 
 
@@ -190,6 +199,7 @@ class PopulationTally:
     id_column: str | None
     budget: Units
     composition: str
+    max_unpaid_reads: int
     at: str
     history: list[tuple[int, Units]] = field(default_factory=list)
     drawn: list[tuple[int, Units]] = field(default_factory=list)
@@ -259,9 +269,9 @@ class RecoveredTally:
 
     Attributes:
         seq: the recovering entry.
-        head: number and hash of the lost entry its certificate names.
+        head: hash of the lost entry its certificate names.
         previous: digest of the manifest before it.
-        after: number and hash of the entry that the release before it names, if it was not lost.
+        after: hash of the entry that the release before it names, if it was not lost.
         run, plan_digest, period: of its run; `run` is the beginning of the key.
         cost: what its certificate is said to state as held by its run.
         held: what its certificate is said to state as held by the population's account.
@@ -269,10 +279,10 @@ class RecoveredTally:
     """
 
     seq: int
-    head: tuple[int, str]
+    head: str
     population: str
     previous: str | None
-    after: tuple[int, str] | None
+    after: str | None
     run: str
     plan_digest: str
     period: str
@@ -292,20 +302,26 @@ class RecoveredTally:
 class Tally:
     """Everything counted.
 
-    `recovered` by the digest of the release's manifest; `losses` as (seq, population, stated).
+    `recovered` by the digest of the release's manifest; `losses` as (seq, population, stated);
+    `places` are the entries' numbers by their hashes.
     """
 
     populations: dict[str, PopulationTally] = field(default_factory=dict)
     runs: dict[str, RunTally] = field(default_factory=dict)
     recovered: dict[str, RecoveredTally] = field(default_factory=dict)
     losses: list[tuple[int, str, Units]] = field(default_factory=list)
-    hashes: dict[int, str] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     times: dict[int, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def runs_of(self, population: str) -> list[RunTally]:
         """A population's runs in the order of their first reservation."""
         return [run for run in self.runs.values() if run.population == population]
+
+    def unpaid_reads(self, population: str) -> int:
+        """Reads of a population's tables that no draw followed."""
+        runs = self.runs_of(population)
+        return sum(attempt.unpaid_reads for run in runs for attempt in run.attempts)
 
     def tell(self, code: str, subject: str, text: str) -> None:
         """Add a finding."""

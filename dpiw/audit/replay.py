@@ -131,7 +131,7 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:
     """Where the ledger's own sums and states differ from ours; both of the same entries."""
-    text = "its budget, its sum or the state of a run is not what we count"
+    text = "its budget, its sum, its reads or the state of a run is not what we count"
     return [
         _finding("recount_differs", f"population {name}", text)
         for name in sorted({*book.populations, *counted.populations})
@@ -148,6 +148,7 @@ def _theirs(book: Book, name: str) -> object:
         Units(epsilon=one.budget.epsilon_units, delta=one.budget.delta_units),
         Units(epsilon=spent.epsilon_units, delta=spent.delta_units),
         {run.run_key: run.state.value for run in book.runs_of(name)},
+        book.account(name).unpaid_reads,
     )
 
 
@@ -159,6 +160,7 @@ def _ours(counted: Tally, name: str) -> object:
         own.budget,
         worth(own, own.spent),
         {run.key: run.state for run in counted.runs_of(name)},
+        counted.unpaid_reads(name),
     )
 
 
@@ -171,6 +173,15 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
     found += [
         _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
         for seq, name, loss in counted.losses
+    ]
+    found += [
+        _finding(
+            "unpaid_reads",
+            f"population {name}",
+            f"its tables were read {reads} of at most {one.max_unpaid_reads} times without a draw",
+        )
+        for name, one in counted.populations.items()
+        if (reads := counted.unpaid_reads(name))
     ]
     for run in counted.runs.values():
         for attempt in run.attempts:

@@ -10,7 +10,7 @@ from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import build_page
-from dpiw.audit.records import PopulationTally, RunTally, Units, worth
+from dpiw.audit.records import PopulationTally, RunTally, Tally, Units, worth
 from dpiw.audit.replay import AuditReport
 from dpiw.audit.scope import checked, not_checked
 from dpiw.canonical import canonical_json, plain
@@ -58,7 +58,7 @@ def report_json(report: AuditReport) -> bytes:
         "populations": []
         if counted is None
         else [
-            _population(population, [_run(run, report) for run in counted.runs_of(name)])
+            _population(population, counted, [_run(run, report) for run in counted.runs_of(name)])
             for name, population in sorted(counted.populations.items())
         ],
         "releases": [_folder(folder) for folder in report.folders],
@@ -85,7 +85,9 @@ def _amount(units: Units) -> dict[str, str]:
     }
 
 
-def _population(population: PopulationTally, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _population(
+    population: PopulationTally, counted: Tally, runs: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "name": population.name,
         "relation": population.relation,
@@ -93,6 +95,8 @@ def _population(population: PopulationTally, runs: list[dict[str, Any]]) -> dict
         "id_column": population.id_column,
         "composition": population.composition,
         "registered_at": population.at,
+        "unpaid_reads": counted.unpaid_reads(population.name),
+        "max_unpaid_reads": population.max_unpaid_reads,
         "budget": _amount(population.budget),
         "spent": _amount(worth(population, population.spent)),
         "runs": runs,
@@ -118,6 +122,7 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
                 "charged": _amount(attempt.cost),
                 "held": _amount(attempt.held),
                 "voided": attempt.voided,
+                "reads": attempt.reads,
                 "recomputed": None
                 if (cost := report.costs.get((run.key, attempt.number))) is None
                 else _recomputed(cost),

@@ -23,8 +23,6 @@ from dpiw.audit.records import (
     least_loss,
 )
 
-_MAX_VOIDED = 10
-
 
 def tally(entries: Sequence[Fields]) -> Tally:
     """Count exported entries (`Ledger.export`): hashes, transitions, attempts, sums, budgets."""
@@ -35,7 +33,7 @@ def tally(entries: Sequence[Fields]) -> Tally:
         if not _chained(entry, number, previous):
             found.tell("chain_broken", subject, "its number, link or hash does not hold")
         previous = entry["hash"]
-        found.hashes[entry["seq"]] = entry["hash"]
+        found.places[entry["hash"]] = entry["seq"]
         _check_clock(found, entry)
         try:
             _take(found, entry)
@@ -78,12 +76,14 @@ def _take(found: Tally, entry: Fields) -> None:
             raise IllegalError("it names another population than the run's")
         before = run.held
         drawn = run.drawn
-        if kind in ("arm", "resume", "void"):
+        if kind in ("read", "arm", "resume", "void"):
             _not_recovered(found, run)
         if kind in ("arm", "resume"):
             _check_drawable(found, entry, found.populations[run.population])
         _STEPS[kind](run, entry)
         _draw(found.populations[run.population], entry, run.drawn.beyond(drawn))
+        if kind == "read":
+            _check_reads(found, entry, found.populations[run.population])
     else:
         found.tell("unknown_entry", f"entry {entry['seq']}", f"of kind {kind}; not counted")
         return
@@ -99,6 +99,8 @@ def _register(found: Tally, entry: Fields) -> None:
     composition, budget = str(payload.get("composition", "basic")), units(payload).amount
     if composition not in ("basic", "renyi") or (composition == "renyi" and budget.delta == 0):
         raise IllegalError(f"population {name}: no composition rule that can hold")
+    if type(payload["max_unpaid_reads"]) is not int or payload["max_unpaid_reads"] < 1:
+        raise IllegalError(f"population {name}: no limit on reads without a draw")
     if payload["id_column"] is None and payload["max_rows"] != 1:
         raise IllegalError(f"population {name}: rows of a unit that nothing names")
     found.populations[name] = PopulationTally(
@@ -108,6 +110,7 @@ def _register(found: Tally, entry: Fields) -> None:
         id_column=payload["id_column"],
         budget=budget,
         composition=composition,
+        max_unpaid_reads=payload["max_unpaid_reads"],
         at=entry["at"],
         history=[(entry["seq"], Units())],
     )
@@ -128,6 +131,15 @@ def _draw(population: PopulationTally, entry: Fields, more: Units) -> None:
     if any((more.epsilon, more.delta, *more.renyi)):
         before = population.drawn[-1][1] if population.drawn else Units()
         population.drawn.append((entry["seq"], before.plus(more)))
+
+
+def _check_reads(found: Tally, entry: Fields, population: PopulationTally) -> None:
+    if found.unpaid_reads(population.name) > population.max_unpaid_reads:
+        found.tell(
+            "too_many_reads", f"population {population.name}",
+            f"entry {entry['seq']} reads its table once more than {population.max_unpaid_reads}"
+            " times without a draw",
+        )  # fmt: skip
 
 
 def _check_drawable(found: Tally, entry: Fields, population: PopulationTally) -> None:
@@ -170,18 +182,17 @@ def _recover(found: Tally, entry: Fields) -> None:
 
 
 def _recovered(entry: Fields, item: Fields, population: PopulationTally) -> RecoveredTally:
-    after = item["after"]
     return RecoveredTally(
-        seq=entry["seq"], head=(item["seq"], item["hash"]), population=population.name,
-        previous=item["previous"], after=None if after is None else (after["seq"], after["hash"]),
+        seq=entry["seq"], head=item["hash"], population=population.name,
+        previous=item["previous"], after=item["after"],
         run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
         cost=cost_of(item, population), held=cost_of(item["held"], population),
         drawn=cost_of(item["drawn"], population),
     )  # fmt: skip
 
 
-def _stands(found: Tally, head: tuple[int, str]) -> bool:
-    return found.hashes.get(head[0]) == head[1]
+def _stands(found: Tally, head: str) -> bool:
+    return head in found.places
 
 
 def _asked(found: Tally, population: PopulationTally, one: RecoveredTally) -> Units:
@@ -194,7 +205,7 @@ def _asked(found: Tally, population: PopulationTally, one: RecoveredTally) -> Un
         continued = any(other.previous == one.previous for other in found.recovered.values())
         known = before.drawn if continued else before.held
     else:
-        known = Units() if one.after is None else population.drawn_by(one.after[0])
+        known = Units() if one.after is None else population.drawn_by(found.places[one.after])
     asked = one.cost.plus(one.held.beyond(known).beyond(one.cost))
     for run in found.runs_of(population.name):
         paid = any(other.is_of(run) for other in found.recovered.values())
@@ -239,8 +250,6 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
         raise IllegalError("it reserves a known run under other terms")
     if number != len(run.attempts) + 1 or not stages:
         raise IllegalError("not the run's next attempt, or without stages")
-    if sum(attempt.voided for attempt in run.attempts) >= _MAX_VOIDED:
-        raise IllegalError(f"it reserves a run again that was voided {_MAX_VOIDED} times")
     _not_recovered(found, run)
     _check_again(found, run, stages, entry)
     found.runs[key] = run
@@ -288,6 +297,13 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
         )
     stage.state = after
     return stage
+
+
+def _read(run: RunTally, entry: Fields) -> None:
+    attempt = _attempt(run, entry)
+    if not any(stage.state == "reserved" for stage in attempt.stages.values()):
+        raise IllegalError("it reads the table where no stage waits for a draw")
+    attempt.reads += 1
 
 
 def _arm(run: RunTally, entry: Fields) -> None:
@@ -346,6 +362,12 @@ def _void(run: RunTally, entry: Fields) -> None:
         stage.state = "voided"
 
 
+def _certify(run: RunTally, entry: Fields) -> None:
+    if run.state != "committed":
+        raise IllegalError(f"it certifies a run that is {run.state}")
+    run.certified.append(int(entry["seq"]))
+
+
 def _publish(run: RunTally, entry: Fields) -> None:
     if run.state != "committed":
         raise IllegalError(f"it publishes a run that is {run.state}")
@@ -354,6 +376,7 @@ def _publish(run: RunTally, entry: Fields) -> None:
 
 
 _STEPS = {
+    "read": _read,
     "arm": _arm,
     "checkpoint": _checkpoint,
     "resume": _resume,
@@ -361,5 +384,6 @@ _STEPS = {
     "lose": _lose,
     "conflict": _conflict,
     "void": _void,
+    "certify": _certify,
     "publish": _publish,
 }

@@ -18,7 +18,7 @@ Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import i
 
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead
 from dpiw.ledger.ledger import Ledger
-from dpiw.ledger.populations import CompositionRule, Population
+from dpiw.ledger.populations import MAX_UNPAID_READS, CompositionRule, Population
 from dpiw.ledger.recoveries import RecoveredRelease, Recovery
 from dpiw.ledger.values import (
     AttemptRecord,
@@ -34,6 +34,7 @@ from dpiw.ledger.values import (
 )
 
 __all__ = [
+    "MAX_UNPAID_READS",
     "AttemptRecord",
     "CompositionRule",
     "Entry",

@@ -21,11 +21,14 @@ class Account:
         held: the sum of all charges; its cost is a plain sum under either rule.
         drawn: the part of it that can never be given back: attempts of which something was armed,
             conflicts and recoveries. It only grows.
+        unpaid_reads: how often its tables were read without a draw that followed. How such a read
+            ended can be seen, and no epsilon pays for it, so their number is limited for life.
     """
 
     population: Population
     held: Charge
     drawn: Charge
+    unpaid_reads: int = 0
 
     @classmethod
     def opened(cls, population: Population) -> Account:
@@ -36,10 +39,12 @@ class Account:
     def run_changed(self, before: RunRecord | None, after: RunRecord) -> Account:
         """With what one run holds replaced."""
         held, drawn = self.held.plus(after.held_charge), self.drawn.plus(after.drawn_charge)
+        unpaid = self.unpaid_reads + after.unpaid_reads
         if before is not None:
+            unpaid -= before.unpaid_reads
             held = held.plus(before.held_charge, times=-1)
             drawn = drawn.plus(before.drawn_charge, times=-1)
-        return replace(self, held=held, drawn=drawn)
+        return replace(self, held=held, drawn=drawn, unpaid_reads=unpaid)
 
     def plus(self, charge: Charge) -> Account:
         """With a charge that can never be given back, such as a recovery's."""
@@ -73,6 +78,18 @@ class Account:
         if self.held.renyi is None:
             return not self.population.budget.covers(self.held.cost)
         return not within(self.held.renyi, budgets(self.population))
+
+    def check_readable(self) -> None:
+        """Raise BudgetExceededError unless one more read may end without a draw."""
+        name, limit = self.population.name, self.population.max_unpaid_reads
+        if self.unpaid_reads >= limit:
+            raise BudgetExceededError(
+                f"population {name}: its tables were read {limit} times without a draw, which is"
+                f" all that its registration allows for life (max_unpaid_reads={limit}); nothing"
+                " was read",
+                requested="1 read",
+                remaining="0 reads",
+            )
 
     def check_drawable(self, charge: Charge) -> None:
         """Raise BudgetExceededError if the account is overdrawn: then nothing more is drawn.

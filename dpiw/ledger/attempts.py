@@ -12,9 +12,6 @@ from dpiw.ledger.entries import Entry, check_count, check_digest, check_label, c
 from dpiw.ledger.values import AttemptRecord, RunRecord, StageRecord, StageState
 from dpiw.resumption import Resumption
 
-MAX_VOIDED = 10
-"""Voided attempts of one run; after them it may not be reserved again."""
-
 
 def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
     """The run with the attempt that a reserving entry adds; `run` as it is, None: a new one.
@@ -97,11 +94,6 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
     if run.counted_attempts >= run.max_attempts:
         raise GrantSpentError(
             f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
-        )
-    if run.voided_attempts >= MAX_VOIDED:
-        raise GrantSpentError(
-            f"attempt {attempt.attempt}: this run was voided {MAX_VOIDED} times; each may tell one"
-            " bit about the file, so it may not be reserved again"
         )
     return replace(run, attempts=(*run.attempts, attempt))
 

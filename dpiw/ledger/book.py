@@ -18,10 +18,15 @@ through it. The rules, per stage of an attempt:
   for ever, but it does not count against `max_attempts`.
 * Nothing is armed while the account is overdrawn (a recovery or a conflict may charge more than
   was left), not even what was reserved before. It may still be voided.
-* At most `MAX_VOIDED` attempts of a run may be voided: that a run stops for its file's structure
-  can be seen, and that bit is not charged.
+* A read of the confidential table is an entry too, made before its first byte is read. It is paid
+  for once its attempt arms a stage. Unpaid reads (of runs that stopped, for whatever reason, or
+  were given back) are counted for the population's life: how a read ended can be seen, and no
+  epsilon pays for that. Their number is a term of the registration.
 * A run whose release was recovered (`dpiw.ledger.recoveries`) is spent: it is neither reserved nor
   armed nor voided again.
+* A certificate is written behind an entry of its own, whose hash is the head that it carries. That
+  entry has a random number before it in the chain and is of this run alone, so its hash tells
+  nothing of other populations, of failures, or of whether anything happened in between.
 * Held = every attempt not voided, plus the attempt's cost again for each conflicting output: two
   outputs under one grant are two draws.
 """
@@ -43,7 +48,6 @@ from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import (
     Entry,
     EntryKind,
-    LedgerHead,
     PublishedHead,
     check_digest,
     check_name,
@@ -72,7 +76,7 @@ class Book:
         self.recoveries: list[Recovery] = []
         self._accounts: dict[str, Account] = {}
         self._drawn: dict[str, list[tuple[int, Charge]]] = {}
-        self._hashes: list[str] = []
+        self._places: dict[str, int] = {}
 
     def population(self, name: str) -> Population:
         """The registered terms, or UnknownPopulationError."""
@@ -92,24 +96,22 @@ class Book:
         """What a population has left; see `Account.remaining`."""
         return self.account(name).remaining
 
-    def drawn_by(self, name: str, head: LedgerHead) -> Charge:
+    def drawn_by(self, name: str, hash: str) -> Charge:
         """What a population's account held after an entry that could never be given back since."""
         known = self._drawn[name]
-        before = bisect_right(known, head.seq, key=lambda one: one[0])
+        before = bisect_right(known, self._places[hash], key=lambda one: one[0])
         if before == 0:
             return Account.opened(self.population(name)).drawn
         return known[before - 1][1]
 
-    def in_chain(self, head: LedgerHead) -> bool:
-        """Whether the chain has this entry."""
-        return 1 <= head.seq <= len(self._hashes) and self._hashes[head.seq - 1] == head.hash
+    def in_chain(self, hash: str) -> bool:
+        """Whether the chain has an entry of this hash."""
+        return hash in self._places
 
-    def knows(self, found: LedgerHead | PublishedHead) -> bool:
+    def knows(self, found: PublishedHead) -> bool:
         """Whether the chain has this head, or a recovery put this release of it on record."""
-        if isinstance(found, LedgerHead):
-            return self.in_chain(found)
-        return self.in_chain(found.head) or any(
-            (one.head, one.manifest_digest) == (found.head, found.manifest_digest)
+        return self.in_chain(found.hash) or any(
+            (one.hash, one.manifest_digest) == (found.hash, found.manifest_digest)
             for one in recovered(self.recoveries)
         )
 
@@ -161,7 +163,7 @@ class Book:
             account = self.account(run.population).run_changed(self.runs.get(run.run_key), run)
             self.runs[run.run_key] = run
             self._keep(account, entry)
-        self._hashes.append(entry.hash)
+        self._places[entry.hash] = entry.seq
 
     def _registered(self, entry: Entry) -> Population:
         name = check_name("population.name", entry.population or "")
@@ -224,6 +226,18 @@ def _void(book: Book, entry: Entry) -> RunRecord:
     return _with_attempt(run, replace(attempt, voided=True, stages=voided))
 
 
+def _read(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    attempt = known_attempt(run, entry.attempt)
+    if not any(stage.state is StageState.RESERVED for stage in attempt.stages.values()):
+        raise GrantSpentError(
+            f"attempt {attempt.attempt} has no stage that waits for a draw; its table is not read"
+        )
+    _not_recovered(book, run)
+    book.account(run.population).check_readable()
+    return _with_attempt(run, replace(attempt, reads=attempt.reads + 1))
+
+
 # --- stages -------------------------------------------------------------------------------------
 
 
@@ -284,6 +298,16 @@ def _conflict(book: Book, entry: Entry) -> RunRecord:
     if charge != {name: entry.payload[name] for name in charge}:
         raise LedgerConflictError("conflict: expected the attempt's cost to be charged again")
     return _with_stage(run, replace(stage, conflicts=(*stage.conflicts, digest)))
+
+
+def _certify(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    if run.state is not RunState.COMMITTED:
+        raise LedgerConflictError(
+            f"this run is {run.state.value}; only one whose stages are all committed, and that is"
+            " not published yet, can be certified"
+        )
+    return run
 
 
 def _publish(book: Book, entry: Entry) -> RunRecord:
@@ -351,6 +375,7 @@ def _with_attempt(run: RunRecord, attempt: AttemptRecord) -> RunRecord:
 
 _RULES: dict[EntryKind, _Rule] = {
     EntryKind.RESERVE: _reserve,
+    EntryKind.READ: _read,
     EntryKind.VOID: _void,
     EntryKind.ARM: _arm,
     EntryKind.CHECKPOINT: _checkpoint,
@@ -358,5 +383,6 @@ _RULES: dict[EntryKind, _Rule] = {
     EntryKind.COMMIT: _commit,
     EntryKind.CONFLICT: _conflict,
     EntryKind.LOSE: _lose,
+    EntryKind.CERTIFY: _certify,
     EntryKind.PUBLISH: _publish,
 }

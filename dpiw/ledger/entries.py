@@ -41,6 +41,7 @@ class EntryKind(enum.Enum):
     GENESIS = "genesis"
     REGISTER = "register"
     RESERVE = "reserve"
+    READ = "read"
     VOID = "void"
     ARM = "arm"
     CHECKPOINT = "checkpoint"
@@ -48,6 +49,7 @@ class EntryKind(enum.Enum):
     COMMIT = "commit"
     CONFLICT = "conflict"
     LOSE = "lose"
+    CERTIFY = "certify"
     PUBLISH = "publish"
     RECOVER = "recover"
 
@@ -62,14 +64,19 @@ class LedgerHead:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedHead:
-    """A head as a release states it: the entry, and SHA-256 of the release's manifest.
+    """A head as a release states it: a hash without its number, and the release's manifest.
 
-    Several releases may be built on one entry. Only the manifest tells which of them a recovery
-    put on record.
+    The number would tell how much else a ledger holds: other populations, failures. A hash tells
+    nothing, as the chain begins with a random number.
+
+    Attributes:
+        hash: of the entry behind which its certificate was written.
+        manifest_digest: SHA-256 of its manifest, by which a recovery names a release; None: not
+            known, so the head can only be in the chain.
     """
 
-    head: LedgerHead
-    manifest_digest: str
+    hash: str
+    manifest_digest: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -150,7 +150,7 @@ class Ledger(StageLedger):
         plan_digest: str,
         period: str,
         max_attempts: int,
-        published_heads: Iterable[LedgerHead | PublishedHead] = (),
+        published_heads: Iterable[PublishedHead] = (),
         renyi: RenyiVector | None = None,
         resumptions: Mapping[str, Resumption] | None = None,
     ) -> Reservation:
@@ -231,6 +231,19 @@ class Ledger(StageLedger):
                     payload=record.charge.to_payload(),
                 )
 
+    def read(self, run_key: str, attempt: int) -> None:
+        """Put a read of the confidential table on record, before its first byte is read.
+
+        Each call is one read. It stays unpaid until a stage of the attempt is armed.
+
+        Raises:
+            BudgetExceededError: the population's unpaid reads are used up.
+            GrantSpentError: no stage of the attempt waits for a draw, or the run was recovered.
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
+
     def recover(
         self, population: str, releases: Sequence[RecoveredRelease], *, loss: PrivacyCost
     ) -> Recovery:
@@ -265,7 +278,18 @@ class Ledger(StageLedger):
             )
         return self.recoveries(population)[-1]
 
-    # --- publish -----------------------------------------------------------------------------
+    # --- certify and publish ------------------------------------------------------------------
+
+    def certify(self, run_key: str) -> str:
+        """Put on record that a certificate of this run is written now; the hash it is to carry.
+
+        Each call is an entry of its own: no two certificates carry the same hash.
+
+        Raises:
+            LedgerConflictError: a stage is not committed, or the run is published.
+        """
+        with self._page(write=True) as page:
+            return self._append_for_run(page, run_key, kind=EntryKind.CERTIFY, payload={}).hash
 
     def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
         """Record the one release of a run whose stages are all committed.

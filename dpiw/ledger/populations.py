@@ -25,6 +25,10 @@ from dpiw.renyi import BEYOND, ORDERS, RULE, order_budgets
 LARGEST_EPSILON = Decimal("1e6")
 
 
+MAX_UNPAID_READS = 20
+"""Reads without a draw that a population may see for life, if its registration does not say."""
+
+
 class CompositionRule(enum.Enum):
     """How the costs of a population's runs add up.
 
@@ -72,6 +76,8 @@ class Population:
         composition: how runs add up across time.
         id_column: the column whose value names one unit, in the form of `column_label`; None: each
             row is a unit. Costs of different units are never summed.
+        max_unpaid_reads: how many reads of its tables may end without a draw, for life. Operators
+            see how each ended; no epsilon pays for it (docs/privacy.md, section 6).
 
     Raises:
         SpecError: on construction, when a field is outside what is said here.
@@ -84,10 +90,12 @@ class Population:
     delta: Decimal
     composition: CompositionRule = CompositionRule.BASIC
     id_column: str | None = None
+    max_unpaid_reads: int = MAX_UNPAID_READS
 
     def __post_init__(self) -> None:
         check_name("population.name", self.name)
         check_count("population.max_rows", self.max_rows)
+        check_count("population.max_unpaid_reads", self.max_unpaid_reads)
         if not isinstance(self.relation, NeighbouringRelation):
             raise SpecError("population.relation: expected a NeighbouringRelation")
         if self.id_column is not None:
@@ -132,6 +140,7 @@ class Population:
             "epsilon_units": self.budget.epsilon_units,
             "delta_units": self.budget.delta_units,
             "composition": self.composition.value,
+            "max_unpaid_reads": self.max_unpaid_reads,
         }
         if self.renyi:
             terms["renyi"] = {
@@ -158,6 +167,7 @@ class Population:
             delta=payload["delta_units"] * DELTA_UNIT,
             composition=CompositionRule(payload["composition"]),
             id_column=payload["id_column"],
+            max_unpaid_reads=payload["max_unpaid_reads"],
         )
         if dict(payload) != population.to_payload():
             raise SpecError(f"population: not the terms of its registration, or not of rule {RULE}")

@@ -206,28 +206,23 @@ class LedgerReader:
         return [entry.to_json() for entry in self.entries()]
 
     def head(self) -> LedgerHead:
-        """The last entry: what a manifest embeds, so that a later cut shows."""
+        """The last entry."""
         with self._store.transaction(write=False) as connection:
             head = self._store.head(connection)
         if head is None:
             raise LedgerTamperedError(f"ledger {self._store.location}: it has no entries")
         return head
 
-    def contains_head(self, seq: int, hash: str) -> bool:
-        """Whether the entry `seq` has this hash."""
-        head = LedgerHead(seq=seq, hash=hash)
-        return self._read(lambda book: book.in_chain(head))
+    def contains(self, hash: str) -> bool:
+        """Whether an entry has this hash."""
+        return self._read(lambda book: book.in_chain(hash))
 
     def knows(self, found: PublishedHead) -> bool:
         """Whether a release's head is in the chain, or a recovery put this release on record."""
         return self._read(lambda book: book.knows(found))
 
-    def check_heads(self, heads: Iterable[LedgerHead | PublishedHead]) -> None:
-        """Raise LedgerTamperedError unless every head is in the chain, or its release recovered.
-
-        A head without a manifest can only be in the chain: a recovery lists releases, and others
-        may have been built on the same entry.
-        """
+    def check_heads(self, heads: Iterable[PublishedHead]) -> None:
+        """Raise LedgerTamperedError unless every head is in the chain, or its release recovered."""
         with self._page(write=False) as page:
             self._require_heads(page, heads)
 
@@ -286,12 +281,12 @@ class LedgerReader:
         run = known_run(page.book, run_key)
         return self._append(page, population=run.population, run_key=run_key, **fields)
 
-    def _require_heads(self, page: Page, heads: Iterable[LedgerHead | PublishedHead]) -> None:
+    def _require_heads(self, page: Page, heads: Iterable[PublishedHead]) -> None:
         for found in heads:
             if not page.book.knows(found):
-                head = found if isinstance(found, LedgerHead) else found.head
                 raise LedgerTamperedError(
-                    f"ledger {self._store.location}: lacks the published head {head.seq}; restored"
+                    f"ledger {self._store.location}: lacks the published head {found.hash[:12]};"
+                    " restored"
                     " from an old copy, or another ledger. Spending is refused until it is"
                     " recovered (`dpiw ledger recover`)"
                 )

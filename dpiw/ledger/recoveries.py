@@ -3,7 +3,7 @@
 A restored or cut ledger lacks heads that published certificates carry, and refuses to spend. A
 `recover` entry lists those releases and charges for them:
 
-* A release is listed once, and only while its head is missing. Several may share one head.
+* A release is listed once, and only while its head is missing.
 * It is charged what its certificate says its run held, or, if that is more, what the population's
   account held by then (part by part, under `renyi` at every order) beyond a *baseline*: what is
   sure to be counted here of the same spending. If the release before it was recovered, that is what
@@ -33,7 +33,7 @@ from typing import Any, Protocol
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger.accounts import Account, check_kind
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import Entry, LedgerHead, check_count, check_digest, check_label
+from dpiw.ledger.entries import Entry, LedgerHead, check_digest, check_label
 from dpiw.ledger.populations import Population
 from dpiw.ledger.values import RunRecord
 from dpiw.privacy import PrivacyCost
@@ -45,10 +45,10 @@ class RecoveredRelease:
     """A published release that a restored ledger does not know.
 
     Attributes:
-        head: the entry its certificate names and the ledger lacks.
+        hash: of the entry its certificate names and the ledger lacks.
         manifest_digest: SHA-256 of its manifest.
         previous: SHA-256 of the manifest of the release before it; None for a population's first.
-        after: the head that the release before it names, if this chain has it.
+        after: the hash that the release before it names, if this chain has it.
         run: the first eight digits of its run's key.
         plan_digest, period: of its run, as its certificate states them.
         charge: what its certificate says the run held.
@@ -56,10 +56,10 @@ class RecoveredRelease:
         drawn: the part of it that could no longer be given back.
     """
 
-    head: LedgerHead
+    hash: str
     manifest_digest: str
     previous: str | None
-    after: LedgerHead | None
+    after: str | None
     run: str
     plan_digest: str
     period: str
@@ -100,8 +100,8 @@ class _Book(Protocol):
 
     def account(self, name: str) -> Account: ...
     def runs_of(self, name: str) -> tuple[RunRecord, ...]: ...
-    def in_chain(self, head: LedgerHead) -> bool: ...
-    def drawn_by(self, name: str, head: LedgerHead) -> Charge: ...
+    def in_chain(self, hash: str) -> bool: ...
+    def drawn_by(self, name: str, hash: str) -> Charge: ...
 
 
 def payload_of(
@@ -111,13 +111,10 @@ def payload_of(
     return {
         "releases": [
             {
-                "seq": one.head.seq,
-                "hash": one.head.hash,
+                "hash": one.hash,
                 "manifest_digest": one.manifest_digest,
                 "previous": one.previous,
-                "after": None
-                if one.after is None
-                else {"seq": one.after.seq, "hash": one.after.hash},
+                "after": one.after,
                 "run": one.run,
                 "plan_digest": one.plan_digest,
                 "period": one.period,
@@ -164,11 +161,11 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
 def check_releases(book: _Book, releases: Sequence[RecoveredRelease], loss: Charge) -> None:
     """Raise LedgerConflictError unless exactly what is missing is recovered."""
     for one in releases:
-        if book.in_chain(one.head):
-            raise LedgerConflictError(f"recover: head {one.head.seq} is not missing")
+        if book.in_chain(one.hash):
+            raise LedgerConflictError(f"recover: head {one.hash[:12]} is not missing")
         if one.after is not None and not (one.previous and book.in_chain(one.after)):
             raise LedgerConflictError(
-                f"recover: head {one.after.seq}, of the release before it, is not in this ledger"
+                f"recover: head {one.after[:12]}, of the release before it, is not in this ledger"
             )
     digests = [one.manifest_digest for one in (*recovered(book.recoveries), *releases)]
     if len(set(digests)) != len(digests):
@@ -239,10 +236,10 @@ def _release(item: Mapping[str, Any], account: Account) -> RecoveredRelease:
     relation = account.population.relation
     previous, after = item["previous"], item["after"]
     release = RecoveredRelease(
-        head=_head(item),
+        hash=check_digest("recover.hash", item["hash"]),
         manifest_digest=check_digest("recover.manifest_digest", item["manifest_digest"]),
         previous=None if previous is None else check_digest("recover.previous", previous),
-        after=None if after is None else _head(after),
+        after=None if after is None else check_digest("recover.after", after),
         run=check_run(item["run"]),
         plan_digest=check_digest("recover.plan_digest", item["plan_digest"]),
         period=check_label("recover.period", item["period"]),
@@ -261,13 +258,6 @@ def check_charges(population: Population, releases: Iterable[RecoveredRelease]) 
             check_kind(population, charge)
         if not one.drawn.beyond(one.held).free:
             raise SpecError("recover.drawn: expected a part of what was held")
-
-
-def _head(item: Mapping[str, Any]) -> LedgerHead:
-    return LedgerHead(
-        seq=check_count("recover.seq", item["seq"]),
-        hash=check_digest("recover.hash", item["hash"]),
-    )
 
 
 def check_run(text: str) -> str:

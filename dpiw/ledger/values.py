@@ -109,7 +109,17 @@ class Reservation:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRecord:
-    """One reservation of a run and what became of it; `head` is the reserving entry."""
+    """One reservation of a run and what became of it.
+
+    Attributes:
+        attempt: its number, from 1.
+        charge: what it was reserved at.
+        stages: by name.
+        voided: whether it was given back before anything was armed.
+        head: the reserving entry.
+        at: when, as a label.
+        reads: how often the confidential table was read under it.
+    """
 
     attempt: int
     charge: Charge
@@ -117,6 +127,7 @@ class AttemptRecord:
     voided: bool
     head: LedgerHead
     at: str
+    reads: int = 0
 
     @property
     def cost(self) -> PrivacyCost:
@@ -133,6 +144,11 @@ class AttemptRecord:
         """Whether a stage of it was ever armed, so that it can no longer be given back."""
         untouched = (StageState.RESERVED, StageState.VOIDED)
         return any(stage.state not in untouched for stage in self.stages.values())
+
+    @property
+    def unpaid_reads(self) -> int:
+        """Reads that no draw followed; what is armed pays for one."""
+        return max(0, self.reads - self.armed)
 
     @property
     def held_charge(self) -> Charge:
@@ -211,9 +227,9 @@ class RunRecord:
         return total
 
     @property
-    def voided_attempts(self) -> int:
-        """Attempts given back before anything was armed; `dpiw.ledger.book` limits their number."""
-        return sum(attempt.voided for attempt in self.attempts)
+    def unpaid_reads(self) -> int:
+        """Reads of the confidential table that no draw followed; see `dpiw.ledger.accounts`."""
+        return sum(attempt.unpaid_reads for attempt in self.attempts)
 
     @property
     def counted_attempts(self) -> int:

@@ -57,8 +57,9 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     plan, spec = run.plan, run.spec
     weights = json.loads((run.directory / "weights.json").read_bytes())
     diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
-    head = ledger.head()  # first: what is read after it can only be more
-    epsilon, delta = _decimals(ledger.run(run.key).held)
+    head = ledger.certify(run.key)  # first: what is read after it can only be more
+    record = ledger.run(run.key)
+    epsilon, delta = _decimals(record.held)
     account = ledger.account(spec.population)
     spent_epsilon, spent_delta = _decimals(account.spent)
     budget = account.population.budget
@@ -69,13 +70,14 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         unit=spec.privacy_unit,
         epsilon=epsilon,
         delta=delta,
-        attempts=_attempts(ledger.run(run.key)),
+        attempts=_attempts(record),
         spent_epsilon=spent_epsilon,
         spent_delta=spent_delta,
         account={
             "composition": account.population.composition.value,
             "held": account.held.to_payload(),
             "drawn": account.drawn.to_payload(),
+            "max_unpaid_reads": account.population.max_unpaid_reads,
         },
         budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
         budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
@@ -89,18 +91,20 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         diagnostics=diagnostics,
         verdict=diagnostics["verdict"],
         verdict_rule=diagnostics["rule"],
-        assumptions=assumptions(plan),
+        assumptions=assumptions(plan, max_unpaid_reads=account.population.max_unpaid_reads),
         caveats=caveats(plan, weighted=plan.weights is not None),
         versions={name: importlib.metadata.version(name) for name in _PACKAGES},
-        ledger_sequence=head.seq,
-        ledger_head=head.hash,
+        ledger_head=head,
     )
 
 
 def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
-    """What each reservation of the run held, and for which stages: lost draws are paid too."""
+    """What each reservation of the run held, and for which stages: lost draws are paid too.
+
+    Voided ones are left out, and nothing here numbers them: that a read failed is not published.
+    """
     found = []
-    for attempt in record.attempts:
+    for attempt in (one for one in record.attempts if not one.voided):
         epsilon, delta = _decimals(attempt.held)
         states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
         one: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}

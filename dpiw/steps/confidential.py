@@ -55,12 +55,15 @@ def ingest(run: ReleaseRun) -> None:
 
     Privacy:
         Row-local transformations inside the confidential zone; releases nothing. A structural
-        failure (missing column, wrong type) is visible as such and voids the reservation.
+        failure (missing column, wrong type) is visible as such and voids the reservation. The read
+        is on record before its first byte; how it ends is seen, and is paid for by the draw that
+        follows, or counts against the population's `max_unpaid_reads`.
 
     Raises:
         LedgerConflictError: a stage was drawn on a snapshot that was purged since. What was
             reserved to repeat another stage is given back.
         LedgerTamperedError: instead of giving back a reservation whose draw is on disk.
+        BudgetExceededError: too many reads ended without a draw; nothing was read.
     """
     ledger = run.open_ledger()
     with drawing(run, "ingest"):
@@ -82,6 +85,7 @@ def ingest(run: ReleaseRun) -> None:
             )
         for stage in waiting:
             ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
+        ledger.read(run.key, max(stage.attempt for stage in waiting))
         _read_source(run, ledger, record)
 
 
@@ -98,14 +102,13 @@ def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
             unit=spec.privacy_unit,
             directory=run.private,
             limits=IngestLimits(
-                max_bytes=source.max_bytes,
-                max_rows=source.max_rows,
                 max_columns=source.max_columns,
                 max_cell_bytes=source.max_cell_bytes,
                 max_memory_bytes=source.max_memory_bytes,
             ),
             encoding=source.encoding,
             delimiter=source.delimiter,
+            written=source.written,
             public_rows=spec.nominal_rows if replace_one else None,
         )
     except SourceError:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpiw.errors import LedgerTamperedError, ReleaseError
-from dpiw.ledger import AttemptRecord, Ledger, LedgerHead, PublishedHead, RunRecord
+from dpiw.ledger import AttemptRecord, Ledger, PublishedHead, RunRecord
 from dpiw.measurement import Measurement
 from dpiw.runs import ReleaseRun, measurement_file
 from dpiw.steps.checkpoints import check_checkpoints
@@ -47,8 +47,8 @@ def _heads(run: ReleaseRun) -> Iterator[tuple[str, PublishedHead]]:
         except ReleaseError as error:
             raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
         facts = manifest.facts
-        head = LedgerHead(seq=facts.ledger_sequence, hash=facts.ledger_head)
-        yield facts.population, PublishedHead(head=head, manifest_digest=manifest.digest)
+        head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
+        yield facts.population, head
 
 
 def _publishes_to(folder: Path) -> Path | None:

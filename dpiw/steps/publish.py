@@ -14,7 +14,7 @@ import numpy as np
 from dpiw.contents import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.durable import make_folder, sync_directory
 from dpiw.errors import LedgerTamperedError, ReleaseError
-from dpiw.ledger import EntryKind, Ledger, LedgerHead, PublishedHead
+from dpiw.ledger import EntryKind, Ledger, PublishedHead
 from dpiw.manifest import Manifest
 from dpiw.privacy import PrivacyBudget
 from dpiw.publication import build_folder, clean_staging, publish_built
@@ -52,8 +52,8 @@ def _publish(run: ReleaseRun) -> Path:
     ledger = run.open_ledger()
     built = _built(run, ledger, key)
     manifest = verify(built).manifest
-    head = LedgerHead(seq=manifest.facts.ledger_sequence, hash=manifest.facts.ledger_head)
-    if not ledger.knows(PublishedHead(head=head, manifest_digest=manifest.digest)):
+    head = PublishedHead(hash=manifest.facts.ledger_head, manifest_digest=manifest.digest)
+    if not ledger.knows(head):
         raise LedgerTamperedError(
             "the release was built on a ledger entry that this ledger does not hold; it was"
             " restored from an old copy and must be recovered first"

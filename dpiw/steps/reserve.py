@@ -33,7 +33,8 @@ def reserve(run: ReleaseRun) -> None:
         ReleaseError: the signing key cannot be read.
         UnknownPopulationError, LedgerError: no such ledger or population.
         UnsupportedRelationError, SpecError: the spec's promise is not the population's.
-        BudgetExceededError: the remaining budget does not cover it; nothing was written.
+        BudgetExceededError: the remaining budget does not cover it, or too many reads of the
+            population's tables ended without a draw; nothing was written.
         LedgerTamperedError: the ledger lacks a head that a release carries, or did not arm a draw
             that is on disk: it was restored from an old copy.
         ReleaseError: a folder beside the releases cannot be read.
@@ -95,6 +96,8 @@ def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
 
 
 def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
+    if not run.snapshot.exists():  # it will have to be read
+        ledger.account(run.spec.population).check_readable()
     plan = run.plan
     whole = names == {stage.name for stage in plan.stages}
     ledger.reserve(

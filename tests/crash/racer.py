@@ -59,7 +59,7 @@ def spend(task: dict[str, Any], number: int) -> list[Any]:
 
 def spend_naively(task: dict[str, Any], number: int) -> list[Any]:
     """The control: read what is left, then write, without holding a lock in between."""
-    connection = sqlite3.connect(task["file"], timeout=30, isolation_level=None)
+    connection = sqlite3.connect(task["file"], timeout=600, isolation_level=None)
     granted = []
     for turn in range(1_000):
         (spent,) = connection.execute("SELECT count(*) FROM spent").fetchone()

@@ -21,6 +21,7 @@ from dpiw.ledger import EntryKind, StageState
 from dpiw.stages import launch_stage
 from tests.crash.harness import ROOT, Place, check_charge, check_published, units
 from tests.flows.conftest import PrefectServer
+from tests.patience import SECONDS
 
 # Runs in the stage's own process, before it: the measurement waits until a file is there.
 SLOW_DRAW = """
@@ -62,7 +63,7 @@ class Slow:
     def wait_for_stage(self) -> int:
         """The id of the stage's process, once its noise is drawn."""
         path = self.folder / "drawing"
-        for _ in range(6_000):
+        for _ in range(100 * SECONDS):
             if path.exists() and path.read_text():
                 return int(path.read_text())
             time.sleep(0.01)
@@ -89,7 +90,7 @@ def start_flow(place: Place) -> subprocess.Popen[bytes]:
 
 
 def ends(pid: int) -> None:
-    for _ in range(3_000):
+    for _ in range(100 * SECONDS):
         try:
             os.kill(pid, 0)
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -121,7 +122,7 @@ def test_the_stage_dies_and_the_flow_lives(new_place: Callable[..., Place], slow
     place = new_place()
     flow = start_flow(place)
     os.kill(slow.wait_for_stage(), signal.SIGKILL)
-    assert flow.wait(timeout=60) == 1  # StageFailedError, code -9
+    assert flow.wait(timeout=SECONDS) == 1  # StageFailedError, code -9
     assert state(place) is StageState.ARMED
     with pytest.raises(StageFailedError):  # a bare retry of the stage is refused
         launch_stage("fit_generator", place.run.directory)
@@ -212,7 +213,7 @@ def api(server: PrefectServer, path: str, body: dict[str, object]) -> Any:
         f"{server.url}/{path}", data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=SECONDS) as response:
         return json.loads(response.read())
 
 
@@ -226,7 +227,7 @@ def test_prefect_retries_the_whole_flow(
     place = new_place()
     release = str(place.root / "release.yaml")
     flow = prefect_process(prefect_server, "-c", RETRIED, release)
-    assert flow.wait(timeout=120) == 0
+    assert flow.wait(timeout=SECONDS) == 0
     check_published(place)
     assert armed(place) == 3
     assert check_charge(place) == 1
@@ -234,7 +235,7 @@ def test_prefect_retries_the_whole_flow(
     (slow.folder / "failed").unlink()
     refused = new_place(max_attempts=1)
     flow = prefect_process(prefect_server, "-c", RETRIED, str(refused.root / "release.yaml"))
-    assert flow.wait(timeout=120) != 0  # both retries refused
+    assert flow.wait(timeout=SECONDS) != 0  # both retries refused
     assert armed(refused) == 1
     assert units(refused.ledger().spent("town")) == units(refused.whole_cost)
 
@@ -274,7 +275,7 @@ def test_two_flows_at_once_on_the_same_run(
     place = new_place()
     spec = str(place.root / "release.yaml")
     both = [prefect_process(prefect_server, "-m", "flows.release", spec) for _ in range(2)]
-    codes = [flow.wait(timeout=180) for flow in both]
+    codes = [flow.wait(timeout=SECONDS) for flow in both]
     assert set(codes) <= {0, GrantSpentError.exit_code, StageFailedError.exit_code}
     again = prefect_server.run_flow(place.root / "release.yaml")
     assert again.returncode == 0, again.stdout + again.stderr

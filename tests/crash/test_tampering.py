@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dpiw.errors import LedgerError, LedgerTamperedError
-from dpiw.ledger import Ledger, LedgerHead
+from dpiw.ledger import Ledger, PublishedHead
 from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.verification import verify
 from tests.crash.conftest import Places
@@ -114,7 +114,7 @@ KINDS = (edit_field, edit_amount, swap, delete, delete_and_renumber, duplicate, 
 # --- who notices ---------------------------------------------------------------------------------
 
 
-def noticed_by(url: str, heads: list[LedgerHead]) -> str:
+def noticed_by(url: str, heads: list[PublishedHead]) -> str:
     """What finds the change: the ledger alone, or the heads that were seen outside it."""
     try:
         ledger = Ledger.open(url)
@@ -138,11 +138,11 @@ def place(servers: Servers, new_place: Places) -> Place:
     return made
 
 
-def heads_seen(place: Place) -> list[LedgerHead]:
+def heads_seen(place: Place) -> list[PublishedHead]:
     """Of all published manifests, and the one an auditor wrote down last."""
     found = [verify(folder).certificate for folder in place.releases.iterdir()]
-    published = [LedgerHead(seq=c.ledger_sequence, hash=c.ledger_head) for c in found]
-    return [*published, place.ledger().head()]
+    hashes = [*(one.ledger_head for one in found), place.ledger().head().hash]
+    return [PublishedHead(hash=one) for one in hashes]
 
 
 def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:

@@ -23,6 +23,7 @@ from dpiw.spec import load_spec
 from dpiw.verification import verify
 from flows import PREFECT_DEFAULTS
 from flows.release import gpu_tags
+from tests.patience import SECONDS, until
 
 pytestmark = pytest.mark.flow
 DONE = ("COMPLETED", "FAILED", "CRASHED")
@@ -37,7 +38,7 @@ def free_port():
 
 def ask(url, body=None):
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=SECONDS) as response:
         return json.loads(response.read())
 
 
@@ -48,28 +49,29 @@ def runs(url):
         return []
 
 
-def wait_until(condition, *, seconds, process, log):
-    for _ in range(seconds * 2):
-        if found := condition():
-            return found
+def wait_until(condition, *, process, log):
+    def over():
         assert process.poll() is None, log.read_text()
-        time.sleep(0.5)
-    raise AssertionError(log.read_text())
+        return condition()
+
+    return until(over, every=0.5, what=f"what is waited for ({log})")
 
 
 def test_the_deployments_are_module_path_entries():
     deployments = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
-    release, audit, training = deployments
+    release, audit, training, assurance = deployments
     assert release["entrypoint"] == training["entrypoint"] == "flows.release.release"
     assert audit["entrypoint"] == "flows.audit.audit"
+    assert assurance["entrypoint"] == "flows.assurance.assurance"
     for deployment in deployments:
         assert deployment["concurrency_limit"] == 1
         quiet = deployment["work_pool"]["job_variables"]["env"]
         assert quiet == release["work_pool"]["job_variables"]["env"]
         assert quiet.items() <= PREFECT_DEFAULTS.items()
-    for deployment in (release, audit):
+    for deployment, pool in ((release, ""), (audit, ""), (assurance, "-assurance")):
         assert deployment["schedules"][0]["active"] is True
-        assert deployment["work_pool"]["name"] == "dpiw"
+        assert deployment["work_pool"]["name"] == f"dpiw{pool}"  # hours of tests block no release
+    assert "parameters" not in assurance  # all suites, every part
     assert (ROOT / release["parameters"]["spec"]).exists()
     assert (ROOT / audit["parameters"]["ledger"]).exists()
 
@@ -95,7 +97,8 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     # The shipped deployment, but soon and on the test's own spec.
     settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
     settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
-    del settings["deployments"][1]  # the audit has its own test
+    del settings["deployments"][3]  # audit and assurance have tests of their own
+    del settings["deployments"][1]
     file = tmp_path / "prefect.yaml"
     file.write_text(yaml.safe_dump(settings))
     port, log = free_port(), tmp_path / "serve.log"
@@ -114,18 +117,18 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
         try:
             scheduled = wait_until(
                 lambda: [r for r in runs(url) if r["auto_scheduled"]],
-                seconds=120, process=process, log=log,
+                process=process, log=log,
             )  # fmt: skip
             assert scheduled[0]["parameters"]["spec"] == str(place.spec)
             # Later runs of the same period find it published and cost nothing.
             wait_until(
                 lambda: any(r["state_type"] in DONE for r in runs(url)),
-                seconds=120, process=process, log=log,
+                process=process, log=log,
             )  # fmt: skip
             check_gpu_pool(url)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=60)
+            process.wait(timeout=SECONDS)
     (folder,) = place.releases.iterdir()
     assert verify(folder, public_key=place.root / "state" / "keys" / "test.pub").pinned
     assert Ledger.open(place.ledger).spent("town").epsilon == 2
@@ -162,8 +165,8 @@ def test_stopping_does_not_wait_for_a_server_that_will_not_stop(tmp_path):
             assert process.poll() is None
             time.sleep(0.1)
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
-        assert not alive_in_group(process.pid)
+        assert process.wait(timeout=SECONDS) == 0
+        until(lambda: not alive_in_group(process.pid), what="the end of the deaf server")
     finally:
         if alive_in_group(process.pid):
             os.killpg(process.pid, signal.SIGKILL)

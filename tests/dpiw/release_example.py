@@ -110,6 +110,7 @@ def example_certificate(**changes: Any) -> Certificate:
             "composition": "basic",
             "held": {"epsilon_units": 3 * 10**12, "delta_units": 3 * 10**12},
             "drawn": {"epsilon_units": 10**12, "delta_units": 10**12},
+            "max_unpaid_reads": 20,
         },
         budget_epsilon="8",
         budget_delta="1E-5",
@@ -126,7 +127,6 @@ def example_certificate(**changes: Any) -> Certificate:
         assumptions=("Each person has at most two rows.",),
         caveats=("Rare levels are smoothed.",),
         versions={"dpiw": "0.1.0"},
-        ledger_sequence=17,
         ledger_head="b" * 64,
     )
     return replace(certificate, **changes)

@@ -151,8 +151,6 @@ def test_other_encodings_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("limits", "match"),
     [
-        ({"max_bytes": 30}, "max_bytes=30"),
-        ({"max_rows": 2}, "max_rows=2"),
         ({"max_columns": 2}, "max_columns=2"),
         ({"max_cell_bytes": 5}, "column c: a cell exceeds max_cell_bytes=5"),
         ({"max_memory_bytes": 20}, "max_memory_bytes=20"),

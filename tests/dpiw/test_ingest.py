@@ -14,6 +14,7 @@ from dpiw.ingest import IngestLimits, ingest, rows_within_unit
 from dpiw.privacy import NeighbouringRelation, PrivacyUnit
 from dpiw.schema import PublicSchema
 from dpiw.tables import read_snapshot
+from tests.patience import SECONDS
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
@@ -66,7 +67,8 @@ def test_csv_becomes_a_scaled_snapshot(run):
     frame = SCHEMA.unscale(scaled)
     assert frame["n"].tolist() == [5, 9, pd.NA]
     assert frame["c"].tolist() == ["a", "z", "b"]
-    assert sorted(p.name for p in run.private.iterdir()) == ["scaled.parquet", "validation.json"]
+    left = sorted(p.name for p in run.private.iterdir())
+    assert left == ["cells.txt", "scaled.parquet", "validation.json"]
     assert all(p.stat().st_mode & 0o077 == 0 for p in run.private.iterdir())
 
 
@@ -215,7 +217,7 @@ def test_a_parquet_bomb_ends_in_an_error_of_ours(tmp_path):
     for limit in ("200000000", "100000000000"):  # our own limit; the operating system's
         done = subprocess.run(
             [sys.executable, "-c", code, str(path), limit],
-            capture_output=True, text=True, check=False, env=dict(os.environ), timeout=60,
+            capture_output=True, text=True, check=False, env=dict(os.environ), timeout=SECONDS,
         )  # fmt: skip
         assert done.returncode == SourceError.exit_code, done.stderr[-500:]
         assert "xxx" not in done.stdout + done.stderr

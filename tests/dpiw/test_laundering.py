@@ -205,25 +205,6 @@ def test_a_clock_set_elsewhere(used: Any, years: int) -> None:
     assert ledger.spent("town").epsilon == 2
 
 
-def test_a_mended_file_ten_times_and_no_more(used: Any) -> None:
-    """Each structural failure is a bit that nobody pays for; a run has ten of them."""
-    from dpiw.errors import GrantSpentError, SourceError
-
-    ledger = Ledger.open(used.ledger)
-    good = used.source.read_bytes()
-    run = prepared(used, period="2026-11")
-    for _ in range(10):
-        used.source.write_text("age,income,region\n1,2,north\n")
-        with pytest.raises(SourceError):
-            steps.ingest(run)
-        used.source.write_bytes(good)
-        if ledger.run(run.key).voided_attempts < 10:
-            steps.reserve(run)
-    with pytest.raises(GrantSpentError, match="voided 10 times"):
-        steps.reserve(run)
-    assert spent(used) == 0
-
-
 def test_a_population_of_persons_is_not_paid_by_rows(make_workplace: Any) -> None:
     """The registered unit is drawn; the same rows without their identifier are another promise."""
     place = make_workplace(population="visitors", weights="none")

@@ -50,8 +50,8 @@ from dpiw.ledger import (
     EntryKind,
     Grant,
     Ledger,
-    LedgerHead,
     Population,
+    PublishedHead,
     RunState,
     StageState,
     files,
@@ -895,12 +895,12 @@ def test_published_heads_must_be_in_the_chain(ledger: Ledger) -> None:
     old = ledger.head()
     ledger.reserve(**ask())
     new = ledger.head()
-    ledger.check_heads([old, new])
-    assert ledger.contains_head(old.seq, old.hash)
-    assert not ledger.contains_head(old.seq, new.hash)
-    assert not ledger.contains_head(99, new.hash)
-    foreign = LedgerHead(seq=old.seq, hash=digest(5))
-    refused(ledger, LedgerTamperedError, "lacks", lambda: ledger.check_heads([old, foreign]))
+    known = [PublishedHead(hash=head.hash) for head in (old, new)]
+    ledger.check_heads(known)
+    assert ledger.contains(old.hash)
+    assert not ledger.contains(digest(5))
+    foreign = PublishedHead(hash=digest(5))
+    refused(ledger, LedgerTamperedError, "lacks", lambda: ledger.check_heads([*known, foreign]))
     for terms in (ask(run_key=digest(7)), ask()):
         refused(
             ledger,

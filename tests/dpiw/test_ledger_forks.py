@@ -41,7 +41,7 @@ NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
 class Release:
     """A published certificate, and what its ledger had truly drawn when it was written."""
 
-    head: LedgerHead
+    head: str
     digest: str
     previous: str | None
     run_key: str
@@ -103,6 +103,10 @@ class Copy:
         attempt = len(self.book.runs[key(run)].attempts)
         return self.append(kind, payload, attempt=attempt, stage="s", **self.about(run))
 
+    def read(self, run: int) -> None:
+        attempt = len(self.book.runs[key(run)].attempts)
+        self.append(EntryKind.READ, {}, attempt=attempt, **self.about(run))
+
     def conflict(self, run: int, output: dict[str, Any]) -> None:
         again = self.book.runs[key(run)].attempts[-1].charge.to_payload()
         self.step(EntryKind.CONFLICT, run, {**output, **again})
@@ -127,10 +131,10 @@ class Copy:
         record = self.book.runs[key(run)]
         if record.stages["s"].state is not StageState.COMMITTED or record.manifest_digest:
             raise DPIWError
+        head = self.append(EntryKind.CERTIFY, {}, **self.about(run)).hash
         account = self.book.account("town")
-        assert self.head is not None
         made = Release(
-            head=self.head, digest=f"{10**6 + number:064x}", previous=self.previous,
+            head=head, digest=f"{10**6 + number:064x}", previous=self.previous,
             run_key=key(run), charge=record.held_charge, truth=self.truth(),
             held=account.held, drawn=account.drawn,
         )  # fmt: skip
@@ -159,14 +163,14 @@ class Copy:
         before = given.get(release.previous or "")
         after = before.head if before and self.book.in_chain(before.head) else None
         return RecoveredRelease(
-            head=release.head, manifest_digest=release.digest, previous=release.previous,
+            hash=release.head, manifest_digest=release.digest, previous=release.previous,
             after=after, run=release.run_key[:8], plan_digest=f"{int(release.run_key[:8]):064x}",
             period="p", charge=release.charge, held=release.held, drawn=release.drawn,
         )  # fmt: skip
 
 
 def published(release: Release) -> PublishedHead:
-    return PublishedHead(head=release.head, manifest_digest=release.digest)
+    return PublishedHead(hash=release.head, manifest_digest=release.digest)
 
 
 def key(run: int) -> str:
@@ -194,6 +198,7 @@ def act(rng: random.Random, copy: Copy, numbers: list[int]) -> None:
         StageState.VOIDED: [reserve],
         StageState.LOST: [reserve],
         StageState.RESERVED: [
+            lambda: copy.read(run),
             lambda: copy.step(EntryKind.ARM, run, {"token_digest": f"{numbers[0]:064x}"}),
             lambda: copy.step(EntryKind.ARM, run, {"token_digest": f"{numbers[0]:064x}"}),
             lambda: copy.void(run),
@@ -241,7 +246,7 @@ def live(rng: random.Random, composition: CompositionRule) -> Copy:
     lost = [release for one in ledgers if one is not left for release in one.releases]
     unique = {release.digest: release for release in lost}
     given = {r.digest: r for one in ledgers for r in one.releases}
-    found = sorted(unique.values(), key=lambda r: r.head.seq)
+    found = sorted(unique.values(), key=lambda r: r.digest)
     half = rng.randrange(len(found) + 1)
     for part in (found[:half], found[half:]):  # at once, or in two parts, work going on between
         left.recover(part, given)
@@ -263,6 +268,8 @@ def judge(composition: CompositionRule, histories: int, seed: int) -> int:
         assert counted.findings == []
         own, held = counted.populations["town"].spent, left.book.account("town").held
         assert (own.epsilon, own.delta) == (held.cost.epsilon_units, held.cost.delta_units)
+        unpaid = left.book.account("town").unpaid_reads
+        assert counted.unpaid_reads("town") == unpaid <= 20
         assert own.renyi == (held.renyi.units if held.renyi else ()) or not any(own.renyi)
     return recovered
 

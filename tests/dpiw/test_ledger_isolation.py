@@ -20,6 +20,7 @@ from dpiw.ledger import Ledger, LedgerHead, Population, store_postgresql
 from dpiw.ledger.guards_postgresql import GUARDS
 from dpiw.ledger.store_postgresql import PostgreSQLStore
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from tests.patience import SECONDS
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 TERMS = Population(
@@ -186,7 +187,7 @@ def test_a_writer_that_waited_sees_what_it_waited_for(
 
     def start_and_see_it_wait() -> None:
         waiting.start()
-        for _ in range(2000):
+        for _ in range(200 * SECONDS):
             if query_raw(url, "SELECT 1 FROM pg_locks WHERE NOT granted"):
                 return
             time.sleep(0.005)
@@ -194,7 +195,7 @@ def test_a_writer_that_waited_sees_what_it_waited_for(
 
     overtake(first, start_and_see_it_wait)
     reserve(first, 2)
-    waiting.join(timeout=30)
+    waiting.join(timeout=SECONDS)
     assert len(refused) == 1
     assert first.verify().ok
 

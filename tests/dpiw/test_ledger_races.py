@@ -18,6 +18,7 @@ import pytest
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind, Ledger, Population, StageState
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -241,7 +242,7 @@ def test_killed_in_a_write_transaction(ledger: Ledger, point: str, kept: bool) -
     before = ledger.head()
     workers = Workers(1)
     workers.tell(ledger.location, [{"do": "die", "point": point}])
-    assert workers.processes[0].wait(timeout=20) == -signal.SIGKILL
+    assert workers.processes[0].wait(timeout=SECONDS) == -signal.SIGKILL
     workers.close()
     assert (ledger.head().seq == before.seq + 1) == kept
     assert (ledger.find_run(key(5)) is not None) == kept

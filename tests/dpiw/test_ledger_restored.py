@@ -175,7 +175,7 @@ def test_two_releases_built_on_one_head_are_both_recovered(
         with pytest.raises(KeyboardInterrupt):
             steps.publish(first)
     one, two = (verify(steps.publish(run)).certificate for run in (second, first))
-    assert (one.ledger_sequence, one.ledger_head) == (two.ledger_sequence, two.ledger_head)
+    assert one.ledger_head != two.ledger_head  # no two certificates share one
 
     restore(place, before)
     recover(place, "--population", "town")

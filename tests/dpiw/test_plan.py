@@ -331,7 +331,7 @@ def test_a_share_that_is_not_asked_for_leaves_the_digest():
     decisions = {
         "format": 1, "name": "town", "population": "town", "cadence": "once",
         "source": {key: dumped["source"][key]
-                   for key in ("format", "encoding", "delimiter", "snapshot")},
+                   for key in dumped["source"] if key != "path"},
         "unit": dumped["unit"], "relation": "add_or_remove_one", "epsilon": "1",
         "delta": dumped["delta"], "nominal_rows": 5000, "generator": dumped["generator"],
         "weights": dumped["weights"], "shares": {"generator": 0.5, "weights": 0.5},

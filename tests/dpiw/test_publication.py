@@ -22,6 +22,7 @@ from dpiw.manifest import Manifest, ManifestFacts
 from dpiw.publication import build_folder, clean_staging, publish_built, publish_folder
 from dpiw.signing import PrivateKey
 from tests.dpiw.release_example import PUBLISHED_AT, example_certificate, example_key
+from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -308,7 +309,7 @@ def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> 
 def _run(script: str, root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(root)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
 
 
@@ -394,14 +395,14 @@ def test_racing_publishers_have_one_winner(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=SECONDS)
     # Two racers bring each of four contents: one wins, its twin finds its own release.
     assert sorted(outcomes) == ["again", *["refused"] * 6, "won"]
     assert [name for name in _names(tmp_path) if name != ".rename.lock"] == ["r"]
 
 
 def _wait(gate: threading.Barrier) -> None:
-    gate.wait(timeout=30)
+    gate.wait(timeout=SECONDS)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL])

@@ -38,6 +38,7 @@ from tests.dpiw.release_example import (
     example_log_weights,
     publish_example,
 )
+from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -266,7 +267,7 @@ def test_bytes_do_not_depend_on_the_process(tmp_path: Path) -> None:
         path = tmp_path / seed
         subprocess.run(
             [sys.executable, "-c", textwrap.dedent(script), str(path)],
-            cwd=ROOT, check=True, timeout=60, env={"PYTHONHASHSEED": seed},
+            cwd=ROOT, check=True, timeout=SECONDS, env={"PYTHONHASHSEED": seed},
         )  # fmt: skip
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     digests.add(hashlib.sha256(_write(tmp_path / "here").read_bytes()).hexdigest())

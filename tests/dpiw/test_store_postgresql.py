@@ -26,6 +26,7 @@ from dpiw.audit import audit
 from dpiw.errors import BudgetExceededError, LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, Population, store_postgresql
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from tests.patience import SECONDS
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 
@@ -404,7 +405,7 @@ def test_a_backend_killed_before_the_commit_leaves_nothing(
         with pytest.raises(LedgerError):
             reserve(mortal_ledger, 1)
         with pytest.raises(psycopg.OperationalError):
-            bystander.execute("SELECT pg_sleep(30)")  # the postmaster ends all others, recovers
+            bystander.execute("SELECT pg_sleep(600)")  # the postmaster ends all others, recovers
     mortal_ledger._store.append = append
     mortal_postgresql_server.wait()
     assert mortal_ledger.head() == head
@@ -436,7 +437,7 @@ def test_a_commit_the_standby_did_not_confirm_is_no_success(
             waiting = server.execute(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
             )
-        spending.join(timeout=30)
+        spending.join(timeout=SECONDS)
         assert waiting
         assert "warned at the commit" in str(told[0])
     finally:
@@ -471,11 +472,11 @@ def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) ->
         ]
         for thread in threads:
             thread.start()
-        assert enough.wait(timeout=60)
+        assert enough.wait(timeout=SECONDS)
         time.sleep(0.01 * (number % 5))
         server.crash() if number % 2 == 0 else server.stop(signal.SIGQUIT)
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=SECONDS)
         server.start()
         fresh = Ledger.open(ledger.location)
         assert fresh.verify().ok

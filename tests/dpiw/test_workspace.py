@@ -89,8 +89,8 @@ def test_a_published_run_loses_its_confidential_files_and_nothing_else(make_work
     assert purge(found) == found.confidential_bytes
     after = contents(run.directory)
     gone = set(before) - set(after)
-    assert {"private/scaled.parquet", "private/validation.json", "log/ingest.log",
-            ".fit_generator.npz.abcd"} <= gone  # fmt: skip
+    assert {"private/scaled.parquet", "private/validation.json", "private/cells.txt",
+            "log/ingest.log", ".fit_generator.npz.abcd"} <= gone  # fmt: skip
     assert all(name.startswith(("private", "log", ".")) for name in gone)
     for stage in ("fit_weights", "fit_calibration"):
         after.pop(f"{stage}.lock")  # empty; this plan has no such stages

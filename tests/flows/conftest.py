@@ -1,15 +1,20 @@
 """A real Prefect server for the flow tests, and a way to run the flow as a person would."""
 
+import json
 import os
 import socket
 import subprocess
 import sys
-import time
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from flows import PATIENCE
+from tests.patience import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +32,7 @@ class PrefectServer:
             "PREFECT_API_URL": self.url,
             "PREFECT_HOME": str(self.home),
             "OMP_NUM_THREADS": "1",
+            **PATIENCE,
         }
 
     def run_flow(self, spec: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +45,67 @@ class PrefectServer:
         """Every byte Prefect keeps: database, write-ahead log, results, server log."""
         files = [path for path in self.home.rglob("*") if path.is_file()]
         assert any(path.name == "prefect.db" for path in files)
-        return b"".join(path.read_bytes() for path in files)
+        return b"".join(map(_bytes, files))
+
+    def api(self, path: str, body: dict[str, Any] | None = None, *, method: str = "POST") -> Any:
+        """Ask the server; `path` lies below `/api/`."""
+        request = urllib.request.Request(
+            f"{self.url}/{path}", data=json.dumps(body or {}).encode(), method=method,
+            headers={"Content-Type": "application/json"},
+        )  # fmt: skip
+        return until(lambda: _answer(request), every=0.5, what=f"an answer to {path}")[0]
+
+    def newest_run(self) -> dict[str, Any]:
+        """The flow run that started last."""
+        return self.api("flow_runs/filter", {"sort": "START_TIME_DESC"})[0]
+
+    def run_of(self, spec: Path) -> dict[str, Any]:
+        """The one flow run of a spec."""
+        found = self.api("flow_runs/filter", {"sort": "START_TIME_DESC"})
+        (run,) = [one for one in found if one["parameters"] == {"spec": str(spec), "period": None}]
+        return run
+
+    def tasks(self, run: dict[str, Any], *, last: str) -> list[dict[str, Any]]:
+        """The tasks of a flow run that has ended, in order, once Prefect has recorded them all.
+
+        They are recorded asynchronously. A run ends with its task `last`, or with one that failed.
+        """
+
+        def ended() -> list[dict[str, Any]]:
+            mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
+            found = self.api("task_runs/filter", mine)
+            over = all(one["state_type"] in ("COMPLETED", "FAILED") for one in found)
+            names = [one["name"].rsplit("-", 1)[0] for one in found]
+            failed = any(one["state_type"] == "FAILED" for one in found)
+            return found if over and (failed or last in names) else []
+
+        return sorted(until(ended, what="the end of the tasks"), key=lambda one: one["start_time"])
+
+
+def _answer(request: urllib.request.Request) -> list[Any]:
+    """The answer, in a list; an empty one from a busy server, which says 503."""
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as response:
+            return [json.loads(response.read() or b"null")]
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        return []
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:  # a server's journals come and go
+        return b""
+
+
+def _healthy(url: str) -> bool:
+    try:
+        urllib.request.urlopen(f"{url}/health", timeout=30).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port() -> int:
@@ -66,17 +132,13 @@ def prefect_server(tmp_path_factory) -> PrefectServer:
             stdout=log, stderr=log, env=environment, umask=0o077,
         )  # fmt: skip
         try:
-            for _ in range(240):
-                try:
-                    urllib.request.urlopen(f"{server.url}/health", timeout=1).close()
-                    break
-                except OSError:
-                    assert process.poll() is None, (home / "server.log").read_text()
-                    time.sleep(0.25)
+            ended = lambda: process.poll() is not None  # noqa: E731
+            until(lambda: _healthy(server.url) or ended(), what="the start of the server")
+            assert not ended(), (home / "server.log").read_text()
             yield server
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=SECONDS)
 
 
 DESCRIPTION = (

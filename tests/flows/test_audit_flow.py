@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import urllib.request
 
 import pytest
 
@@ -34,15 +33,6 @@ def run_audit(server, *arguments):
     )  # fmt: skip
 
 
-def newest(server):
-    request = urllib.request.Request(
-        f"{server.url}/flow_runs/filter", data=b'{"sort": "START_TIME_DESC"}',
-        headers={"Content-Type": "application/json"},
-    )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return json.loads(response.read())[0]
-
-
 def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_workplace):
     place = make_workplace(weights="none")
     folder = publish(place)
@@ -54,7 +44,7 @@ def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_
     assert json.loads((out / "audit.json").read_bytes())["ok"] is True
     for path in (out, out / "audit.json", out / "audit.html"):
         assert path.stat().st_mode & 0o077 == 0
-    assert newest(prefect_server)["state_type"] == "COMPLETED"
+    assert prefect_server.newest_run()["state_type"] == "COMPLETED"
 
     (folder / "report.html").write_text("other")
     failed = run_audit(prefect_server, "--ledger", place.spec, "--key", key, "--out", out)
@@ -62,4 +52,4 @@ def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_
     assert "1 error(s) found" in failed.stdout
     facts = json.loads((out / "audit.json").read_bytes())
     assert [one["code"] for one in facts["findings"]] == ["folder_unsound"]
-    assert newest(prefect_server)["state_type"] == "FAILED"
+    assert prefect_server.newest_run()["state_type"] == "FAILED"

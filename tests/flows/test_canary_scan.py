@@ -19,6 +19,7 @@ import pytest
 
 from tests.conftest import CALIBRATED
 from tests.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
+from tests.patience import until
 
 pytestmark = pytest.mark.flow
 
@@ -181,7 +182,8 @@ def scan(server, make_workplace, labels, figures):
         ends = dict(
             zip(labels, pool.map(lambda m: run_mode(server, places[m], m), labels), strict=True)
         )
-    time.sleep(3)  # task states are recorded asynchronously
+    for place in places.values():
+        server.tasks(server.run_of(place.spec), last="publish")  # all is recorded
     stored = server.everything_stored()
     shared = everything(_mine(system_temporary_files() - before))
     found, searched = [], len(stored) + len(shared)
@@ -244,8 +246,12 @@ def test_the_scan_would_find_every_canary(prefect_server, tmp_path):
     )
     environment = prefect_server.environment() | {"PREFECT_LOGGING_TO_API_ENABLED": "true"}
     subprocess.run([sys.executable, script], env=environment, check=False, capture_output=True)
-    time.sleep(3)
-    assert {token for token, _ in hits(prefect_server.everything_stored(), wanted)} == set(wanted)
+
+    def all_found():
+        found = {token for token, _ in hits(prefect_server.everything_stored(), wanted)}
+        return found == set(wanted)
+
+    assert until(all_found, every=1, what="the leak")
 
 
 @pytest.mark.parametrize("encoding", list(encodings(tokens("x")[-2])))

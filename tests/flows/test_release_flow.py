@@ -1,11 +1,8 @@
 """The release flow under a real Prefect server: one draw, one cost, and no value anywhere in it."""
 
-import json
 import os
 import subprocess
 import sys
-import time
-import urllib.request
 
 import pytest
 
@@ -14,6 +11,7 @@ from dpiw.ledger import Ledger
 from dpiw.private_stages import PRIVATE_STAGES
 from dpiw.verification import verify
 from tests.conftest import CALIBRATED
+from tests.patience import until
 
 pytestmark = pytest.mark.flow
 
@@ -21,23 +19,9 @@ CANARY = "canary-7c1f9e"
 NUMBER = "613.374951"  # a confidential income no bound, bin or noise would write
 
 
-def api(server, path, body=None):
-    request = urllib.request.Request(
-        f"{server.url}/{path}", data=json.dumps(body or {}).encode(),
-        headers={"Content-Type": "application/json"},
-    )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return json.loads(response.read())
-
-
-def flow_runs(server):
-    return api(server, "flow_runs/filter", {"sort": "START_TIME_DESC"})
-
-
-def task_names(server, run):
-    """The tasks of the newest flow run, in order of their start."""
-    found = api(server, "task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
-    return [task["name"].rsplit("-", 1)[0] for task in sorted(found, key=lambda t: t["start_time"])]
+def task_names(server, run, *, last="publish"):
+    """The tasks of a flow run, in order of their start."""
+    return [task["name"].rsplit("-", 1)[0] for task in server.tasks(run, last=last)]
 
 
 def plant(place, *, extra_line=""):
@@ -64,16 +48,15 @@ def test_a_run_shows_up_and_holds_no_private_value(prefect_server, workplace):
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = workplace.releases.iterdir()
     assert verify(folder).pinned is False
-    newest = flow_runs(prefect_server)[0]
+    newest = prefect_server.newest_run()
     assert newest["state_type"] == "COMPLETED"
     assert newest["parameters"] == {"spec": str(workplace.spec), "period": None}
-    time.sleep(3)  # task states are recorded asynchronously
     names = task_names(prefect_server, newest)
     assert "fit_weights" in names
     assert "fit_calibration" not in names
     mine = {"flow_runs": {"id": {"any_": [newest["id"]]}}}
-    assert not any(task["tags"] for task in api(prefect_server, "task_runs/filter", mine))
-    assert api(prefect_server, "artifacts/filter", mine) == []
+    assert not any(task["tags"] for task in prefect_server.api("task_runs/filter", mine))
+    assert prefect_server.api("artifacts/filter", mine) == []
     assert traces(prefect_server.everything_stored()) == []
     assert traces((done.stdout + done.stderr).encode()) == []
     assert traces(outside_the_confidential_zone(workplace)) == []
@@ -92,10 +75,10 @@ def test_a_structural_failure_tells_the_custodian_and_not_prefect(prefect_server
     failed = prefect_server.run_flow(workplace.spec)
     assert failed.returncode == StageFailedError.exit_code
     assert "SourceError" in failed.stdout
-    newest = flow_runs(prefect_server)[0]
+    newest = prefect_server.newest_run()
     assert newest["state_type"] == "FAILED"
     assert f"code {SourceError.exit_code}" in newest["state"]["message"]
-    time.sleep(3)
+    assert task_names(prefect_server, newest)
     assert traces(prefect_server.everything_stored()) == []
     assert traces((failed.stdout + failed.stderr).encode()) == []
     assert traces(outside_the_confidential_zone(workplace)) == []
@@ -122,10 +105,10 @@ def test_an_unexpected_failure_leaves_prefect_with_a_code(prefect_server, workpl
         cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
     )  # fmt: skip
     assert failed.returncode == StageFailedError.exit_code
-    newest = flow_runs(prefect_server)[0]
+    newest = prefect_server.newest_run()
     assert newest["state_type"] == "FAILED"
     assert "stage fit_generator ended with code 70" in newest["state"]["message"]
-    time.sleep(3)
+    assert task_names(prefect_server, newest)
     assert traces(prefect_server.everything_stored()) == []
     assert traces((failed.stdout + failed.stderr).encode()) == []
     logs = b"".join(path.read_bytes() for path in workplace.root.rglob("log/fit_generator.log"))
@@ -147,8 +130,7 @@ def test_the_search_would_find_a_leak(prefect_server, tmp_path):
         [sys.executable, str(script)], env=prefect_server.environment(), check=False,
         capture_output=True,
     )  # fmt: skip
-    time.sleep(3)
-    assert token.encode() in prefect_server.everything_stored()
+    until(lambda: token.encode() in prefect_server.everything_stored(), what="the leak")
 
 
 def check_three_stages(server, place, done):
@@ -159,8 +141,7 @@ def check_three_stages(server, place, done):
     (attempt,) = certificate.attempts
     assert (attempt["epsilon"], len(attempt["stages"])) == ("2", 3)
     assert "fit_calibration" in done.stdout
-    time.sleep(3)  # task states are recorded asynchronously
-    assert task_names(server, flow_runs(server)[0]) == [
+    assert task_names(server, server.newest_run()) == [
         "plan", "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights",
         "fit_calibration", "debias", "diagnose", "publish",
     ]  # fmt: skip

@@ -52,7 +52,7 @@ def _child(
     done = subprocess.run(
         [*command, kind, str(seed), str(start), str(stop), str(folder)],
         capture_output=True, text=True, errors="replace", cwd=ROOT, check=False,
-        timeout=60 + 20 * (stop - start),
+        timeout=600 + 60 * (stop - start),
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 

@@ -115,7 +115,7 @@ def test_a_chained_error_is_noticed(monkeypatch, tmp_path):
     ("deed", "reason", "patience"),
     [
         ("os.abort()", "died with -6", 60),
-        ("time.sleep(60)", "Timeout", 4),
+        ("time.sleep(60)", "Timeout", 0.4),
         ("held.append(b'1' * (400 << 20))", "memory", 60),
     ],
 )

@@ -17,6 +17,7 @@ import urllib.parse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 TOKENS = 20
@@ -80,10 +81,16 @@ def hits(data: bytes, wanted: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def readable(path: Path) -> Iterator[bytes]:
-    """A file's bytes, and the cells of a Parquet file, which compression hides."""
-    yield path.read_bytes()
-    if path.suffix == ".parquet":
-        table = pq.read_table(path)
+    """A file's bytes, and the cells of a Parquet file, which compression hides.
+
+    A file of another program may be gone, or half written; then what is there is looked at.
+    """
+    try:
+        yield path.read_bytes()
+        table = pq.read_table(path) if path.suffix == ".parquet" else None
+    except (OSError, pa.ArrowInvalid):
+        return
+    if table is not None:
         yield repr(table.to_pydict()).encode()
         for name in table.column_names:
             for chunk in table.column(name).chunks:

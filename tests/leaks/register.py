@@ -108,9 +108,16 @@ REGISTER: tuple[Leak, ...] = (
          f"{SCHEMA}::test_scale_is_total_and_row_local",
          "bad_inputs/test_values.py::test_a_bad_row_changes_no_other",
          "dpiw/test_domain.py::test_codes_are_row_local"),
-    leak(15, "results of Great Expectations", "H", "truth values, in the workspace",
-         "dpiw/validation.py::run_checks",
+    leak(15, "results of Great Expectations; counts of unreadable cells", "H", "truth values, and"
+         " exact counts for the custodian, in the run's private folder; a terminal names the place",
+         "dpiw/validation.py::run_checks dpiw/cell_statement.py::leave_statement"
+         " dpiw/runs.py::cells_file",
          "dpiw/test_validation.py::test_results_are_truth_values_only",
+         "dpiw/test_cell_statement.py::test_a_statement_that_fails_ends_nothing",
+         "dpiw/test_cell_statement.py::test_the_custodian_finds_it_and_purges_it",
+         f"{CONTROLS}::test_counts_of_cells_stay_in_the_private_folder",
+         f"{CONTROLS}::"
+         "test_a_terminal_names_the_place_of_those_counts_and_nothing_of_them",
          f"{CONTROLS}::test_verdicts_of_great_expectations_stay_in_the_private_folder"),
     leak(16, "a run that stops", "M", "values never stop a run; structure does",
          "dpiw/ingest.py::ingest", *N1,
@@ -238,7 +245,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(41, "manifest: paths, hosts, digests, times", "M", "a fixed set of fields",
          "dpiw/manifest.py::Manifest",
          f"{CONTROLS}::test_a_manifest_has_declared_fields_and_no_trace_of_the_source",
-         "dpiw/test_manifest.py::test_the_folder_names_no_host_user_path_or_seed"),
+         "dpiw/test_manifest_places.py::test_the_folder_names_no_host_user_path_or_seed"),
     leak(42, "free text in the ledger", "M", "names, digests, numbers, enumerations",
          "dpiw/ledger/entries.py::",
          f"{CONTROLS}::test_the_ledger_refuses_free_text_in_every_field",

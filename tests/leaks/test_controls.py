@@ -164,6 +164,32 @@ def test_verdicts_of_great_expectations_stay_in_the_private_folder(workplace):
     assert folder.exists()
 
 
+def test_counts_of_cells_stay_in_the_private_folder(workplace):
+    table = workplace.source.read_text().splitlines()
+    workplace.source.write_text("\n".join([*table, *['1,"1,5",north,true'] * 37]))
+    run, _ = published(workplace)
+    told = run.private / "cells.txt"
+    assert "column income: 37 of 437 cells" in told.read_text()
+    assert told.stat().st_mode & 0o777 == 0o600
+    outside = [p for p in workplace.root.rglob("*") if p.is_file() and run.private not in p.parents]
+    for path in outside:
+        content = path.read_bytes()
+        assert b"rows read" not in content, path.name
+        assert b"could not be read" not in content, path.name
+
+
+def test_a_terminal_names_the_place_of_those_counts_and_nothing_of_them(workplace):
+    from flows.console import _summary
+
+    run, folder = published(workplace)
+    shown = _summary(folder, workplace.spec, 1.0)
+    (line,) = [line for line in shown.splitlines() if "how cells were read" in line]
+    assert line.endswith(os.path.relpath(run.private / "cells.txt"))
+    for change in (lambda path: path.write_text("other counts"), lambda path: path.unlink()):
+        change(run.private / "cells.txt")
+        assert _summary(folder, workplace.spec, 1.0) == shown
+
+
 # Rows 24-27: randomness
 
 
@@ -256,7 +282,7 @@ def test_a_parquet_file_holds_allowed_metadata_only(workplace):
 
 MANIFEST = {
     "columns", "constraints_digest", "cumulative_delta", "cumulative_epsilon", "delta", "epsilon",
-    "files", "format", "format_version", "key_id", "ledger_head", "ledger_sequence", "mechanisms",
+    "files", "format", "format_version", "key_id", "ledger_head", "mechanisms",
     "population", "previous", "public_key", "published_at", "release_id", "rows", "unit",
     "versions",
 }  # fmt: skip

@@ -76,7 +76,8 @@ def template_of(factory, *steps):
 
 @pytest.fixture(autouse=True)
 def fixed_draws(monkeypatch):
-    """Sampling after the draws: the same seeds in both worlds."""
+    """Sampling after the draws: the same seeds in both worlds; and one day, at midnight too."""
+    monkeypatch.setattr(PUBLISH, "_today", lambda: "2027-01-31T00:00:00Z")
     for module in (POSTPROCESSING, PUBLISH):
         stub = types.SimpleNamespace(
             randbits=lambda bits: 20_270_131, token_hex=module.secrets.token_hex
@@ -189,6 +190,13 @@ def public_view(root):
     return view
 
 
+def released_view(root):
+    """What is released, without what operators see."""
+    view = public_view(root)
+    assert view.pop("ends") == ["ok"] * 9
+    return {name: part for name, part in view.items() if name != "entries"}
+
+
 def differences(one, two):
     """Where two views differ: (part, field, one, two)."""
     told = []
@@ -236,6 +244,73 @@ def test_public_fields_are_equal_with_a_third_stage(tmp_path_factory, figures):
 @pytest.mark.crash
 def test_public_fields_are_equal_for_many_neighbours(template, figures):
     compare(template, 20, 10, figures)
+
+
+# What failed before is not published
+
+
+def torn(root):
+    """A line too many, which ends the read."""
+    lines = (root / "data.csv").read_text()
+    (root / "data.csv").write_text(lines + "30,100.0,north,true,1\n")
+    _, ends = run_world(root)
+    assert ends == ["ok", "SourceError"]
+    (root / "data.csv").write_text(lines)
+
+
+def crashed(root):
+    """A read that ends without a word, under code 70."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(INGEST, "_read", lambda *_: 1 / 0)
+        run = ReleaseRun.prepare(root / "release.yaml", period=None)
+        steps.reserve(run)
+        with pytest.raises(ZeroDivisionError):
+            steps.ingest(run)
+
+
+def given_back(root):
+    """A read that went well, and whose reservation was voided."""
+    run = ReleaseRun.prepare(root / "release.yaml", period="earlier")
+    steps.reserve(run)
+    steps.ingest(run)
+    run.open_ledger().void(run.key, 1)
+
+
+def elsewhere(root):
+    """Another population of the same ledger."""
+    ledger = Ledger.open(root / "state" / "ledger.sqlite")
+    ledger.register(dataclasses.replace(ledger.population("town"), name="village"))
+
+
+HISTORIES = {
+    "a torn file": (torn,), "three torn files": (torn, torn, torn), "a crash": (crashed,),
+    "a void": (given_back,), "another population": (elsewhere,),
+    "everything": (elsewhere, torn, given_back, crashed, torn),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(HISTORIES)), ids=list(HISTORIES))
+def test_what_failed_before_is_not_published(template, number):
+    lines = table(5)
+    straight, detour = (template.world(80_000 + 2 * number + n, lines) for n in (0, 1))
+    for failure in list(HISTORIES.values())[number]:
+        failure(detour)
+    found = differences(released_view(straight), released_view(detour))
+    assert not found, found
+
+
+def test_a_published_number_of_the_ledger_s_entry_is_seen(template, monkeypatch):
+    """The control: what certificates carried once."""
+    real = PUBLISH.certify
+
+    def telling(run, ledger):
+        return dataclasses.replace(real(run, ledger), nominal_rows=ledger.head().seq)
+
+    monkeypatch.setattr(PUBLISH, "certify", telling)
+    straight, detour = (template.world(81_000 + n, table(5)) for n in (0, 1))
+    torn(detour)
+    found = differences(released_view(straight), released_view(detour))
+    assert ("certificate.json", "nominal_rows") in [one[:2] for one in found]
 
 
 # Controls: the comparison sees an interference

@@ -20,7 +20,7 @@ from dpiw.audit.page import build_page
 from dpiw.audit.tally import tally
 from dpiw.canonical import canonical_json
 from dpiw.errors import LedgerError, ReleaseError, SpecError
-from dpiw.ledger import Ledger
+from dpiw.ledger import EntryKind, Ledger
 from dpiw.ledger.book import Book
 from dpiw.ledger.store import Store
 from dpiw.manifest import MANIFEST, SIGNATURE
@@ -44,7 +44,7 @@ def test_two_sound_releases_have_nothing_to_find(site):
     report = site.audit()
     assert report.findings == ()
     assert report.ok
-    assert report.entries == 10
+    assert report.entries == 14
     assert report.head == Ledger.open(site.ledger).head()
     assert len(report.costs) == 2
     assert all(cost.pld <= 2 < cost.rdp for cost in report.costs.values())
@@ -103,7 +103,7 @@ def test_a_forged_cost_in_a_perfect_chain(site):
 
 
 def test_a_ledger_whose_tail_was_cut(site):
-    site.sql("DELETE FROM entries WHERE seq > 6")
+    site.sql("DELETE FROM entries WHERE seq > 8")
     assert Ledger.open(site.ledger).verify().ok
     assert site.codes() == {"folder_unknown", "head_missing"}
 
@@ -169,11 +169,11 @@ def test_a_ledger_that_is_written_while_it_is_audited(site, monkeypatch):
     monkeypatch.setattr(Store, "rows", rows)
     report = site.audit()
     monkeypatch.undo()
-    assert reads == [10]
+    assert reads == [14]
     assert report.findings == ()
-    assert report.entries == report.head.seq == 10
+    assert report.entries == report.head.seq == 14
     assert set(report.counted.populations) == {"town"}
-    assert Ledger.open(site.ledger).head().seq == 11
+    assert Ledger.open(site.ledger).head().seq == 15
     assert site.audit().findings == ()
 
 
@@ -233,7 +233,7 @@ def test_a_recovered_ledger(site):
         lambda payload: payload["releases"][0].update(epsilon_units=5 * 10**12),
         lambda payload: payload["releases"][0]["held"].update(epsilon_units=5 * 10**12),
         lambda payload: payload["releases"][0]["drawn"].update(epsilon_units=5 * 10**12),
-        lambda payload: payload["releases"][0].update(seq=1, hash=payload["first"]),
+        lambda payload: payload["releases"][0].update(hash=payload["first"]),
         lambda payload: payload["releases"].append(payload["releases"][0]),
     ],
     ids=[
@@ -280,20 +280,15 @@ def test_a_recovery_that_states_another_history_than_the_release(site, change):
 
 def test_a_recovery_that_states_another_entry_than_the_release_before_it(site):
     """The first release is known here; the second continues it, by the entry its own one names."""
-    site.sql("DELETE FROM entries WHERE seq > 6")
+    site.sql("DELETE FROM entries WHERE seq > 8")
     ledger = Ledger.open(site.ledger)
     missing = missing_releases(ledger, verified_releases([site.releases], [site.key]))
     (second,) = missing["town"]
     assert second.after is not None
     take_up(ledger, "town", [second], loss_epsilon=Decimal(0), loss_delta=Decimal(0))
     assert "certificate_disagrees" not in site.codes()
-    other = ledger.entries()[1].head
-    site.rewrite(
-        7,
-        lambda entry: entry["payload"]["releases"][0].update(
-            after={"seq": other.seq, "hash": other.hash}
-        ),
-    )
+    other = ledger.entries()[1].hash
+    site.rewrite(9, lambda entry: entry["payload"]["releases"][0].update(after=other))
     assert "certificate_disagrees" in site.codes()
 
 
@@ -325,7 +320,7 @@ def test_a_missing_folder(site):
 
 def test_an_unknown_folder(site):
     """Its publishing entry is gone; the head it was built on is there."""
-    site.sql("DELETE FROM entries WHERE seq = 10")
+    site.sql("DELETE FROM entries WHERE seq = 14")
     assert site.codes() == {"folder_unknown", "not_published"}
 
 
@@ -441,21 +436,29 @@ CHANGES = {
     "epsilon and delta": {"epsilon": "1.9"},
     "unit": {"unit": PrivacyUnit(relation=ADD, id_column="person")},
     "spent_epsilon and spent_delta": {"spent_epsilon": "2"},
-    "account": {"account": {"composition": "basic", "held": {}, "drawn": {}}},
+    "account": {
+        "account": {"composition": "basic", "held": {}, "drawn": {}, "max_unpaid_reads": 20}
+    },
     "budget_epsilon and budget_delta": {"budget_epsilon": "50"},
     "attempts": {"attempts": ({"epsilon": "2"},)},
     "stages and events": {"stages": ()},
-    "ledger_sequence": {"ledger_sequence": 99},
 }
 
 
 @pytest.mark.parametrize("name", list(CHANGES))
 def test_a_certificate_that_says_something_else(site, name):
     release, run, counted = belonging(site, 1)
-    population = counted.populations["town"]
-    assert _differences(release.certificate, run, population) == []
+    assert _differences(release.certificate, run, counted) == []
     forged = dataclasses.replace(release.certificate, **CHANGES[name])
-    assert _differences(forged, run, population) == [name]
+    assert _differences(forged, run, counted) == [name]
+
+
+def test_a_certificate_that_names_an_entry_of_another_kind(site):
+    release, run, counted = belonging(site, 1)
+    for entry in Ledger.open(site.ledger).entries():
+        forged = dataclasses.replace(release.certificate, ledger_head=entry.hash)
+        own = entry.kind is EntryKind.CERTIFY and entry.run_key == run.key
+        assert _differences(forged, run, counted) == ([] if own else ["ledger_head"])
 
 
 def test_a_certificate_of_another_unit_or_a_cost_between_two_units(site):
@@ -463,7 +466,7 @@ def test_a_certificate_of_another_unit_or_a_cost_between_two_units(site):
     unit = dataclasses.replace(release.certificate.unit, max_rows=2, id_column="person")
     for change in ({"unit": unit}, {"delta": "1.0000000000000001E-6"}):
         forged = dataclasses.replace(release.certificate, **change)
-        assert len(_differences(forged, run, counted.populations["town"])) == 1
+        assert len(_differences(forged, run, counted)) == 1
 
 
 def test_a_disagreeing_certificate_is_a_finding(site, monkeypatch):

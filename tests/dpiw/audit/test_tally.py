@@ -16,7 +16,7 @@ from dpiw.audit import audit
 from dpiw.audit.costs import recompute
 from dpiw.audit.records import worth
 from dpiw.audit.tally import tally
-from dpiw.errors import BudgetExceededError, DPIWError, LedgerConflictError
+from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError, LedgerConflictError
 from dpiw.ledger import CompositionRule, Ledger, Population
 from dpiw.ledger.entries import entry_hash
 from dpiw.privacy import GaussianEvent, LaplaceEvent, NeighbouringRelation, PrivacyCost
@@ -345,15 +345,39 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     assert code in {found.code for found in tally(rechained(entries)).findings}
 
 
-def test_a_run_that_was_voided_too_often(ledger: Ledger) -> None:
-    for attempt in range(1, 11):
+def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
+    """Reads of attempts that were given back, or of which nothing was armed yet."""
+    for attempt in range(1, 20):
         reserve(ledger, 1, attempt=attempt)
+        ledger.read(digest(1), attempt)
         ledger.void(digest(1), attempt)
+    reserve(ledger, 1, attempt=20)
+    ledger.read(digest(1), 20)
     entries = ledger.export()
-    assert tally(entries).findings == []
-    again = {**entries[3], "attempt": 11, "at": entries[-1]["at"]}
+    counted = tally(entries)
+    assert (counted.findings, counted.unpaid_reads("adult")) == ([], 20)
+    with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
+        ledger.read(digest(1), 20)
+    (found,) = tally(rechained([*entries, dict(entries[-1])])).findings
+    assert found.code == "too_many_reads"
+    for stage in BOTH:
+        ledger.arm(digest(1), 20, stage)
+    assert tally(ledger.export()).unpaid_reads("adult") == 19
+    assert "unpaid_reads" in codes(ledger)
+    with pytest.raises(GrantSpentError, match="no stage that waits"):
+        ledger.read(digest(1), 20)
+
+
+def test_a_read_that_nothing_waits_for(ledger: Ledger) -> None:
+    reserve(ledger, 1, stages={"one": BOTH["one"]})
+    ledger.read(digest(1), 1)
+    ledger.arm(digest(1), 1, "one")
+    ledger.lose(digest(1), 1, "one")
+    entries = ledger.export()
+    assert codes(ledger) == ["draw_lost"]
+    again = next(dict(e) for e in entries if e["kind"] == "read") | {"at": entries[-1]["at"]}
     (found,) = tally(rechained([*entries, again])).findings
-    assert (found.code, "voided 10 times" in found.text) == ("illegal_step", True)
+    assert (found.code, "no stage waits" in found.text) == ("illegal_step", True)
 
 
 def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:

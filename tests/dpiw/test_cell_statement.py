@@ -1,0 +1,474 @@
+"""The custodian's statement: exact counts, in the private folder, deciding nothing."""
+
+import argparse
+import datetime as dt
+import io
+import json
+import re
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpiw import cell_statement, steps
+from dpiw.cell_counts import count_cells
+from dpiw.cell_formats import CANONICAL, CellFormat, settled_formats
+from dpiw.cell_statement import statement
+from dpiw.cell_texts import canonical_cells, canonical_frame
+from dpiw.cli_workspace import add_workspace_commands
+from dpiw.errors import SpecError
+from dpiw.ingest import IngestLimits, ingest
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.runs import ReleaseRun, cells_file
+from dpiw.schema import PublicSchema
+from dpiw.sources import read_csv
+from dpiw.tables import read_snapshot
+
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
+ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "town",
+        "columns": [
+            {"name": "id", "role": "identifier"},
+            {"name": "income", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
+            {"name": "n", "kind": "integer", "lower": -5, "upper": 5000, "nullable": True},
+            {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
+            {"name": "t", "kind": "datetime", "lower": "2020-01-01", "upper": "2024-12-31",
+             "time_zone": "Europe/Berlin", "nullable": True},
+            {"name": "b", "kind": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
+            {"name": "c", "kind": "categorical", "levels": ["a", "Z"], "normaliser": "casefold"},
+            {"name": "o", "kind": "ordinal", "levels": ["lo", "hi", "rest"], "other": "rest"},
+        ],
+    }
+)  # fmt: skip
+GERMAN = CellFormat(
+    decimal=",", thousands=".", date_format="%d.%m.%Y", datetime_format="%d.%m.%Y %H:%M",
+    missing=("NA", "-9"),
+)  # fmt: skip
+
+
+def frame_of(**columns):
+    rows = max(map(len, columns.values()))
+    return pd.DataFrame(
+        {c.name: pd.Series(columns.get(c.name, [""] * rows), dtype="str") for c in SCHEMA.columns}
+    )
+
+
+def stated(frame, written=CANONICAL, schema=SCHEMA):
+    formats = settled_formats(schema, written, file_format="csv")
+    return statement(frame, canonical_frame(frame, schema, formats), schema, formats)
+
+
+def figures(text):
+    """Column -> (missing, unreadable, out of bounds, rounded, no level), from the page's table."""
+    found = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"(\w+)\s+\w+" + r"\s+([\d,]+)" * 5, line)
+        if match:
+            found[match[1]] = tuple(int(group.replace(",", "")) for group in match.groups()[1:])
+    return found
+
+
+# Two ways to one count
+
+
+def slow_number(text, written):
+    """A number as declared, character by character; None: no number."""
+    if text.lower().lstrip("+-") in ("inf", "infinity") and text.lower().count("i") <= 3:
+        return float(text)
+    sign, text = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
+    mantissa, *exponents = re.split("[eE]", text)
+    whole, *fractions = mantissa.split(written.decimal)
+    if len(exponents) > 1 or len(fractions) > 1:
+        return None
+    first, *groups = whole.split(written.thousands) if written.thousands != "none" else [whole]
+    if groups and not (1 <= len(first) <= 3 and all(len(group) == 3 for group in groups)):
+        return None
+    digits, fraction = first + "".join(groups), "".join(fractions)
+    power = exponents[0] if exponents else "0"
+    parts = (digits + fraction, power.lstrip("+-") if power[:1] in ("+", "-") else power)
+    if not all(part and set(part) <= set("0123456789") for part in parts):
+        return None
+    return sign * Fraction(int(digits + fraction), 10 ** len(fraction)) * Fraction(10) ** int(power)
+
+
+def slow_verdict(column, text, written):
+    """0 fine, or 1 + the place of the count in the statement's table."""
+    text = (text or "").strip()
+    if not text or text in written.missing:
+        return 1
+    if column.name == "id":
+        return 0
+    if column.name == "b":
+        return 0 if text.lower() in ("ja", "nein") else 2
+    if column.name in ("c", "o"):
+        return (
+            0 if text.lower() in ("a", "z") * (column.name == "c") or text in column.levels else 5
+        )
+    if column.name in ("d", "t"):
+        pattern = written.date_format if column.name == "d" else written.datetime_format
+        try:
+            read = dt.datetime.fromisoformat if pattern == "iso" else None
+            moment = read(text) if read else dt.datetime.strptime(text, pattern)
+        except ValueError:
+            return 2
+        low, high = dt.datetime(2020, 1, 1), dt.datetime(2024, 12, 31)
+        if column.name == "d":
+            moment = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        return 0 if low <= moment <= high else 3
+    number = slow_number(text, written)
+    if number is None:
+        return 2
+    if column.name == "income":
+        return 0 if 0 <= number <= 5000 else 3
+    nearest = number if isinstance(number, float) else round(number)
+    return 3 if not -5 <= nearest <= 5000 else 0 if nearest == number else 4
+
+
+TEXTS = st.one_of(
+    st.none(),
+    st.sampled_from(
+        [
+            "",
+            "  ",
+            "NA",
+            "-9",
+            "nan",
+            "inf",
+            "-Infinity",
+            "ja",
+            "NEIN",
+            "a",
+            "z",
+            "lo",
+            "REST",
+            "x",
+            "1669,78",
+            "1.669,78",
+            "1669.78",
+            "1.669",
+            "5000,01",
+            "5000.004",
+            "4999,5",
+            "5000,4",
+            "-5,5",
+            "-5.4",
+            "1e3",
+            "1E+400",
+            ",5",
+            "0",
+            "31.12.2024",
+            "01.01.2020 00:00",
+            "31.12.2019 23:59",
+            "2024-12-31",
+            "2019-12-31T23:59:59",
+            "31.02.2021",
+            "2020-01-01 00:00",
+            "9" * 30,
+        ]
+    ),
+    st.text("0123456789.,-", min_size=1, max_size=9),
+)
+
+
+@PROPERTY
+@given(
+    name=st.sampled_from([column.name for column in SCHEMA.columns]),
+    texts=st.lists(TEXTS, min_size=1, max_size=12),
+    written=st.sampled_from([CANONICAL, GERMAN]),
+)
+def test_counts_are_those_of_a_slow_reading(name, texts, written):
+    column = SCHEMA.column(name)
+    # ISO has shapes (20200101, 2020-W01) that make dates of digits: the slow reading shares them
+    counts = count_cells(column, canonical_cells(column, pd.Series(texts, dtype="str"), written))
+    found = (counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown)
+    verdicts = [slow_verdict(column, text, written) for text in texts]
+    assert found == tuple(verdicts.count(place) for place in range(1, 6))
+
+
+@PROPERTY
+@given(texts=st.lists(TEXTS, min_size=1, max_size=12), written=st.sampled_from([CANONICAL, GERMAN]))
+def test_counts_agree_with_what_was_released_from(texts, written):
+    """Of a nullable column: what the snapshot lacks is what was counted missing or unreadable."""
+    column = SCHEMA.column("n")
+    cells = canonical_cells(column, pd.Series(texts, dtype="str"), written)
+    counts = count_cells(column, cells)
+    table = SCHEMA.scale(frame_of(n=texts).assign(n=cells))
+    assert np.isnan(table.columns["n"]).sum() == counts.missing + counts.unreadable
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "expected"),
+    [
+        ("income", pd.Series([1.5, None, -0.1, 5000.0, np.inf]), (1, 0, 2, 0, 0)),
+        ("income", pd.Series([1.5, None, 5000.5], dtype="float32"), (1, 0, 1, 0, 0)),
+        ("n", pd.Series([1, None, -6, 2**62], dtype="Int64"), (1, 0, 2, 0, 0)),
+        ("n", pd.Series([1, 2**64 - 1], dtype="uint64"), (0, 0, 1, 0, 0)),
+        ("d", pd.Series(pd.to_datetime(["2020-01-01", None, "2025-01-01"])), (1, 0, 1, 0, 0)),
+        ("t", pd.Series(pd.to_datetime(["2020-01-01T00:00Z", "2024-12-31T00:00Z", None], utc=True)),
+         (1, 0, 1, 0, 0)),
+        ("b", pd.Series(["ja", None, "si"], dtype="str"), (1, 1, 0, 0, 0)),
+    ],
+)  # fmt: skip
+def test_typed_cells_are_counted_too(name, cells, expected):
+    counts = count_cells(SCHEMA.column(name), cells)
+    assert tuple(vars(counts).values()) == expected
+
+
+# What it says
+
+
+def test_a_decimal_comma_that_nobody_declared_is_told():
+    frame = frame_of(income=["1669,78"] * 3000)
+    told = stated(frame)
+    assert figures(told)["income"] == (0, 3000, 0, 0, 0)
+    assert "column income: 3,000 of 3,000 cells could not be read as continuous" in told
+    assert "if numbers are written 1669,78, declare decimal: ','" in told
+    declared = stated(frame, GERMAN)
+    assert figures(declared)["income"] == (0, 0, 0, 0, 0)
+    assert "income:" not in declared
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "written", "hint"),
+    [
+        ("income", "2.345,61", CANONICAL, "decimal: ',' and thousands: '.'"),
+        ("income", "2 345,61", CANONICAL, "decimal: ',' and thousands: 'space'"),
+        ("income", "2'345.61", CANONICAL, "decimal: '.' and thousands: \"'\""),
+        ("income", "2345.61", GERMAN, "decimal: '.' and thousands: 'none'"),
+        ("d", "31.12.2023", CANONICAL, "date_format: '%d.%m.%Y'"),
+        ("d", "2023-12-31", GERMAN, "date_format: 'iso'"),
+        ("t", "31.12.2023 14:00", CANONICAL, "datetime_format: '%d.%m.%Y %H:%M'"),
+        ("d", "31/12/2023", CANONICAL, "date_format: '%d/%m/%Y'"),
+        ("income", "n/a", CANONICAL, "few different texts: declare them in missing"),
+        ("b", "quizas", CANONICAL, "true_values, false_values or missing"),
+    ],
+)
+def test_a_hint_names_what_might_be_declared(column, cell, written, hint):
+    told = stated(frame_of(**{column: [cell] * 5}), written)
+    (line,) = [line for line in told.splitlines() if line.startswith(f"- column {column}:")]
+    assert hint in line
+    assert cell not in line  # no cell is quoted
+
+
+def test_an_ambiguous_date_gets_both_hints():
+    told = stated(frame_of(d=["01/02/2023", "03/04/2023", "05/06/2023", "07/08/2023"]))
+    assert "'%d/%m/%Y', or if they are written so, declare date_format: '%m/%d/%Y'" in told
+
+
+def test_other_counts_that_stand_out():
+    told = stated(frame_of(income=["9e9"], n=["1.2"], c=["x"], d=["2021-01-01"], b=["ja"],
+                           o=["lo"], t=[""], id=["1"]))  # fmt: skip
+    assert "income: 1 of 1 cells lay out of bounds" in told
+    assert "n: 1 of 1 cells were not whole" in told
+    assert "c: 1 of 1 cells were none of the levels" in told
+    assert "column t: 1 of 1 cells were missing" in told
+    assert told.count("- column") == 4
+    fine = stated(frame_of(income=["1"], n=["1"], c=["a"], d=["2021-01-01"], b=["ja"], o=["lo"],
+                           t=["2021-01-01"], id=["1"]))  # fmt: skip
+    assert "Nothing stands out." in fine
+    assert "rows read: 0" in stated(frame_of(id=[]))
+
+
+@settings(PROPERTY, max_examples=60)
+@given(
+    name=st.sampled_from([column.name for column in SCHEMA.columns]),
+    texts=st.lists(st.one_of(TEXTS, st.text(max_size=5)), max_size=12),
+    written=st.sampled_from([CANONICAL, GERMAN]),
+)
+def test_no_cell_keeps_a_statement_from_being_made(name, texts, written):
+    """Also without the net that `leave_statement` has."""
+    told = stated(frame_of(**{name: texts}), written)
+    assert f"rows read: {len(texts)}" in told
+
+
+# Through ingest
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "private").mkdir(mode=0o700)
+    return tmp_path
+
+
+def read(place, content, *, schema=SCHEMA, file_format="csv", **settings):
+    source = place / "source"
+    source.write_bytes(content)
+    path = ingest(
+        source, file_format=file_format, schema=schema, unit=settings.pop("unit", ADD),
+        directory=place / "private", limits=IngestLimits(), **settings,
+    )  # fmt: skip
+    return schema.unscale(read_snapshot(path))
+
+
+ABROAD = PublicSchema.from_mapping(
+    {
+        "name": "s",
+        "columns": [
+            {"name": "größe", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
+            {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
+            {"name": "ort", "kind": "categorical", "levels": ["Köln", "x"], "nullable": True},
+            {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True,
+             "missing": ["-1"]},
+        ],
+    }
+)  # fmt: skip
+
+
+def abroad(delimiter, encoding):
+    rows = [["größe", "d", "ort", "n"], ["1.669,78", "31.12.2023", "Köln", "-1"],
+            ["0,5", "1.2.2021", "NA", "-9"]]  # fmt: skip
+    return "\n".join(delimiter.join(f'"{c}"' for c in row) for row in rows).encode(encoding)
+
+
+def as_declared(found):
+    assert found["größe"].tolist() == [1669.78, 0.5]
+    assert found["d"].astype(str).tolist() == ["2023-12-31", "2021-02-01"]
+    assert found["ort"].fillna("-").tolist() == ["Köln", "-"]
+    assert found["n"].fillna(-1).tolist() == [-1, 0]  # its own token instead of the source's
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "cp1252"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_every_encoding_and_delimiter(tmp_path, encoding, delimiter):
+    (tmp_path / "copy").write_bytes(abroad(delimiter, encoding))
+    names = [column.name for column in ABROAD.columns]
+    raw = read_csv(tmp_path / "copy", names, limits=IngestLimits(), encoding=encoding,
+                   delimiter=delimiter)  # fmt: skip
+    formats = settled_formats(ABROAD, GERMAN, file_format="csv")
+    as_declared(ABROAD.unscale(ABROAD.scale(canonical_frame(raw.frame, ABROAD, formats))))
+
+
+def test_the_whole_way(place):
+    as_declared(
+        read(place, abroad(",", "cp1252"), schema=ABROAD, encoding="cp1252", written=GERMAN)
+    )
+    told = figures((place / "private" / "cells.txt").read_text())
+    assert told["ort"] == (1, 0, 0, 0, 0)
+    assert told["n"] == (1, 0, 1, 0, 0)
+
+
+def test_great_expectations_judges_canonical_cells(place):
+    content = b"id;income;n;d;t;b;c;o\n" + b"1;1.669,78;-9;31.12.2023;31.12.2023 10:00;ja;a;lo\n"
+    read(place, content, delimiter=";", written=GERMAN)
+    values = json.loads((place / "private" / "validation.json").read_bytes())["values"]
+    assert values["income: expect_column_values_to_not_be_null"]
+    assert values["income: expect_column_values_to_be_between"]
+    assert values["n: expect_column_values_to_be_between"]
+    read(place, content, delimiter=";")
+    values = json.loads((place / "private" / "validation.json").read_bytes())["values"]
+    assert not values["income: expect_column_values_to_not_be_null"]
+
+
+def test_tokens_in_parquet(place):
+    schema = PublicSchema.from_mapping(
+        {
+            "name": "s",
+            "columns": [
+                {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+                {"name": "x", "kind": "continuous", "lower": -20, "upper": 9, "nullable": True},
+                {"name": "c", "kind": "categorical", "levels": ["a", "z"], "other": "z",
+                 "nullable": True},
+            ],
+        }
+    )  # fmt: skip
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": [-9, 5], "x": [-9.0, 1.5], "c": ["NA", "q"]}), buffer)
+    found = read(place, buffer.getvalue().to_pybytes(), schema=schema, file_format="parquet",
+                 written=CellFormat(**(vars(CANONICAL) | {"missing": ("NA", "-9")})))  # fmt: skip
+    assert found["n"].isna().tolist() == found["x"].isna().tolist() == [True, False]
+    assert found["c"].fillna("-").tolist() == ["-", "z"]
+
+
+def test_a_token_for_a_person_is_no_person(place):
+    unit = PrivacyUnit(relation=ADD.relation, max_rows=1, id_column="id")
+    own = {"name": "id", "role": "identifier", "null_is_own_person": True}
+    schema = PublicSchema.from_mapping(
+        {"name": "s", "columns": [own, SCHEMA.to_mapping()["columns"][2]]}
+    )
+    content = b"id,n\nNA,1\nNA,2\n7,3\n7,4\n"
+    assert len(read(place, content, schema=schema, unit=unit)) == 2
+    assert len(read(place, content, schema=schema, unit=unit, written=GERMAN)) == 3
+    assert "rows read: 4" in (place / "private" / "cells.txt").read_text()
+
+
+def test_a_release_of_a_foreign_file_is_read_as_its_canonical_twin(make_workplace):
+    """Spec and dictionary, through the run's own record, up to the snapshot."""
+    plain = make_workplace(weights="none")
+    abroad = make_workplace(weights="none")
+    table = pd.read_csv(plain.source, dtype=str, keep_default_na=False)
+    income = table["income"].str.replace(".", ",", regex=False).replace("", "k. A.")
+    table = table.assign(income=income, age=table["age"].replace("50", "0050"))
+    table.assign(ill=table["ill"].replace("true", "1")).to_csv(
+        abroad.source, index=False, sep=";", encoding="cp1252"
+    )
+    abroad.spec.write_text(
+        abroad.spec.read_text().replace(
+            "format: csv", 'format: csv, delimiter: ";", encoding: cp1252, missing: [k. A.]'
+        )
+    )
+    dictionary = abroad.root / "schema.yaml"
+    dictionary.write_text(
+        dictionary.read_text().replace("upper: 1000,", "upper: 1000, decimal: ',', thousands: '.',")
+    )
+    snapshots = []
+    for place in (plain, abroad):
+        run = ReleaseRun.prepare(place.spec, period="once")
+        steps.reserve(run)
+        steps.ingest(ReleaseRun.load(run.directory))
+        snapshots.append(read_snapshot(run.snapshot))
+    assert snapshots[0].equals(snapshots[1])
+
+
+# Where it lies, and that it decides nothing
+
+
+@pytest.mark.parametrize("step", ["statement", "write_durably"])
+@pytest.mark.parametrize("error", [ValueError, MemoryError, OSError])
+def test_a_statement_that_fails_ends_nothing(place, monkeypatch, step, error):
+    def fail(*arguments, **settings):
+        raise error("planted")
+
+    content = b"id,n\n1,2\n"
+    schema = PublicSchema.from_mapping({"name": "s", "columns": [
+        {"name": "id", "role": "identifier"}, SCHEMA.to_mapping()["columns"][2]]})  # fmt: skip
+    monkeypatch.setattr(cell_statement, step, fail)
+    assert len(read(place, content, schema=schema)) == 1
+    assert not (place / "private" / "cells.txt").exists()
+
+
+def command(*arguments):
+    parser = argparse.ArgumentParser()
+    add_workspace_commands(parser.add_subparsers())
+    parsed = parser.parse_args(["workspace", *map(str, arguments)])
+    parsed.stream = io.StringIO()
+    return parsed.handler(parsed), parsed.stream.getvalue()
+
+
+def test_the_custodian_finds_it_and_purges_it(make_workplace):
+    place = make_workplace(weights="none")
+    run = ReleaseRun.prepare(place.spec, period="once")
+    state = place.root / "state"
+    with pytest.raises(SpecError, match="no statement"):
+        command("cells", "--state", state, "--run", run.key)
+    steps.reserve(run)
+    steps.ingest(run)
+    path = run.private / "cells.txt"
+    assert path.stat().st_mode & 0o777 == 0o600
+    told = path.read_text()
+    assert "rows read: 400" in told
+    assert command("cells", "--state", state, "--run", run.key[:8]) == (0, told)
+    assert "stated" in command("show", "--state", state)[1]
+    assert json.loads(command("show", "--state", state, "--json")[1])[0]["cells"] == str(path)
+    assert cells_file(state, "town", run.key) == cells_file(state, "town", run.key[:8]) == path
+    command("purge", "--state", state, "--run", run.key, "--abandon", "--yes")
+    assert not path.exists()
+    assert "stated" not in command("show", "--state", state)[1]
+    assert cells_file(state, "town", run.key[:8]) == path  # the sentence does not depend on it

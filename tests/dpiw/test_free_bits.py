@@ -1,0 +1,267 @@
+"""How reads of the confidential table ended: seen by operators, paid by nobody, limited for life.
+
+Each attack here learned something for nothing before: a new period, another setting, another end
+gave ten more free looks, and bisecting a limit gave the exact number of rows.
+"""
+
+import argparse
+import dataclasses
+import io
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw import steps
+from dpiw.audit import audit
+from dpiw.cli_ledger import add_ledger_commands
+from dpiw.errors import BudgetExceededError, GrantSpentError, SourceError, SpecError
+from dpiw.ledger import MAX_UNPAID_READS, EntryKind, Ledger
+from dpiw.randomness import SecureNoise
+from dpiw.runs import ReleaseRun
+from dpiw.spec import SourceSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 3
+TORN = "age,income,region,ill\n1,2,north,true,5\n"
+
+
+@pytest.fixture
+def place(make_workplace: Any) -> Any:
+    """A population that may see three reads without a draw."""
+    made = make_workplace(population="village", weights="none", epsilon="100")
+    ledger = Ledger.open(made.ledger)
+    town = ledger.population("town")
+    ledger.register(dataclasses.replace(town, name="village", max_unpaid_reads=LIMIT))
+    return made
+
+
+def prepared(place: Any, period: str) -> ReleaseRun:
+    run = ReleaseRun.prepare(place.spec, period=period)
+    steps.reserve(run)
+    return run
+
+
+def unpaid(place: Any, population: str = "village") -> int:
+    return Ledger.open(place.ledger).account(population).unpaid_reads
+
+
+def torn(place: Any, run: ReleaseRun) -> None:
+    good = place.source.read_bytes()
+    place.source.write_text(TORN)
+    with pytest.raises(SourceError):
+        steps.ingest(run)
+    place.source.write_bytes(good)
+
+
+def crashed(place: Any, run: ReleaseRun) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpiw.sources.os.fstat", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            steps.ingest(run)
+
+
+def given_back(place: Any, run: ReleaseRun) -> None:
+    steps.ingest(run)
+    run.open_ledger().void(run.key, 1)
+
+
+def drawn(run: ReleaseRun) -> None:
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+
+
+def periods() -> Iterator[str]:
+    return (f"2027-{month:02d}" for month in range(1, 13))
+
+
+@pytest.mark.parametrize("end", [torn, crashed, given_back])
+def test_every_read_without_a_draw_counts_for_life(place: Any, end: Callable[..., None]) -> None:
+    """A new period, and so a new run, gives no new looks."""
+    ahead = periods()
+    for number in range(LIMIT):
+        assert unpaid(place) == number
+        end(place, prepared(place, next(ahead)))
+    entries = len(Ledger.open(place.ledger).entries())
+    run = ReleaseRun.prepare(place.spec, period=next(ahead))
+    with pytest.raises(BudgetExceededError, match=r"max_unpaid_reads=3") as refused:
+        steps.reserve(run)
+    assert (refused.value.requested, refused.value.remaining) == ("1 read", "0 reads")
+    assert len(Ledger.open(place.ledger).entries()) == entries  # and nothing is held for it
+    assert Ledger.open(place.ledger).verify().ok
+
+
+def test_nothing_is_read_when_none_is_left(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reserved in time is no exception: the ledger decides at the read itself."""
+    late = prepared(place, "2026-12")
+    ahead = periods()
+    for _ in range(LIMIT):
+        torn(place, prepared(place, next(ahead)))
+    monkeypatch.setattr("dpiw.ingest.copy_source", lambda *_: pytest.fail("the source was opened"))
+    with pytest.raises(BudgetExceededError, match="nothing was read"):
+        steps.ingest(late)
+
+
+def test_a_read_is_on_record_before_the_source_is_opened(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def opened(*_: Any) -> None:
+        seen.append(Ledger.open(place.ledger).entries()[-1].kind)
+        raise SourceError("stop here")
+
+    monkeypatch.setattr("dpiw.ingest.copy_source", opened)
+    with pytest.raises(SourceError):
+        steps.ingest(prepared(place, "2027-01"))
+    assert seen == [EntryKind.READ]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import dpiw.ingest
+from dpiw import steps
+from dpiw.runs import ReleaseRun
+dpiw.ingest.copy_source = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+steps.ingest(ReleaseRun.load(Path(sys.argv[1])))
+"""
+
+
+def test_a_read_that_was_killed_counts(place: Any) -> None:
+    run = prepared(place, "2027-01")
+    for number in (1, 2):
+        child = subprocess.run(
+            [sys.executable, "-c", KILLED, str(run.directory)], cwd=ROOT, check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert child.returncode == -signal.SIGKILL
+        assert unpaid(place) == number
+    drawn(run)
+    assert unpaid(place) == 2  # the third read was paid for, the killed ones never are
+
+
+def test_a_draw_pays_for_the_read_before_it(place: Any) -> None:
+    run = prepared(place, "2027-01")
+    steps.ingest(run)
+    assert unpaid(place) == 1
+    steps.ingest(run)  # the snapshot is there: not read again
+    assert unpaid(place) == 1
+    steps.fit_generator(run, noise=SecureNoise())
+    assert unpaid(place) == 0
+
+
+def test_a_run_that_is_drawn_is_not_read_again(place: Any) -> None:
+    run = prepared(place, "2027-01")
+    drawn(run)
+    ledger = Ledger.open(place.ledger)
+    with pytest.raises(GrantSpentError, match="no stage that waits"):
+        ledger.read(run.key, 1)
+
+
+def test_one_population_s_reads_are_not_another_s(place: Any) -> None:
+    ahead = periods()
+    for _ in range(LIMIT):
+        torn(place, prepared(place, next(ahead)))
+    assert unpaid(place, "town") == 0
+    place.write_spec(weights="none")
+    drawn(prepared(place, "2027-01"))
+
+
+def test_bisecting_a_limit_ends_at_the_registered_number(place: Any) -> None:
+    """Before: 20 periods of `max_rows` gave the exact number of rows. What is left is memory."""
+    spec, low, high, refused = place.spec.read_text(), 1, 1 << 20, 0
+    for number in range(20):
+        middle = (low + high) // 2
+        limited = f"path: data.csv, format: csv, max_cell_bytes: {middle}"
+        place.spec.write_text(spec.replace("path: data.csv, format: csv", limited))
+        try:
+            run = prepared(place, f"p{number}")
+            steps.ingest(run)
+            high = middle
+            run.open_ledger().void(run.key, 1)
+        except SourceError:
+            low = middle
+        except BudgetExceededError:
+            refused += 1
+    assert refused == 20 - LIMIT
+
+
+@pytest.mark.parametrize(
+    "limit", sorted(name for name in SourceSpec.model_fields if name.startswith("max_"))
+)
+def test_other_limits_are_another_run(place: Any, limit: str) -> None:
+    """So what fails at one limit is not tried at another under the same reservation."""
+    spec, keys = place.spec.read_text(), set()
+    for value in (1 << 29, 1 << 30) if limit == "max_memory_bytes" else (50, 51):
+        limited = f"path: data.csv, format: csv, {limit}: {value}"
+        place.spec.write_text(spec.replace("path: data.csv, format: csv", limited))
+        keys.add(ReleaseRun.prepare(place.spec, period="2027-01").key)
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize("limit", ["max_rows", "max_bytes"])
+def test_there_is_no_limit_on_rows_or_bytes(place: Any, limit: str) -> None:
+    limited = f"path: data.csv, format: csv, {limit}: 400"
+    place.spec.write_text(place.spec.read_text().replace("path: data.csv, format: csv", limited))
+    with pytest.raises(SpecError, match=f"source.{limit}"):
+        ReleaseRun.prepare(place.spec, period=None)
+
+
+# --- who can see it ------------------------------------------------------------------------------
+
+
+def shown(place: Any, *words: str) -> str:
+    parser = argparse.ArgumentParser()
+    add_ledger_commands(parser.add_subparsers())
+    arguments = parser.parse_args(["ledger", "show", "--ledger", str(place.ledger), *words])
+    arguments.stream = io.StringIO()
+    assert arguments.handler(arguments) == 0
+    return str(arguments.stream.getvalue())
+
+
+def test_the_count_is_shown_and_audited(place: Any) -> None:
+    torn(place, prepared(place, "2027-01"))
+    assert "1 of at most 3 for life ended without a draw" in shown(place)
+    (village,) = [
+        one for one in json.loads(shown(place, "--json"))["populations"] if one["name"] == "village"
+    ]
+    assert (village["unpaid_reads"], village["max_unpaid_reads"]) == (1, 3)
+    report = audit(str(place.ledger), [], None)
+    assert report.counted is not None
+    assert report.counted.unpaid_reads("village") == 1
+    told = [found.text for found in report.findings if found.code == "unpaid_reads"]
+    assert told == ["its tables were read 1 of at most 3 times without a draw"]
+
+
+def test_the_certificate_states_the_rate_and_not_the_count(place: Any) -> None:
+    run = prepared(place, "2027-01")
+    torn(place, run)
+    steps.reserve(run)
+    drawn(run)
+    for step in (steps.draw_synthetic, steps.debias, steps.diagnose):
+        step(run)
+    certificate = json.loads((steps.publish(run) / "certificate.json").read_bytes())
+    assert any("at most 3 of these" in sentence for sentence in certificate["assumptions"])
+    assert certificate["account"]["max_unpaid_reads"] == LIMIT
+    assert len(certificate["attempts"]) == 1
+    assert float(certificate["attempts"][0]["delta"]) > 0
+
+
+def test_the_rate_that_the_documents_state() -> None:
+    """Reads that end in success or in one of three failures, of which at most F are unpaid."""
+
+    def bits(reads: int) -> int:
+        ways = sum(math.comb(reads, k) * 3**k for k in range(MAX_UNPAID_READS + 1))
+        return math.ceil(math.log2(ways))
+
+    told = " ".join((ROOT / "docs" / "privacy.md").read_text().split())
+    assert f"with F = {MAX_UNPAID_READS}, {bits(MAX_UNPAID_READS)} bits in 20 reads" in told
+    assert f"{bits(120)} bits spread over 120 monthly ones" in told

@@ -1,0 +1,150 @@
+"""A release folder tells nothing of the place where it was made: host, user, paths, zone, locale.
+
+Whoever runs these tests may sit at a machine called `a` as a user called `data`. So the machine's
+own names are not looked for: the example is published in processes at places with names that
+nothing else bears. What they publish must agree in every byte, and hold no such name as a word.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw.signing import create_key_pair
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PUBLISH = """
+import ctypes, getpass, os, platform, socket, sys, time
+from pathlib import Path
+host, root, key, umask, planted = sys.argv[1:]
+if ctypes.CDLL(None).unshare(0x04000000) == 0:  # CLONE_NEWUTS; a matter of rights
+    socket.sethostname(host)
+for module, name in ((socket, "gethostname"), (socket, "getfqdn"), (platform, "node")):
+    setattr(module, name, lambda *_: host)
+os.umask(int(umask, 8))
+os.chdir(root)
+from tests.dpiw import release_example as example
+from dpiw.publication import build_folder
+from dpiw.signing import load_private_key
+workspace = Path("workspace-" + host)
+workspace.mkdir()
+changes = {} if not planted else {"catalogue": example.CatalogueEntry(
+    licence=f"{socket.gethostname()} {time.tzname[0]}", url=Path.cwd().as_uri(),
+    creator=getpass.getuser())}
+contents = example.example_contents(workspace.resolve(), **changes)
+build_folder(Path("built"), files=contents.files, facts=contents.facts,
+             key=load_private_key(Path(key)))
+"""
+"""Publish the example at a place; `planted` writes the names of the place into the catalogue."""
+
+PLACES = (
+    {"host": "hostqqx1", "user": "userqqx1", "root": "pathqqx1", "TZ": "Asia/Kathmandu",
+     "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "1", "umask": "000"},
+    {"host": "hostqqx2", "user": "userqqx2", "root": "pathqqx2", "TZ": "Pacific/Kiritimati",
+     "LC_ALL": "C", "PYTHONHASHSEED": "2", "umask": "077"},
+)  # fmt: skip
+WORDS = {place[name] for place in PLACES for name in ("host", "user", "root")}
+
+
+def publish(at: Path, place: dict[str, str], key: Path, *, planted: str = "") -> dict[str, bytes]:
+    """The files that a process at this place publishes."""
+    root = at / place["root"]
+    root.mkdir()
+    names = dict.fromkeys(("USER", "LOGNAME", "LNAME", "USERNAME"), place["user"])
+    environment = os.environ | names | {
+        "HOME": str(root), "TMPDIR": str(root), "HOSTNAME": place["host"], "PYTHONPATH": str(ROOT),
+        **{name: place[name] for name in ("TZ", "LC_ALL", "PYTHONHASHSEED")},
+    }  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", PUBLISH, place["host"], root, key, place["umask"], planted],
+        env=environment, check=True,
+    )  # fmt: skip
+    return {path.name: path.read_bytes() for path in (root / "built").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return create_key_pair(tmp_path_factory.mktemp("key"), "test")[0]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, key: Path) -> list[dict[str, bytes]]:
+    return [publish(tmp_path_factory.mktemp("at"), place, key) for place in PLACES]
+
+
+def texts(name: str, data: bytes) -> Iterator[str]:
+    """All the text of a published file, decoded; of a Parquet file the footer and the cells."""
+    if name.endswith(".parquet"):
+        file = pq.ParquetFile(io.BytesIO(data))
+        table = file.read()
+        yield file.metadata.created_by
+        yield str(file.metadata.schema)
+        yield str(table.schema.to_string(truncate_metadata=False))
+        for one, value in (file.metadata.metadata or {}).items():
+            yield one.decode()
+            yield repr(base64.b64decode(value)) if one == b"ARROW:schema" else value.decode()
+        for column in table.columns:
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                yield from (cell for cell in column.unique().to_pylist() if cell is not None)
+    elif name != "manifest.sig":  # 64 bytes of a signature
+        text = data.decode()
+        yield text
+        if name.endswith(".json"):
+            yield repr(json.loads(text))  # without escapes
+        for picture in re.findall(r";base64,([A-Za-z0-9+/=]+)", text):
+            yield repr(base64.b64decode(picture))
+
+
+def named(folder: dict[str, bytes], words: set[str]) -> set[tuple[str, str]]:
+    """Which of the words stand in which file, as whole words."""
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, sorted(words)))})\b")
+    return {
+        (name, word)
+        for name, data in folder.items()
+        for text in texts(name, data)
+        for word in pattern.findall(text)
+    }
+
+
+def test_the_folder_names_no_host_user_path_or_seed(folders: list[dict[str, bytes]]) -> None:
+    for folder in folders:
+        assert named(folder, WORDS | {"workspace", "seed"}) == set()
+
+
+def test_two_places_publish_the_same_bytes(folders: list[dict[str, bytes]]) -> None:
+    one, two = folders
+    assert one == two
+
+
+def test_a_place_that_is_told_is_found(
+    folders: list[dict[str, bytes]], key: Path, tmp_path: Path
+) -> None:
+    """The control: the catalogue's entry tells host, zone, path and user; both ways see it."""
+    told = publish(tmp_path, PLACES[0], key, planted="yes")
+    assert told != folders[0]
+    words = {"hostqqx1", "0545", "pathqqx1", "userqqx1"}
+    assert {word for name, word in named(told, words) if name == "croissant.json"} == words
+
+
+def test_words_are_found_in_cells_and_footers_and_in_no_other_bytes() -> None:
+    """The control of the search in Parquet: its magic bytes and its pages are no text."""
+    table = pa.table({"job": ["nurse", "baker"]}).replace_schema_metadata({"made": "by hostqqx1"})
+    out = io.BytesIO()
+    pq.write_table(table, out, compression="none")
+    data = out.getvalue()
+    assert b"PAR1" in data
+    assert named({"x.parquet": data}, {"nurse", "hostqqx1", "PAR1", "urs"}) == {
+        ("x.parquet", "nurse"), ("x.parquet", "hostqqx1"),
+    }  # fmt: skip

@@ -1,0 +1,205 @@
+"""A run waits for its Prefect server: one that is late, or busy, makes it late and no more."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import prefect
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import PREFECT_API_URL, Settings, temporary_settings
+from rich.console import Console
+
+import flows
+from flows import audit, console
+from flows import server as waiting
+from flows.server import ServerUnreachableError, wait_for_server
+from tests.flows.conftest import ROOT, free_port
+
+
+class Version(http.server.BaseHTTPRequestHandler):
+    """Answers as a Prefect server does when it is asked for its version."""
+
+    def do_GET(self) -> None:
+        told = json.dumps(prefect.__version__).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """The address of a Prefect server where nobody listens yet."""
+    url = f"http://127.0.0.1:{free_port()}/api"
+    with temporary_settings({PREFECT_API_URL: url}):
+        yield url
+
+
+@pytest.fixture
+def comes(nobody: str) -> Iterator[Callable[[float], None]]:
+    """Let the server come up; it is to be called in a pause of whoever waits for it."""
+    made: list[tuple[http.server.HTTPServer, threading.Thread]] = []
+
+    def start(_: float) -> None:
+        if not made:
+            address = ("127.0.0.1", int(nobody.split(":")[2].split("/")[0]))
+            server = http.server.ThreadingHTTPServer(address, Version)
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+            thread.start()
+            made.append((server, thread))
+
+    yield start
+    for server, thread in made:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_late_server_is_waited_for(
+    comes: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", flows.PATIENCE["DPIW_SERVER_WAIT_SECONDS"])
+    monkeypatch.setattr(waiting, "_pause", comes)
+    wait_for_server()
+    assert capsys.readouterr().out == "  waiting for the Prefect server, up to 600 s\n"
+
+
+def test_a_server_that_is_up_is_not_waited_for(
+    comes: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    comes(0.0)
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
+    wait_for_server()
+    assert capsys.readouterr().out == ""
+
+
+def test_without_waiting_it_fails(nobody: str) -> None:
+    """The control: Prefect alone gives up at once, as a flow did before."""
+    with (
+        get_client(sync_client=True) as client,
+        pytest.raises(RuntimeError, match="Failed to reach API"),
+    ):
+        client.raise_for_api_version_mismatch()
+
+
+def test_the_wait_ends(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
+    with pytest.raises(ServerUnreachableError, match="answered for 0 s") as error:
+        wait_for_server()
+    assert "nothing was read or spent" in str(error.value)
+    assert error.value.exit_code == 71
+
+
+class Own:
+    """Prefect's short-lived server, of which each start raises the next of some errors."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors, self.stopped = list(errors), 0
+
+    @contextlib.contextmanager
+    def client(self, **_: Any) -> Iterator[Own]:
+        if self.errors:
+            raise self.errors.pop(0)
+        yield self
+
+    def raise_for_api_version_mismatch(self) -> None:
+        pass
+
+    def stop(self, *_: object) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Own]:
+    def make(*errors: Exception) -> Own:
+        made = Own(*errors)
+        monkeypatch.setattr(waiting, "get_client", made.client)
+        monkeypatch.setattr(waiting, "_pause", lambda seconds: None)
+        monkeypatch.setattr(SubprocessASGIServer, "stop", made.stop)
+        monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "60")
+        return made
+
+    return make
+
+
+def test_an_own_server_that_is_slow_to_answer_is_started_again(own: Callable[..., Own]) -> None:
+    """Prefect gives it 5 seconds for its first answer, on however busy a machine."""
+    made = own(httpx.ReadTimeout("timed out"), httpx.ReadTimeout("timed out"))
+    wait_for_server()
+    assert made.stopped == 2  # none is left behind
+
+
+def test_another_error_is_not_waited_for(own: Callable[..., Own]) -> None:
+    own(RuntimeError("Found incompatible versions"))
+    with pytest.raises(RuntimeError, match="incompatible"):
+        wait_for_server()
+
+
+def test_nothing_is_left_behind_when_the_wait_ends(
+    own: Callable[..., Own], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = own(httpx.ReadTimeout("timed out"))
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
+    with pytest.raises(ServerUnreachableError):
+        wait_for_server()
+    assert made.stopped == 1
+
+
+def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name is one that this Prefect knows, and its value arrives."""
+    for name, value in flows.PATIENCE.items():
+        monkeypatch.setenv(name, value)
+    found = Settings()
+    assert [
+        found.server.ephemeral.startup_timeout_seconds, found.api.request_timeout,
+        found.client.max_retries, found.server.database.timeout,
+        found.server.database.connection_timeout,
+    ] == [float(flows.PATIENCE[name]) for name in flows.PATIENCE if "PREFECT" in name]  # fmt: skip
+
+
+@pytest.mark.parametrize(("main", "arguments"), [
+    (console.main, ["release.yaml"]), (audit.main, ["--ledger", "sqlite:///l"]),
+])  # fmt: skip
+def test_both_flows_wait_before_they_start(
+    main: Callable[..., int], arguments: list[str], own: Callable[..., Own],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    own(httpx.ConnectError("refused"))
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
+    for module in (console, audit):
+        monkeypatch.setattr(module, "quiet_prefect", lambda: console.StepLog(Console()))
+    started: list[object] = []
+    assert main(lambda *given: started.append(given), arguments) == 71
+    assert started == []
+    assert "no Prefect server answered" in capsys.readouterr().out
+
+
+def test_the_server_s_script_states_the_same_settings() -> None:
+    """`deployments/serve.sh` starts the server itself: it repeats them, word for word."""
+    text = (ROOT / "deployments/serve.sh").read_text()
+    exported = dict(
+        word.split("=", 1)
+        for line in text.splitlines()
+        if line.startswith("export ")
+        for word in line.removeprefix("export ").split()
+    )
+    ours = {k: v for k, v in exported.items() if k in flows.PREFECT_DEFAULTS and "$" not in v}
+    left_out = {"PREFECT_HOME", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS",
+                "DPIW_SERVER_WAIT_SECONDS"}  # fmt: skip
+    assert ours == {k: v for k, v in flows.PREFECT_DEFAULTS.items() if k not in left_out}
