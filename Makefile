@@ -53,12 +53,12 @@ population: $(VENV)/.pipeline
 	@$(BIN)/python -m flows.release examples/population/release.yaml
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # What chance, load, names, zones and modes can turn red: five whole runs, one line each.
 .PHONY: test-elsewhere
 test-elsewhere: $(VENV)/.test
-	@PYTEST="$(BIN)/python -m pytest" ARGUMENTS="-n $(JOBS) --dist loadfile" tests/elsewhere.sh $(ONLY)
+	@PYTEST="$(BIN)/python -m pytest" ARGUMENTS="-n $(JOBS) --dist worksteal" tests/elsewhere.sh $(ONLY)
 # The long suites keep their finished parts below build/assurance, so that they can be stopped and
 # run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.
 ASSURANCE = $(BIN)/python -m tests.assurance $@ $(if $(FIGURES),--figures $(FIGURES)) $(if $(ONLY),--only $(ONLY))

@@ -12,11 +12,26 @@ import pandas as pd
 import pytest
 
 from dpiw.privacy import NeighbouringRelation
+from tests.lengths import marker_of
 
 pytest_plugins = ["tests.stores"]
 
 UMASK = os.umask(0o077)
 os.umask(UMASK)
+
+
+COLLECTED = pytest.StashKey[list[str]]()
+"""The ids below tests/ of all tests that were collected, before markers choose among them."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what runs weekly because of its length, before markers choose the tests."""
+    config.stash[COLLECTED] = [item.nodeid.partition("tests/")[2] for item in items]
+    for item, node in zip(items, config.stash[COLLECTED], strict=True):
+        marker = marker_of(node)
+        if marker is not None:
+            item.add_marker(marker)
 
 
 def pytest_collection_finish() -> None:

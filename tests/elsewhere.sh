@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The whole suite where it is not at home: what chance, load, names, zones and modes can turn red.
 #   tests/elsewhere.sh [CONDITION ...]     all of them: busy host locale open closed
-#   PYTEST="python -m pytest" ARGUMENTS="-n 2 --dist loadfile" tests/elsewhere.sh busy
+#   PYTEST="python -m pytest" ARGUMENTS="-n 2 --dist worksteal" tests/elsewhere.sh busy
 # Ends with one line for each condition, and with 1 if any was red. Nothing is installed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 pytest="${PYTEST:-.venv/bin/python -m pytest}"
-arguments="${ARGUMENTS:--n 2 --dist loadfile}"
+arguments="${ARGUMENTS:--n 2 --dist worksteal}"
 here="${BUILD:-build/elsewhere}"
 mkdir -p "$here/locales"
 export OMP_NUM_THREADS=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"

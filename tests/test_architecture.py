@@ -1,6 +1,7 @@
 """The rules of the house, enforced: who imports whom, one door each, what analysts must not pay."""
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -21,9 +22,16 @@ HEAVY = {
 }  # fmt: skip
 
 
-def imports(path: Path, *, lazy: bool = True) -> set[str]:
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A file's syntax tree, read once for all rules."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports(path: Path, *, lazy: bool = True) -> frozenset[str]:
     """Names of the modules a file imports at run time (type-checking blocks left out)."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
@@ -40,7 +48,7 @@ def imports(path: Path, *, lazy: bool = True) -> set[str]:
             visit(child)
 
     visit(tree)
-    return found
+    return frozenset(found)
 
 
 def tops(path: Path) -> set[str]:
@@ -141,7 +149,7 @@ def test_only_privacy_mechanisms_draw_privacy_noise():
 
 def test_no_global_randomness_and_no_default_seed():
     for name, path in MODULES.items():
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         for node in ast.walk(tree):
             text = ast.unparse(node) if isinstance(node, ast.Call) else ""
             assert not text.startswith(("np.random.seed", "np.random.normal", "random.")), name
@@ -159,7 +167,7 @@ def test_no_print_no_environment_in_dpiw():
     for name, path in MODULES.items():
         if not name.startswith("dpiw"):
             continue
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id != "print", name

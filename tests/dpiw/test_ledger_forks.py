@@ -275,7 +275,7 @@ def judge(composition: CompositionRule, histories: int, seed: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("composition", "histories"), [(CompositionRule.BASIC, 300), (CompositionRule.RENYI, 60)]
+    ("composition", "histories"), [(CompositionRule.BASIC, 80), (CompositionRule.RENYI, 20)]
 )
 def test_recovery_never_forgets_a_draw(composition: CompositionRule, histories: int) -> None:
     assert judge(composition, histories, seed=20270101) > histories / 2
@@ -297,7 +297,7 @@ def test_the_truth_sees_a_baseline_that_is_too_large(monkeypatch: pytest.MonkeyP
     """The control: counting all that is held here as known to the lost ledger forgets draws."""
     monkeypatch.setattr("dpiw.ledger.recoveries._baseline", lambda book, account, *_: account.held)
     rng = random.Random(20270101)
-    histories = [live(rng, CompositionRule.BASIC) for _ in range(100)]
+    histories = [live(rng, CompositionRule.BASIC) for _ in range(40)]
     forgot = [h for h in histories if not covers(h.book.account("town").held, h.truth())]
     assert forgot
     found = {

@@ -682,7 +682,7 @@ def test_a_confidential_process_is_confined(workplace, tmp_path, monkeypatch):
         "                  open(out, 'w'))\n"
         "    atexit.register(see)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     launch_stage("ingest", run.directory)
     core, mask, environment = json.loads((tmp_path / "seen.json").read_text())
     assert core == [0, 0]

@@ -1,6 +1,5 @@
 """The release flow under a real Prefect server: one draw, one cost, and no value anywhere in it."""
 
-import os
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ from dpiw.ledger import Ledger
 from dpiw.private_stages import PRIVATE_STAGES
 from dpiw.verification import verify
 from tests.conftest import CALIBRATED
+from tests.flows.conftest import ROOT
 from tests.patience import until
 
 pytestmark = pytest.mark.flow
@@ -98,11 +98,11 @@ def test_an_unexpected_failure_leaves_prefect_with_a_code(prefect_server, workpl
         f"        raise ValueError('row 1 is {CANARY} {NUMBER}')\n"
         "    h.Histogram.measure = measure\n"
     )
-    environment = prefect_server.environment() | {"PYTHONPATH": str(tmp_path)}
+    environment = prefect_server.environment() | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     failed = subprocess.run(
         [sys.executable, "-m", "flows.release", str(workplace.spec)],
         capture_output=True, text=True, env=environment, check=False,
-        cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+        cwd=ROOT,
     )  # fmt: skip
     assert failed.returncode == StageFailedError.exit_code
     newest = prefect_server.newest_run()

@@ -69,7 +69,7 @@ def test_a_training_queues_for_the_gpu_and_shows_public_numbers(
     done = subprocess.run(
         [sys.executable, "-c", LAUNCH, str(place.spec)],
         capture_output=True, text=True, cwd=ROOT, check=False,
-        env=prefect_server.environment() | {"PYTHONPATH": str(place.root)},
+        env=prefect_server.environment() | {"PYTHONPATH": f"{place.root}:{ROOT}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     verify(next(place.releases.iterdir()))

@@ -233,7 +233,7 @@ def compare(template, bases, neighbours, figures, *, what="non-interference"):
 
 
 def test_public_fields_are_equal_for_neighbours(template, figures):
-    compare(template, 1, 10, figures)
+    compare(template, 1, 5, figures)
 
 
 def test_public_fields_are_equal_with_a_third_stage(tmp_path_factory, figures):

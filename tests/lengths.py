@@ -1,0 +1,109 @@
+"""Which tests run weekly because of their length, and what stands for each in `make test`.
+
+`make test` has six minutes on two quiet cores. What is moved loses nothing but its place: it runs
+in `make test-crash` (marker `crash`) or `make nightly` (both), which the deployment `assurance`
+runs every week. The promise keeps a fast slice, which is named here and must not be moved itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A test, or some of its cases, that runs weekly.
+
+    Attributes:
+        test: `folder/test_file.py::test_name`.
+        marker: `crash` or `nightly`.
+        stays: the test that stands for it in `make test`.
+        cases: which of its cases: parts of their ids; empty: all.
+    """
+
+    test: str
+    marker: str
+    stays: str
+    cases: tuple[str, ...] = ()
+
+
+def _moved(marker: str, test: str, stays: str, *cases: str) -> Moved:
+    return Moved(test=test, marker=marker, stays=stays, cases=cases)
+
+
+MOVED = (
+    _moved("crash", "deployments/test_scheduled_release.py::"
+           "test_a_scheduled_run_appears_and_ends_with_a_verified_release",
+           "deployments/test_scheduled_release.py::test_the_deployments_are_module_path_entries"),
+    _moved("crash", "flows/test_training_flow.py::"
+           "test_a_training_queues_for_the_gpu_and_shows_public_numbers",
+           "deployments/test_scheduled_release.py::"
+           "test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"),
+    _moved("crash", "crash/test_kill_matrix.py::test_a_few_histories_of_three_stages",
+           "crash/test_kill_matrix.py::test_a_few_histories"),
+    _moved("crash", "crash/test_training_kills.py::"
+           "test_killed_in_mid_training_it_resumes_and_is_charged_as_planned",
+           "dpiw/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned"),
+    _moved("crash", "crash/test_ordering.py::test_the_real_pipeline_keeps_the_order",
+           "crash/test_ordering.py::test_the_real_pipeline_keeps_the_order", "postgresql"),
+    _moved("nightly", "dpiw/test_ledger_restored.py::"
+           "test_a_ledger_made_anew_holds_what_the_old_one_held",
+           "dpiw/test_ledger_restored.py::test_a_ledger_made_anew_holds_what_the_old_one_held",
+           "RENYI"),
+    _moved("nightly", "proof/test_canaries_generators.py::"
+           "test_a_generator_with_too_little_noise_is_refuted",
+           "proof/test_canaries_generators.py::test_a_generator_with_too_little_noise_is_refuted",
+           "pategan", "privbayes"),
+    _moved("nightly", "proof/test_canaries_networks.py::"
+           "test_a_training_with_too_little_noise_is_refuted",
+           "proof/test_canaries_networks.py::test_a_training_with_too_little_noise_is_refuted",
+           "dpgan"),
+    _moved("nightly", "proof/test_canaries_networks.py::"
+           "test_no_attack_proves_more_than_a_training_claims",
+           "proof/test_canaries_networks.py::test_no_attack_proves_more_than_a_training_claims",
+           "half of the rows"),
+    _moved("nightly", "proof/test_membership.py::test_a_twentieth_of_the_noise_is_found",
+           "proof/test_membership.py::test_copied_rows_are_found"),
+    _moved("nightly", "proof/test_hockey_stick.py::"
+           "test_no_claim_is_broken_and_one_with_less_noise_is",
+           "proof/test_hockey_stick.py::test_no_claim_is_broken_and_one_with_less_noise_is",
+           "fast-DP-SGD lots"),
+    _moved("nightly", "leaks/test_non_interference.py::"
+           "test_public_fields_are_equal_with_a_third_stage",
+           "leaks/test_non_interference.py::test_public_fields_are_equal_for_neighbours"),
+    _moved("nightly", "statistical/test_debiasing.py::"
+           "test_self_normalised_use_needs_the_centred_factor",
+           "statistical/test_debiasing.py::test_self_normalised_use_needs_the_centred_factor",
+           "LAPLACE", "SPHERICAL"),
+    _moved("nightly", "dpiw/weights/test_signal.py::test_size_under_pure_noise",
+           "dpiw/weights/test_signal.py::test_size_under_pure_noise",
+           "LAPLACE-0.0", "SPHERICAL", "GAUSSIAN-0.5"),
+    _moved("nightly", "dpiw/analysis/test_intervals.py::"
+           "test_noise_aware_covers_and_the_sandwich_does_not",
+           "dpiw/analysis/test_intervals.py::test_noise_aware_covers_and_the_sandwich_does_not",
+           "LAPLACE", "SPHERICAL"),
+    _moved("nightly", "dpiw/test_pairing.py::test_a_release_from_beginning_to_end",
+           "dpiw/test_pairing.py::test_a_release_from_beginning_to_end", "dpcgan", "wasserstein"),
+    _moved("nightly", "dpiw/test_calibration_noise.py::"
+           "test_calibrated_totals_are_unbiased_given_the_released_ratio",
+           "dpiw/test_calibration_noise.py::test_the_noise_drawn_is_that_of_the_reserved_event"),
+    _moved("nightly", "test_benchmarks_neural.py::test_one_generator_with_and_without_weights",
+           "test_benchmarks_neural.py::test_without_privacy_the_same_networks_and_no_plan"),
+    _moved("nightly", "test_analysts.py::test_the_notebook_runs_and_says_when_to_stop",
+           "test_analysts.py::test_the_python_of_the_guide_runs"),
+    _moved("nightly", "dpiw/test_ledger_races.py::"
+           "test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost",
+           "dpiw/test_ledger_races.py::"
+           "test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost", "postgresql"),
+    _moved("crash", "dpiw/test_ledger.py::test_random_histories_agree_with_a_model",
+           "dpiw/test_ledger.py::test_random_histories_agree_with_a_model", "postgresql"),
+)  # fmt: skip
+
+
+def marker_of(node: str) -> str | None:
+    """The marker of a collected test by its id below tests/, or None: it stays where it is."""
+    name, _, case = node.partition("[")
+    for moved in MOVED:
+        if moved.test == name and (not moved.cases or any(part in case for part in moved.cases)):
+            return moved.marker
+    return None
