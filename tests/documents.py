@@ -41,7 +41,7 @@ class Command:
     Attributes:
         page: where it stands, from the repository's root.
         text: the command.
-        mention: it names a command (`dpiw verify`, `make test`) and gives it no argument.
+        mention: it names a command (`dpiw verify`, `make test`) or an option, and gives no value.
     """
 
     page: str
@@ -119,8 +119,9 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _is_mention(line: str) -> bool:
-    """`make target`, `dpiw command`, or `dpiw group command`: no argument, no option."""
-    return bool(re.fullmatch(r"make [a-z-]+|dpiw ((ledger|key|workspace) )?[a-z]+", line))
+    """`make target`, `dpiw command`, `dpiw group command --option`: nothing with a value."""
+    found = r"make [a-z-]+|dpiw ((ledger|key|workspace) )?[a-z]+( --[a-z-]+)*"
+    return bool(re.fullmatch(found, line))
 
 
 def filled(text: str, names: Mapping[str, object]) -> str:

@@ -50,6 +50,7 @@ SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_re
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
 RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
+RUNNER = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
 ASSURED = "flows/test_assurance_flow.py::test_a_green_suite_ends_well_and_a_red_one_alarms"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 
@@ -77,7 +78,8 @@ TYPED = (
     "dpiw ledger void RUN --ledger URL --state DIR",
     "dpiw ledger register NAME --epsilon E --delta D --relation R --max-rows K --id-column C",
     "dpiw verify FOLDER --key curator.pub",
-    "dpiw ledger verify --ledger FILE --head SEQ:HASH",
+    "dpiw ledger verify --ledger FILE --head HASH",
+    "dpiw workspace cells --state DIR --run KEY",
     "dpiw plan SPEC",
 )
 """Commands that `test_a_command_does_what_its_page_says` types, each on a desk of its own."""
@@ -94,6 +96,7 @@ AT_LENGTH = {
     "python examples/population/publish.py FOLDER": "clone",
     "python -m flows.release examples/population-neural/release.yaml": "clone",
     "python examples/population/simulate.py": "clone",
+    "python -m tests.assurance --help": "clone",
     "prefect concurrency-limit create gpu 1": "prefect",
     "prefect concurrency-limit reset gpu": "prefect",
     "prefect work-pool create dpiw --type process": "prefect",
@@ -114,6 +117,14 @@ ELSEWHERE = {
     "DPIW_ASSURANCE=1 make serve": ("the same as without, and a worker", SERVED),
     "DPIW_ASSURANCE=1 deployments/serve.sh": ("the same as without, and a worker", SERVED),
     "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", SERVED),
+    "python -m tests.assurance nightly --jobs 2": ("takes hours", RUNNER),
+    "python -m flows.assurance": ("takes hours", ASSURED),
+    "DPIW_ASSURANCE=1 make serve": ("ends when it is stopped; runs for hours", ASSURED),
+    "DPIW_ASSURANCE=1 deployments/serve.sh": ("ends when it is stopped; runs for hours", ASSURED),
+    "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", ASSURED),
+    "pip install -c deployments/constraints.txt '.[pipeline,test]'": ("needs an index", EXTRAS),
+    "dpiw ledger verify --head HASH": ("a part; typed as a whole",
+                                       f"{HERE}::test_a_command_does_what_its_page_says"),
     "make serve": ("ends when it is stopped", SERVED),
     "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
     "deployments/serve.sh": ("ends when it is stopped", SERVED),
@@ -167,19 +178,21 @@ def test_every_test_that_a_list_names_exists():
     assert set(AT_LENGTH.values()) == {"audit", "readme", "clone", "prefect"}
 
 
-def test_what_is_only_named_exists():
-    """`dpiw verify`, `make proof`: named without an argument. Each command and target is there."""
+def test_what_is_only_named_exists(capsys):
+    """`dpiw verify`, `make proof`: named without a value. Each command, option, target is there."""
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
     named = {c.text for c in commands() if c.mention}
     assert len(named) > 15
-    for text in named | {"make test", "make test-crash"}:
+    for text in sorted(named | {"make test", "make test-crash"}):
         program, *words = text.split()
         if program == "make":
             assert words[0] in targets, text
             continue
+        options = {word for word in words if word.startswith("--")}
         with pytest.raises(SystemExit) as ended:
-            main([*words, "--help"])
+            main([*(word for word in words if word not in options), "--help"])
         assert ended.value.code == 0, text
+        assert options <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out)), text
     with pytest.raises(SystemExit) as ended:  # the control
         main(["verifies", "--help"])
     assert ended.value.code == 2
@@ -188,7 +201,7 @@ def test_what_is_only_named_exists():
 def test_every_extra_that_is_to_be_installed_exists():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pages = "".join(page.read_text() for page in PAGES)
-    extras = set(re.findall(r"(?:dpiw|'\.)\[([\w,]+)\]", pages))
+    extras = set(",".join(re.findall(r"(?:dpiw|'\.)\[([\w,]+)\]", pages)).split(","))
     assert {"pipeline", "postgresql"} <= extras <= set(project["optional-dependencies"])
     assert (ROOT / "deployments" / "constraints.txt").exists()
     assert project["name"] == "dpiw"
@@ -202,9 +215,11 @@ def test_every_block_of_settings_is_read():
             json.loads(block.text)
         if block.language != "yaml":
             continue
-        found = load_text(block.text, what=block.page, exact="columns:" not in block.text)
-        if "columns" in found:
-            PublicSchema.from_mapping({"name": "page"} | found)
+        exact = not re.search(r"^columns:|^\s*- ", block.text, re.M)  # as specs are, not schemas
+        found = load_text(block.text, what=block.page, exact=exact)
+        if not exact:  # a schema, or some of its columns
+            columns = {"columns": found} if isinstance(found, list) else found
+            PublicSchema.from_mapping({"name": "page"} | columns)
         else:
             assert found.keys() <= {f.alias or n for n, f in ReleaseSpec.model_fields.items()}
             parse_spec(example | found)
@@ -253,16 +268,15 @@ def names_of(folder: Path) -> dict[str, dict[str, str]]:
         return own
     release = released(folder).relative_to(folder)
     stated = json.loads((folder / release / "certificate.json").read_text())
-    head = f"{stated['ledger_sequence']}:{stated['ledger_head']}"
     own["README.md"] = {"state/releases/my-release": str(release)}
     own["docs/operations.md"] = {
         "URL": ledger, "PUBLISHED": "state/releases", "curator.pub": "keys/mine.pub",
-        "DIR": "state", "RUN": "0" * 64,
+        "DIR": "state", "RUN": "0" * 64, "KEY": stated["release_id"].rpartition("-")[2],
     }  # fmt: skip
     own["docs/privacy.md"] = {
-        "FOLDER": str(release), "FILE": ledger, "SEQ:HASH": head, "curator.pub": "keys/mine.pub",
-        "NAME": "patients", "E": "4", "D": "1e-6", "R": "add_or_remove_one", "K": "3",
-        "C": "person",
+        "FOLDER": str(release), "FILE": ledger, "HASH": stated["ledger_head"],
+        "curator.pub": "keys/mine.pub", "NAME": "patients", "E": "4", "D": "1e-6",
+        "R": "add_or_remove_one", "K": "3", "C": "person",
     }  # fmt: skip
     return own
 
