@@ -23,6 +23,9 @@ from dpiw.scaling import cell_texts, exact_number, read_cells
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
+_MAX_SHRINKING = 32
+"""No text is this many times as long as its normal form."""
+
 _PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
 
 
@@ -50,13 +53,16 @@ def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
 
     Args:
         column: any column; of an identifier, missing cells are counted and no others.
-        cells: canonical cells (`dpiw.cell_texts.canonical_cells`), before scaling.
+        cells: canonical cells (`dpiw.cell_reading.canonical_cells`), before scaling.
 
     Privacy:
         Exact counts of confidential cells: the run's private folder only.
     """
-    if column.role is not ColumnRole.IDENTIFIER and column.is_numeric and _is_typed(cells):
+    typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
+    if typed and column.is_numeric:
         found = _typed(column, cells)
+    elif typed and column.kind is ColumnKind.BOOLEAN:
+        found = _typed_truths(column, cells)
     else:
         found = _by_text(column, cells)
     return CellCounts(
@@ -83,6 +89,12 @@ def _typed(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     return _counted(np.where(missing, _MISSING, np.where(outside, _OUTSIDE, _FINE)))
 
 
+def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+    missing = cells.isna().to_numpy(dtype=bool)
+    _, silent = read_cells(column, cells)
+    return _counted(np.where(missing, _MISSING, np.where(silent, UNREADABLE, _FINE)))
+
+
 def _by_text(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     """Plain numbers by one vectorised comparison; each other distinct text once."""
     texts = cell_texts(cells)
@@ -107,16 +119,20 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
     words = {text.strip().casefold() for text in column.true_values + column.false_values}
     levels = {column.normalised(level) for level in column.levels}
+    longest = _MAX_SHRINKING * max(map(len, levels), default=0)
 
     def judge(text: str) -> int:
-        if not text.strip():
+        text = text.strip()
+        if not text:
             return _MISSING
         if identifier:
             return _FINE
         if value is not None:
             return _numeric_verdict(value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
-            return _FINE if text.strip().casefold() in words else UNREADABLE
+            return _FINE if text.casefold() in words else UNREADABLE
+        if len(text) > longest:  # no level; ordering the marks of such a text takes long
+            return _UNKNOWN
         return _FINE if column.normalised(text) in levels else _UNKNOWN
 
     return judge

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpiw.cell_counts import UNREADABLE, CellCounts, cell_judge, count_cells
 from dpiw.cell_formats import CANONICAL, CellFormat
-from dpiw.cell_texts import canonical_cells
+from dpiw.cell_reading import canonical_cells
 from dpiw.columns import Column, ColumnKind, ColumnRole
 from dpiw.durable import write_durably
 from dpiw.scaling import cell_texts

@@ -53,10 +53,9 @@ def plain_cells(cells: pd.Series[Any]) -> pd.Series[Any]:
 
 def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
     if pa.types.is_dictionary(cells.type):
-        parts = [chunk.dictionary.take(chunk.indices) for chunk in cells.chunks]
-        cells = pa.chunked_array(parts, type=cells.type.value_type)
-    if pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type):
-        cells = cells.cast(pa.large_string())
+        parts = [_widened(chunk.dictionary).take(chunk.indices) for chunk in cells.chunks]
+        cells = pa.chunked_array(parts, type=None if parts else cells.type.value_type)
+    cells = _widened(cells)
     if pa.types.is_large_string(cells.type):
         return pd.Series(valid_text(cells).to_pandas())
     if not any(known(cells.type) for known in _KNOWN):  # durations, lists and the like
@@ -64,6 +63,12 @@ def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
         return pd.Series(np.array([None if gap else "" for gap in gaps], dtype=object))
     found: pd.Series[Any] = cells.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)
     return found
+
+
+def _widened(cells: Any) -> Any:
+    """Text of any layout as large strings."""
+    narrow = pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type)
+    return cells.cast(pa.large_string()) if narrow else cells
 
 
 def valid_text(texts: Any) -> Any:

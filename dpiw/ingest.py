@@ -18,8 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.cell_formats import CANONICAL, CellFormat, settled_formats
+from dpiw.cell_reading import canonical_frame
 from dpiw.cell_statement import leave_statement
-from dpiw.cell_texts import canonical_frame
 from dpiw.columns import Column, ColumnRole
 from dpiw.durable import write_durably
 from dpiw.errors import SchemaError, SourceError, SpecError

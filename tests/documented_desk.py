@@ -1,4 +1,4 @@
-"""What a reader of the documents has: an empty folder, a table, a spec and a schema."""
+"""What a reader of the documents has: an empty folder, their own table, spec and schema."""
 
 from __future__ import annotations
 

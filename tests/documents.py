@@ -119,8 +119,8 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _is_mention(line: str) -> bool:
-    words = line.split()
-    return words[0] in ("dpiw", "make") and all(re.fullmatch(r"[a-z-]+", word) for word in words)
+    """`make target`, `dpiw command`, or `dpiw group command`: no argument, no option."""
+    return bool(re.fullmatch(r"make [a-z-]+|dpiw ((ledger|key|workspace) )?[a-z]+", line))
 
 
 def filled(text: str, names: Mapping[str, object]) -> str:

@@ -1,28 +1,35 @@
 """Kills the process groups of parts when the runner is gone, however it went.
 
-The runner says `+ 123` when it starts a group and `- 123` when that has ended; when its end of the
-pipe closes, what is left is killed. Otherwise parts of a killed run would go on beside the next.
+The runner says `+ 123 FOLDER` when it starts a group and `- 123` when that has ended; when its end
+of the pipe closes, what is left is killed, and its folder removed. Otherwise parts of a killed run
+would go on beside the next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def watch(lines: Iterable[str]) -> None:
     """Follow the runner until it ends, then kill what it left."""
-    alive: set[int] = set()
+    alive: dict[int, str] = {}
     for line in lines:
-        sign, group = line.split()
-        (alive.add if sign == "+" else alive.discard)(int(group))
-    for group in alive:
+        sign, group, *folder = line.rstrip("\n").split(" ", 2)
+        if sign == "+":
+            alive[int(group)] = folder[0]
+        else:
+            alive.pop(int(group), None)
+    for group, left in alive.items():
         kill(group)
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def kill(group: int) -> None:
@@ -50,11 +57,11 @@ class Guard:
     def stopped(self) -> bool:
         return self._stopped
 
-    def started(self, group: int) -> None:
-        """Remember a process group; after `stop` it is killed at once."""
+    def started(self, group: int, folder: Path) -> None:
+        """Remember a process group and its temporary folder; after `stop` it is killed at once."""
         with self._lock:
             self._alive.add(group)
-            self._say(f"+ {group}\n")
+            self._say(f"+ {group} {folder}\n")
             if self._stopped:
                 kill(group)
 

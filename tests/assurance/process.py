@@ -95,7 +95,7 @@ class Runner:
                 cwd=self.root, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
                 env={"OMP_NUM_THREADS": "1", **os.environ}, start_new_session=True, umask=0o022,
             )  # fmt: skip
-        self.guard.started(process.pid)
+        self.guard.started(process.pid, place)
         try:
             cpu, late = self._wait(process, begun)
         finally:

@@ -82,10 +82,13 @@ class Toy:
 
     def start(self, *arguments: str, suite: str = "proof") -> subprocess.Popen[str]:
         self.write("build/ran", "")
+        self.write("build/tmp/here", "")
         return subprocess.Popen(
             [sys.executable, "-m", "tests.assurance", suite, "--root", self.root, *arguments],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            env=os.environ | {
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": str(self.root / "build" / "tmp"),
+            },
         )  # fmt: skip
 
     def run(self, *arguments: str, suite: str = "proof") -> tuple[int, str]:
@@ -133,7 +136,7 @@ def test_a_green_run_ends_with_its_table_and_is_kept(toy, tmp_path):
 
     toy.write("dpiw/two.py", "VALUE = 2  # no change of value\n")
     code, _ = toy.run()
-    assert (code, toy.ran()) == (0, ["test_two"])
+    assert (code, toy.ran()) == (0, ["test_slow", "test_two"])
     toy.write("dpiw/other.py", "")
     code, _ = toy.run()
     assert (code, toy.ran()) == (0, ["test_slow"])  # it says __file__, so it depends on all
@@ -249,10 +252,11 @@ def test_a_killed_run_loses_what_was_in_flight_and_nothing_else(toy, number):
     process.communicate(timeout=60)
     assert process.returncode == (-9 if number == signal.SIGKILL else 130)
     for _ in range(100):
-        if not of_the_toy(toy):
+        left = [path.name for path in (toy.root / "build" / "tmp").iterdir()]
+        if not of_the_toy(toy) and left == ["here"]:
             break
         time.sleep(0.1)
-    assert of_the_toy(toy) == []
+    assert (of_the_toy(toy), left) == ([], ["here"])
     assert set(toy.parts()) == ALL - {"test_slow"}
     assert not (toy.keep / "proof.md").exists()
 

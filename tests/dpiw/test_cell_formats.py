@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pandas as pd
 import pytest
 
 from dpiw.cell_formats import (
@@ -203,6 +204,13 @@ def test_the_data_dictionary_keeps_what_it_says():
 def test_how_a_column_is_written_is_no_part_of_what_it_is():
     """So that `rehearse --like` takes a former release whose source was written otherwise."""
     assert schema_of({**NUMBER, "decimal": ","}).released == schema_of(NUMBER).released
+
+
+def test_a_released_table_is_canonical_whatever_its_source_was():
+    """What analysts, public rows and stand-ins go through knows nothing of the format."""
+    schema = schema_of({**NUMBER, "decimal": ",", "thousands": ".", "missing": ["5"]})
+    text = pd.DataFrame({"x": pd.Series(["1.5", "5", "1,5"], dtype="str")})
+    assert schema.unscale(schema.scale(text))["x"].tolist() == [1.5, 5.0, 0.0]
 
 
 def test_the_format_is_part_of_the_run_and_its_absence_is_not():

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from dpiw import cell_statement, steps
 from dpiw.cell_counts import count_cells
 from dpiw.cell_formats import CANONICAL, CellFormat, settled_formats
+from dpiw.cell_reading import canonical_cells, canonical_frame
 from dpiw.cell_statement import statement
-from dpiw.cell_texts import canonical_cells, canonical_frame
 from dpiw.cli_workspace import add_workspace_commands
 from dpiw.errors import SpecError
 from dpiw.ingest import IngestLimits, ingest
@@ -215,6 +215,8 @@ def test_counts_agree_with_what_was_released_from(texts, written):
         ("t", pd.Series(pd.to_datetime(["2020-01-01T00:00Z", "2024-12-31T00:00Z", None], utc=True)),
          (1, 0, 1, 0, 0)),
         ("b", pd.Series(["ja", None, "si"], dtype="str"), (1, 1, 0, 0, 0)),
+        ("b", pd.Series([True, False]), (0, 0, 0, 0, 0)),
+        ("b", pd.Series([7, None], dtype="Int64"), (1, 1, 0, 0, 0)),
     ],
 )  # fmt: skip
 def test_typed_cells_are_counted_too(name, cells, expected):

@@ -93,6 +93,8 @@ def wrapped(array: pa.Array):
     for name, wrap in WRAPPINGS.items():
         if pa.types.is_float16(array.type) and "category" in name:
             continue  # pandas has no such categories
+        if pa.types.is_string_view(array.type) and name == "arrow category":
+            continue  # nor these
         yield name, wrap(array)
 
 
@@ -221,7 +223,7 @@ def test_a_release_with_own_words_can_be_analysed(make_workplace):
             analysis.logistic_regression(release, "ill", ["age"]),
         ):  # fmt: skip
             interval = analysis.confidence_interval(estimate, rng=np.random.default_rng(1))
-            assert np.isfinite(interval.low).all()
+            assert np.isfinite(interval.lower).all()
         assert analysis.crosstab(release, "ill", "region").to_numpy().sum() == pytest.approx(1)
         assert 0 < analysis.mean(analysis.unshrunk(release), "ill").values[0] < 1
 
@@ -309,7 +311,7 @@ def test_a_naive_moment_is_read_in_the_columns_zone(seconds, expected):
 def test_moments_elsewhere_are_no_cells_and_end_nothing():
     for column in SCHEMA.released:
         for unit in UNITS:
-            for zone in ZONES:
+            for zone in (None, "Europe/Berlin"):
                 cells = pa.array([*EDGES, None], pa.timestamp(unit, tz=zone)).to_pandas()
                 scale_cells(column, cells)
                 scale_cells(column, cells.astype("category"))

@@ -2,10 +2,13 @@
 
 from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpiw.errors import SchemaError, SpecError
 from dpiw.schema import PublicSchema
+from dpiw.sources import IngestLimits, read_csv, read_parquet
 from dpiw.spec import load_spec, parse_spec
 from dpiw.strict_yaml import load_text
 from tests.fuzz import corpus
@@ -90,3 +93,23 @@ def test_a_name_or_key_that_never_ends_is_not_repeated(column):
     with pytest.raises(SchemaError) as caught:
         PublicSchema.from_mapping({"name": "s", "columns": [column]})
     assert len(str(caught.value)) < 200
+
+
+def test_a_row_of_quotes_is_no_longer_than_its_cells(tmp_path):
+    """In the file each quote in a cell is doubled: such a row ended the run with code 12."""
+    names = [f"c{number}" for number in range(105)]
+    quotes = ",".join(['"' + '""' * 10_000 + '"'] * len(names))
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([",".join(names), quotes, ",".join("1" * len(names)), ""]))
+    frame = read_csv(path, names, limits=IngestLimits(), encoding="utf-8", delimiter=",").frame
+    assert frame["c104"].tolist() == ['"' * 10_000, "1"]
+
+
+def test_a_late_moment_of_96_bits_does_not_wrap_around(tmp_path):
+    """It was read in nanoseconds, in which the year 3111 became 1942."""
+    late = pa.array([2**55, -(2**55), 1_500_000, -1_500_001], pa.timestamp("us"))
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"t": late}), path, use_deprecated_int96_timestamps=True)
+    cells = read_parquet(path, ["t"], limits=IngestLimits()).frame["t"]
+    assert cells.dt.year.tolist() == [3111, 828, 1970, 1969]
+    assert cells.iloc[2:].astype("int64").tolist() == [1500, -1501]  # rounded down

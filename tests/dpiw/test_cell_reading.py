@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.cell_formats import CANONICAL, THOUSANDS, CellFormat
-from dpiw.cell_texts import UNREADABLE, WHITE_SPACE, canonical_cells, canonical_frame
+from dpiw.cell_reading import UNREADABLE, WHITE_SPACE, canonical_cells, canonical_frame
 from dpiw.columns import Column, ColumnKind, ColumnRole
 from dpiw.scaling import scale_cells
 
