@@ -44,7 +44,7 @@ def reserve(ledger: Ledger, number: int) -> None:
 
 def spend(task: dict[str, Any], number: int) -> list[Any]:
     """Reserve until refused; tells each grant only after the ledger has returned."""
-    ledger = Ledger.open(task["url"])
+    ledger = Ledger.open(task["url"], busy_timeout_seconds=600)
     granted = []
     for turn in range(1_000):
         run = 10_000 * (number + 1) + turn
