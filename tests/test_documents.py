@@ -50,7 +50,6 @@ SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_re
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
 RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
-RUNNER = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
 ASSURED = "flows/test_assurance_flow.py::test_a_green_suite_ends_well_and_a_red_one_alarms"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 
@@ -111,13 +110,7 @@ AT_LENGTH = {
 
 ELSEWHERE = {
     "make test": ("this is it", NAMED),
-    "python -m tests.assurance --help": ("says its options", RESUMED),
     "python -m tests.assurance nightly --jobs 2": ("takes hours", RESUMED),
-    "python -m flows.assurance": ("takes hours", ASSURED),
-    "DPIW_ASSURANCE=1 make serve": ("the same as without, and a worker", SERVED),
-    "DPIW_ASSURANCE=1 deployments/serve.sh": ("the same as without, and a worker", SERVED),
-    "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", SERVED),
-    "python -m tests.assurance nightly --jobs 2": ("takes hours", RUNNER),
     "python -m flows.assurance": ("takes hours", ASSURED),
     "DPIW_ASSURANCE=1 make serve": ("ends when it is stopped; runs for hours", ASSURED),
     "DPIW_ASSURANCE=1 deployments/serve.sh": ("ends when it is stopped; runs for hours", ASSURED),

@@ -73,8 +73,6 @@ STRUCTURE = {
     "26 a cell of 10 MB": (csv({"region": CANARY * 900_000}), "cell", {}),
     "26 a long cell": (csv({"region": CANARY * 900}), "region: a cell exceeds max_cell", {}),
     "26 100,000 columns": (header([f"x{i}" for i in range(100_000)]), "max_columns", {}),
-    "26 too many bytes": (csv(BAD), "max_bytes=40", {"max_bytes": 40}),
-    "26 too many rows": (csv(BAD, BAD, BAD), "max_rows=2", {"max_rows": 2}),
     "28 gzip": (gzip.compress(csv(BAD)), "compressed or an archive", {}),
     "28 zip": (zipped(csv(BAD)), "compressed or an archive", {}),
     "28 gzip as Parquet": (gzip.compress(parquet()), "compressed or an archive", PARQUET),

@@ -140,8 +140,8 @@ def test_settings_are_checked_before_the_file_is_opened(tmp_path, settings, erro
     with pytest.raises(error, match=match):
         ingest(tmp_path / "nothing", schema=SCHEMA, directory=tmp_path, limits=IngestLimits(),
                **settings)  # fmt: skip
-    with pytest.raises(SpecError, match="max_rows"):
-        IngestLimits(max_rows=0)
+    with pytest.raises(SpecError, match="max_columns"):
+        IngestLimits(max_columns=0)
 
 
 # Rows per person
