@@ -133,10 +133,6 @@ ELSEWHERE = {
                                 f"{LONG}::test_the_readme_s_commands_as_one_script"),
     "python -m flows.audit": ("names the module; typed with its options",
                               f"{LONG}::test_the_audit_runs_as_printed"),
-    "dpiw workspace cells --state DIR --run KEY": (
-        "needs a run's key",
-        "dpiw/test_cell_statement.py::test_the_custodian_finds_it_and_purges_it",
-    ),
     "dpiw workspace show | purge": ("two names in one; typed by themselves",
                                     f"{HERE}::test_a_command_does_what_its_page_says"),
 }  # fmt: skip

@@ -88,7 +88,7 @@ class Bench:
 
 
 def make_bench(make_workplace: Any) -> Bench:
-    place = make_workplace(epsilon="100000")
+    place = make_workplace(epsilon="100000", reads=10**6)
     (place.root / "schema.yaml").write_text(SCHEMA)
     return Bench(place=place, run=ReleaseRun.prepare(place.spec, period=None))
 
