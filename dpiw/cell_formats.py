@@ -163,11 +163,15 @@ def date_pattern(date_format: str) -> re.Pattern[str]:
 
 
 def meaningful_fields(column: Column) -> frozenset[str]:
-    """The settings that mean something for a column's cells."""
+    """The settings that mean something for a column's cells.
+
+    None for an identifier: a token there could name one person, and a row without an identifier may
+    end a read, or count as a person of its own.
+    """
     from dpiw.columns import ColumnKind, ColumnRole
 
     if column.role is ColumnRole.IDENTIFIER:
-        return frozenset({"missing"})
+        return frozenset()
     own = {
         ColumnKind.CONTINUOUS: {"decimal", "thousands"},
         ColumnKind.INTEGER: {"decimal", "thousands"},

@@ -58,11 +58,12 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
     if plan.spec.public_truth is not None:
         found.append("The truth shown in the report is of a simulated population, and public.")
     found.append(
-        "A structural failure (a missing column, a wrong type, a ragged line, a missing identifier,"
-        " a cell over its declared limit, a table beyond the declared memory) ends a run; other"
-        " values, and the number of rows, never do. Operators may see how a read of the table ended"
-        f" that no draw followed; at most {max_unpaid_reads} of these are admitted in the"
-        " population's whole life, and epsilon does not pay for them."
+        "What is not as declared ends a run: a file that is damaged, packed or changing, its"
+        " columns or types, a ragged line or an open quote, a missing identifier, a cell over its"
+        " limit, a table beyond the declared memory (so, if it is very large, its number of rows);"
+        " under replace-one, another number of rows. Other values never do. Operators may see how a read of the table ended that no draw followed;"
+        f" at most {max_unpaid_reads} of these are admitted in the population's whole life, and"
+        " epsilon does not pay for them."
     )
     return tuple(found)
 

@@ -118,7 +118,8 @@ class SourceSpec(_Section):
     in the data dictionary; see `dpiw.cell_formats`.
 
     So are the limits: a read that fails at one tells about the table, and another limit is another
-    run. There is none on the number of rows.
+    run. There is none on the number of rows, and that on memory is large, so that no setting makes
+    the size of an ordinary table decide how a run ends.
     """
 
     path: PlainText
@@ -133,7 +134,7 @@ class SourceSpec(_Section):
     snapshot: Name = "initial"
     max_columns: Annotated[Count, Field(ge=1, le=100_000)] = 1_000
     max_cell_bytes: Annotated[Count, Field(ge=1, le=1 << 24)] = 10_000
-    max_memory_bytes: Annotated[Count, Field(ge=1 << 28, le=1 << 42)] = 16 << 30
+    max_memory_bytes: Annotated[Count, Field(ge=1 << 32, le=1 << 42)] = 16 << 30
 
     @property
     def written(self) -> CellFormat:

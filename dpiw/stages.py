@@ -89,6 +89,7 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
 
     Raises:
         StageFailedError: it ended with a code other than 0; carries the stage and the code only.
+            A killed process counts as one that failed unexpectedly.
     """
     failure_file(directory, stage).unlink(missing_ok=True)
     log = directory / "log" / f"{stage}.log"
@@ -114,8 +115,8 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
             process.kill()
             process.wait()
             raise
-    if code != 0:
-        raise StageFailedError(stage, code)
+    if code != 0:  # a signal is one more way to fail, and no more is told of it
+        raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)
 
 
 _LINE = re.compile(rb"(\d{1,7}) (\d{1,7})\n")
@@ -152,7 +153,9 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
     except _SPEAKING as error:
         # The texts of these errors hold names and ranges only, but stay in the workspace all
         # the same: what crosses the boundary is the code.
-        write_durably(failure_file(directory, stage), f"{type(error).__name__}: {error}\n".encode())
+        text = f"{type(error).__name__}: {error}\n"
+        with contextlib.suppress(OSError):  # a full disk changes no code
+            write_durably(failure_file(directory, stage), text.encode())
         return error.exit_code
     except (Exception, MemoryError):
         traceback.print_exc(file=sys.stderr)

@@ -109,7 +109,19 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     run = ReleaseRun.prepare(spec, period=period)
     told = failure_file(run.directory, error.stage)
     reason = told.read_text(encoding="utf-8").strip() if told.exists() else str(error)
-    return f"stage {error.stage}: {reason}\n(confidential log: {run.directory / 'log'})"
+    return f"stage {error.stage}: {reason}\n(confidential log: {run.directory / 'log'})\n" + _reads(
+        run
+    )
+
+
+def _reads(run: ReleaseRun) -> str:
+    """What is left of the reads that may end like this one: a count that epsilon does not pay."""
+    account = run.open_ledger().account(run.spec.population)
+    return (
+        f"reads without a draw: {account.unpaid_reads} of at most"
+        f" {account.population.max_unpaid_reads} in the life of population"
+        f" {account.population.name}"
+    )
 
 
 def _command() -> str:

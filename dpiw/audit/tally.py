@@ -80,10 +80,10 @@ def _take(found: Tally, entry: Fields) -> None:
             _not_recovered(found, run)
         if kind in ("arm", "resume"):
             _check_drawable(found, entry, found.populations[run.population])
+        if kind in ("read", "arm", "resume"):
+            _check_reads(found, entry, run)
         _STEPS[kind](run, entry)
         _draw(found.populations[run.population], entry, run.drawn.beyond(drawn))
-        if kind == "read":
-            _check_reads(found, entry, found.populations[run.population])
     else:
         found.tell("unknown_entry", f"entry {entry['seq']}", f"of kind {kind}; not counted")
         return
@@ -133,12 +133,15 @@ def _draw(population: PopulationTally, entry: Fields, more: Units) -> None:
         population.drawn.append((entry["seq"], before.plus(more)))
 
 
-def _check_reads(found: Tally, entry: Fields, population: PopulationTally) -> None:
-    if found.unpaid_reads(population.name) > population.max_unpaid_reads:
+def _check_reads(found: Tally, entry: Fields, run: RunTally) -> None:
+    """Before a table is opened: may this end without a draw, too? An arm goes on with a read."""
+    population, attempt = found.populations[run.population], _attempt(run, entry)
+    goes_on = entry["kind"] != "read" and attempt.reads > 0 and not attempt.drawn
+    if found.unpaid_reads(population.name) - goes_on >= population.max_unpaid_reads:
         found.tell(
             "too_many_reads", f"population {population.name}",
-            f"entry {entry['seq']} reads its table once more than {population.max_unpaid_reads}"
-            " times without a draw",
+            f"entry {entry['seq']} ({entry['kind']}) opens its table after"
+            f" {population.max_unpaid_reads} times without a draw",
         )  # fmt: skip
 
 
@@ -365,6 +368,7 @@ def _void(run: RunTally, entry: Fields) -> None:
 def _certify(run: RunTally, entry: Fields) -> None:
     if run.state != "committed":
         raise IllegalError(f"it certifies a run that is {run.state}")
+    digest(entry, "nonce")
     run.certified.append(int(entry["seq"]))
 
 

@@ -21,8 +21,9 @@ class Account:
         held: the sum of all charges; its cost is a plain sum under either rule.
         drawn: the part of it that can never be given back: attempts of which something was armed,
             conflicts and recoveries. It only grows.
-        unpaid_reads: how often its tables were read without a draw that followed. How such a read
-            ended can be seen, and no epsilon pays for it, so their number is limited for life.
+        unpaid_reads: how often its tables were read, by an ingest or by a fit, without a committed
+            draw that followed. How such a read ended can be seen, and no epsilon pays for it, so
+            their number is limited for life.
     """
 
     population: Population
@@ -79,10 +80,14 @@ class Account:
             return not self.population.budget.covers(self.held.cost)
         return not within(self.held.renyi, budgets(self.population))
 
-    def check_readable(self) -> None:
-        """Raise BudgetExceededError unless one more read may end without a draw."""
+    def check_readable(self, *, pending: int = 0) -> None:
+        """Raise BudgetExceededError unless one more read may end without a draw.
+
+        Args:
+            pending: reads among the unpaid ones that this one goes on with.
+        """
         name, limit = self.population.name, self.population.max_unpaid_reads
-        if self.unpaid_reads >= limit:
+        if self.unpaid_reads - pending >= limit:
             raise BudgetExceededError(
                 f"population {name}: its tables were read {limit} times without a draw, which is"
                 f" all that its registration allows for life (max_unpaid_reads={limit}); nothing"

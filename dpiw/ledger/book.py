@@ -19,14 +19,15 @@ through it. The rules, per stage of an attempt:
 * Nothing is armed while the account is overdrawn (a recovery or a conflict may charge more than
   was left), not even what was reserved before. It may still be voided.
 * A read of the confidential table is an entry too, made before its first byte is read. It is paid
-  for once its attempt arms a stage. Unpaid reads (of runs that stopped, for whatever reason, or
-  were given back) are counted for the population's life: how a read ended can be seen, and no
-  epsilon pays for that. Their number is a term of the registration.
+  for once a draw of its attempt is committed. Unpaid reads (of runs that stopped, for whatever
+  reason, or were given back; and every fit that died: LOST, or resumed) are counted for the
+  population's life: how a read ended can be seen, and no epsilon pays for that. Their number is a
+  term of the registration; when it is reached, nothing is read, armed or resumed any more.
 * A run whose release was recovered (`dpiw.ledger.recoveries`) is spent: it is neither reserved nor
   armed nor voided again.
 * A certificate is written behind an entry of its own, whose hash is the head that it carries. That
-  entry has a random number before it in the chain and is of this run alone, so its hash tells
-  nothing of other populations, of failures, or of whether anything happened in between.
+  entry holds 256 random bits, so that its hash tells nothing of the entries before it: of other
+  populations, of failures, or of how many there are.
 * Held = every attempt not voided, plus the attempt's cost again for each conflicting output: two
   outputs under one grant are two draws.
 """
@@ -244,9 +245,15 @@ def _read(book: Book, entry: Entry) -> RunRecord:
 def _arm(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.RESERVED)
     _not_recovered(book, run)
-    book.account(run.population).check_drawable(run.attempts[stage.attempt - 1].charge)
+    _check_drawable(book, run, run.attempts[stage.attempt - 1])
     token = check_digest("token_digest", entry.payload["token_digest"])
     return _with_stage(run, replace(stage, state=StageState.ARMED, token_digest=token))
+
+
+def _check_drawable(book: Book, run: RunRecord, attempt: AttemptRecord) -> None:
+    account = book.account(run.population)
+    account.check_drawable(attempt.charge)
+    account.check_readable(pending=attempt.pending_read)
 
 
 def _checkpoint(book: Book, entry: Entry) -> RunRecord:
@@ -264,7 +271,7 @@ def _checkpoint(book: Book, entry: Entry) -> RunRecord:
 def _resume(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.ARMED)
     _not_recovered(book, run)
-    book.account(run.population).check_drawable(run.attempts[stage.attempt - 1].charge)
+    _check_drawable(book, run, run.attempts[stage.attempt - 1])
     if stage.checkpoint is None or stage.resumes_left < 1:
         raise GrantSpentError(
             f"stage {stage.stage}: no checkpoint on record, or no resume left of those reserved"
@@ -307,6 +314,7 @@ def _certify(book: Book, entry: Entry) -> RunRecord:
             f"this run is {run.state.value}; only one whose stages are all committed, and that is"
             " not published yet, can be certified"
         )
+    check_digest("nonce", entry.payload["nonce"])
     return run
 
 

@@ -67,7 +67,7 @@ class PublishedHead:
     """A head as a release states it: a hash without its number, and the release's manifest.
 
     The number would tell how much else a ledger holds: other populations, failures. A hash tells
-    nothing, as the chain begins with a random number.
+    nothing, as its entry holds a random number.
 
     Attributes:
         hash: of the entry behind which its certificate was written.

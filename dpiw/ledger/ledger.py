@@ -234,7 +234,7 @@ class Ledger(StageLedger):
     def read(self, run_key: str, attempt: int) -> None:
         """Put a read of the confidential table on record, before its first byte is read.
 
-        Each call is one read. It stays unpaid until a stage of the attempt is armed.
+        Each call is one read. It stays unpaid until a draw of the attempt is committed.
 
         Raises:
             BudgetExceededError: the population's unpaid reads are used up.
@@ -283,13 +283,16 @@ class Ledger(StageLedger):
     def certify(self, run_key: str) -> str:
         """Put on record that a certificate of this run is written now; the hash it is to carry.
 
-        Each call is an entry of its own: no two certificates carry the same hash.
+        Each call is an entry of its own with a random number in it, which is never published: so
+        no two certificates carry the same hash, and nobody can find out from one what was in the
+        ledger by trying.
 
         Raises:
             LedgerConflictError: a stage is not committed, or the run is published.
         """
         with self._page(write=True) as page:
-            return self._append_for_run(page, run_key, kind=EntryKind.CERTIFY, payload={}).hash
+            nonce = {"nonce": secrets.token_hex(32)}
+            return self._append_for_run(page, run_key, kind=EntryKind.CERTIFY, payload=nonce).hash
 
     def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
         """Record the one release of a run whose stages are all committed.

@@ -183,7 +183,7 @@ def make_place(
     Ledger.create(url).register(
         Population(
             name="town", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
-            epsilon=Decimal(epsilon), delta=Decimal("1e-2"),
+            epsilon=Decimal(epsilon), delta=Decimal("1e-2"), max_unpaid_reads=10**6,
         )
     )  # fmt: skip
     return Place(root=root, url=url)

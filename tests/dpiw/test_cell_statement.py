@@ -389,16 +389,29 @@ def test_tokens_in_parquet(place):
     assert found["c"].fillna("-").tolist() == ["-", "z"]
 
 
-def test_a_token_for_a_person_is_no_person(place):
+def test_no_token_names_a_person(place):
+    """It would end the read if that person is there, or lift the bound on their rows."""
     unit = PrivacyUnit(relation=ADD.relation, max_rows=1, id_column="id")
     own = {"name": "id", "role": "identifier", "null_is_own_person": True}
     schema = PublicSchema.from_mapping(
         {"name": "s", "columns": [own, SCHEMA.to_mapping()["columns"][2]]}
     )
     content = b"id,n\nNA,1\nNA,2\n7,3\n7,4\n"
-    assert len(read(place, content, schema=schema, unit=unit)) == 2
-    assert len(read(place, content, schema=schema, unit=unit, written=GERMAN)) == 3
-    assert "rows read: 4" in (place / "private" / "cells.txt").read_text()
+    for token in ("NA", "7", "8"):
+        written = CellFormat(**(vars(CANONICAL) | {"missing": (token,)}))
+        for null_is_own_person in (True, False):
+            asked = PublicSchema.from_mapping(
+                {
+                    "name": "s",
+                    "columns": [
+                        own | {"null_is_own_person": null_is_own_person},
+                        SCHEMA.to_mapping()["columns"][2],
+                    ],
+                }
+            )
+            assert len(read(place, content, schema=asked, unit=unit, written=written)) == 2
+    with pytest.raises(SchemaError, match="column id: missing"):
+        PublicSchema.from_mapping(schema.to_mapping() | {"columns": [own | {"missing": ["7"]}]})
 
 
 def test_a_release_of_a_foreign_file_is_read_as_its_canonical_twin(make_workplace):

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,26 @@ import pytest
 
 from dpiw import steps
 from dpiw.audit import audit
+from dpiw.audit.tally import tally
 from dpiw.cli_ledger import add_ledger_commands
-from dpiw.errors import BudgetExceededError, GrantSpentError, SourceError, SpecError
+from dpiw.errors import (
+    BudgetExceededError,
+    GrantSpentError,
+    LedgerConflictError,
+    SourceError,
+    SpecError,
+    StageFailedError,
+)
 from dpiw.ledger import MAX_UNPAID_READS, EntryKind, Ledger
+from dpiw.ledger.book import Book
+from dpiw.ledger.entries import chained
 from dpiw.randomness import SecureNoise
 from dpiw.runs import ReleaseRun
 from dpiw.spec import SourceSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3
+NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 TORN = "age,income,region,ill\n1,2,north,true,5\n"
 
 
@@ -158,6 +170,23 @@ def test_a_draw_pays_for_the_read_before_it(place: Any) -> None:
     assert unpaid(place) == 0
 
 
+def test_a_fit_that_died_counts_too(place: Any) -> None:
+    """Its memory grows with the table; armed and lost it is paid for, and its end is not."""
+    place.write_spec(population="village", weights="none", max_attempts=9)
+    run = prepared(place, "2027-01")
+    steps.ingest(run)
+    for number in range(1, LIMIT):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dpiw.steps.confidential._measured", lambda *_, **__: 1 / 0)
+            with pytest.raises(StageFailedError):
+                steps.fit_generator(run, noise=SecureNoise())
+        steps.reserve(run)  # settles what died, and pays for another draw
+        assert unpaid(place) == number + 1  # and the read, as long as nothing is drawn
+    with pytest.raises(BudgetExceededError, match="max_unpaid_reads=3"):
+        steps.fit_generator(run, noise=SecureNoise())
+    assert Ledger.open(place.ledger).verify().ok
+
+
 def test_a_run_that_is_drawn_is_not_read_again(place: Any) -> None:
     run = prepared(place, "2027-01")
     drawn(run)
@@ -200,7 +229,7 @@ def test_bisecting_a_limit_ends_at_the_registered_number(place: Any) -> None:
 def test_other_limits_are_another_run(place: Any, limit: str) -> None:
     """So what fails at one limit is not tried at another under the same reservation."""
     spec, keys = place.spec.read_text(), set()
-    for value in (1 << 29, 1 << 30) if limit == "max_memory_bytes" else (50, 51):
+    for value in (1 << 33, 1 << 34) if limit == "max_memory_bytes" else (50, 51):
         limited = f"path: data.csv, format: csv, {limit}: {value}"
         place.spec.write_text(spec.replace("path: data.csv, format: csv", limited))
         keys.add(ReleaseRun.prepare(place.spec, period="2027-01").key)
@@ -213,6 +242,43 @@ def test_there_is_no_limit_on_rows_or_bytes(place: Any, limit: str) -> None:
     place.spec.write_text(place.spec.read_text().replace("path: data.csv, format: csv", limited))
     with pytest.raises(SpecError, match=f"source.{limit}"):
         ReleaseRun.prepare(place.spec, period=None)
+
+
+def test_a_head_cannot_be_found_by_trying(place: Any) -> None:
+    """The same chain twice, to the second, and two certificates: four different heads."""
+    run = prepared(place, "2027-01")
+    drawn(run)
+    before = place.ledger.read_bytes()
+    heads = []
+    for _ in range(2):
+        place.ledger.write_bytes(before)
+        ledger = Ledger.open(place.ledger, clock=lambda: NOON)
+        heads += [ledger.certify(run.key), ledger.certify(run.key)]
+        assert ledger.verify().ok
+        del ledger
+        for wal in place.ledger.parent.glob("ledger.sqlite-*"):
+            wal.unlink()
+    assert len(set(heads)) == 4
+
+
+def test_a_certificate_without_a_random_number_is_no_legal_step(place: Any) -> None:
+    run = prepared(place, "2027-01")
+    drawn(run)
+    ledger = Ledger.open(place.ledger)
+    entries = ledger.entries()
+    plain = chained(
+        entries[-1].head, kind=EntryKind.CERTIFY, payload={}, at=entries[-1].at,
+        population="village", run_key=run.key,
+    )  # fmt: skip
+    book = Book()
+    for entry in entries:
+        book.apply(entry)
+    with pytest.raises(KeyError):
+        book.apply(plain)
+    found = tally([entry.to_json() for entry in (*entries, plain)]).findings
+    assert [one.code for one in found] == ["illegal_step"]
+    with pytest.raises(LedgerConflictError, match="can be certified"):
+        ledger.certify(prepared(place, "2027-02").key)
 
 
 # --- who can see it ------------------------------------------------------------------------------
@@ -256,10 +322,10 @@ def test_the_certificate_states_the_rate_and_not_the_count(place: Any) -> None:
 
 
 def test_the_rate_that_the_documents_state() -> None:
-    """Reads that end in success or in one of three failures, of which at most F are unpaid."""
+    """Reads that end in success or in one of two failures, of which at most F are unpaid."""
 
     def bits(reads: int) -> int:
-        ways = sum(math.comb(reads, k) * 3**k for k in range(MAX_UNPAID_READS + 1))
+        ways = sum(math.comb(reads, k) * 2**k for k in range(MAX_UNPAID_READS + 1))
         return math.ceil(math.log2(ways))
 
     told = " ".join((ROOT / "docs" / "privacy.md").read_text().split())

@@ -74,7 +74,7 @@ MODES = {
         stage="fit_weights", deed="sys.stderr.write(cells); os.abort()", inner="code -6"),
     "the stage is killed": Mode(
         stage="ingest", deed="print(cells, flush=True); os.kill(os.getpid(), 9)", before=True,
-        inner="code -9"),
+        inner="code 70"),
     "an error class is named after a cell": Mode(
         stage="fit_generator", deed="raise type(cells.split()[0], (Exception,), {})(cells)"),
     "our own error quotes a cell": Mode(

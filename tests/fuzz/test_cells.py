@@ -19,8 +19,8 @@ import pytest
 
 from dpiw import scaling, sources, stages, steps
 from dpiw.cell_formats import CANONICAL, FORMAT_FIELDS, settled_formats
+from dpiw.cell_reading import canonical_frame
 from dpiw.cell_statement import STATEMENT, statement
-from dpiw.cell_texts import canonical_frame
 from dpiw.columns import Column, ColumnKind, ColumnRole
 from dpiw.errors import SourceError
 from dpiw.ingest import encoded_extremes, rows_within_unit
