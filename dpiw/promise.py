@@ -61,8 +61,9 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         "What is not as declared ends a run: a file that is damaged, packed or changing, its"
         " columns or types, a ragged line or an open quote, a missing identifier, a cell over its"
         " limit, a table beyond the declared memory (so, if it is very large, its number of rows);"
-        " under replace-one, another number of rows. Other values never do. Operators may see how a read of the table ended that no draw followed;"
-        f" at most {max_unpaid_reads} of these are admitted in the population's whole life, and"
+        " under replace-one, another number of rows. Other values never do. Operators may see how"
+        " a read of the table ended that no draw followed; at most"
+        f" {max_unpaid_reads} of these are admitted in the population's whole life, and"
         " epsilon does not pay for them."
     )
     return tuple(found)

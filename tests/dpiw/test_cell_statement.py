@@ -21,7 +21,7 @@ from dpiw.cell_formats import CANONICAL, CellFormat, settled_formats
 from dpiw.cell_reading import canonical_cells, canonical_frame
 from dpiw.cell_statement import statement
 from dpiw.cli_workspace import add_workspace_commands
-from dpiw.errors import SpecError
+from dpiw.errors import SchemaError, SpecError
 from dpiw.ingest import IngestLimits, ingest
 from dpiw.privacy import NeighbouringRelation, PrivacyUnit
 from dpiw.runs import ReleaseRun, cells_file

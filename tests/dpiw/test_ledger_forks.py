@@ -79,7 +79,6 @@ class Copy:
     def start(self, nonce: int) -> Copy:
         population = Population(
             name="town", relation=ADD, max_rows=1, epsilon=Decimal(10**3), delta=Decimal("0.1"),
-            max_unpaid_reads=5,
             composition=self.composition,
         )  # fmt: skip
         self.append(EntryKind.GENESIS, {"format": 1, "nonce": f"{nonce:064x}"})

@@ -217,7 +217,7 @@ def test_a_lost_stage_is_judged_by_its_own_events(ledger: Ledger) -> None:
     ledger.arm(digest(1), 1, "two")
     ledger.lose(digest(1), 1, "two")
     reserve(ledger, 1, attempt=2, stages={"two": [LAPLACE]}, epsilon="0.2")
-    assert codes(ledger) == ["cost_above_charge", "draw_lost"]
+    assert codes(ledger) == ["cost_above_charge", "draw_lost", "unpaid_reads"]
     counted = tally(ledger.export())
     costs, _ = recompute(counted)
     assert costs[digest(1), 1].pld > costs[digest(1), 2].pld == pytest.approx(0.25, rel=1e-3)
@@ -360,8 +360,9 @@ def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
         ledger.read(digest(1), 20)
     (found,) = tally(rechained([*entries, dict(entries[-1])])).findings
     assert found.code == "too_many_reads"
-    for stage in BOTH:
-        ledger.arm(digest(1), 20, stage)
+    for number, stage in enumerate(BOTH):
+        grant = ledger.arm(digest(1), 20, stage)  # it goes on with the read before it
+        ledger.commit(grant, digest(number))
     assert tally(ledger.export()).unpaid_reads("adult") == 19
     assert "unpaid_reads" in codes(ledger)
     with pytest.raises(GrantSpentError, match="no stage that waits"):
@@ -374,7 +375,7 @@ def test_a_read_that_nothing_waits_for(ledger: Ledger) -> None:
     ledger.arm(digest(1), 1, "one")
     ledger.lose(digest(1), 1, "one")
     entries = ledger.export()
-    assert codes(ledger) == ["draw_lost"]
+    assert codes(ledger) == ["draw_lost", "unpaid_reads"]
     again = next(dict(e) for e in entries if e["kind"] == "read") | {"at": entries[-1]["at"]}
     (found,) = tally(rechained([*entries, again])).findings
     assert (found.code, "no stage waits" in found.text) == ("illegal_step", True)
