@@ -115,7 +115,6 @@ ELSEWHERE = {
     "DPIW_ASSURANCE=1 make serve": ("ends when it is stopped; runs for hours", ASSURED),
     "DPIW_ASSURANCE=1 deployments/serve.sh": ("ends when it is stopped; runs for hours", ASSURED),
     "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", ASSURED),
-    "pip install -c deployments/constraints.txt '.[pipeline,test]'": ("needs an index", EXTRAS),
     "dpiw ledger verify --head HASH": ("a part; typed as a whole",
                                        f"{HERE}::test_a_command_does_what_its_page_says"),
     "make serve": ("ends when it is stopped", SERVED),

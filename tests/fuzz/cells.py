@@ -26,8 +26,8 @@ from dpiw.validation import admissible_types
 SCHEMA_YAML = """
 name: cells
 columns:
-  - {name: person, role: identifier, missing: []}
-  - {name: other_id, role: identifier, null_is_own_person: true, missing: ["-1", none]}
+  - {name: person, role: identifier}
+  - {name: other_id, role: identifier, null_is_own_person: true}
   - {name: real, kind: continuous, lower: -10, upper: 10, nullable: true}
   - {name: real_grid, kind: continuous, lower: 0, upper: 1000, decimals: 2, fill: 12.5,
      missing: ["-9", "999", "12.34"]}
