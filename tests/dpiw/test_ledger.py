@@ -1206,7 +1206,7 @@ def try_histories(new_url: Callable[[], str], count: int) -> None:
 def test_random_histories_agree_with_a_model(
     store_kind: str, new_ledger_url: Callable[[str], str]
 ) -> None:
-    try_histories(lambda: new_ledger_url(store_kind), {"sqlite": 25, "postgresql": 8}[store_kind])
+    try_histories(lambda: new_ledger_url(store_kind), {"sqlite": 15, "postgresql": 8}[store_kind])
 
 
 @pytest.mark.crash

@@ -12,6 +12,7 @@ from dpiw.verification import verify
 from tests.conftest import CALIBRATED
 from tests.flows.conftest import ROOT
 from tests.patience import until
+from tests.whole_runs import publish_run
 
 pytestmark = pytest.mark.flow
 
@@ -64,8 +65,13 @@ def test_a_run_shows_up_and_holds_no_private_value(prefect_server, workplace):
     private = b"".join(p.read_bytes() for p in workplace.root.rglob("private/*") if p.is_file())
     assert traces(private + workplace.source.read_bytes()) != []
 
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+
+
+def test_a_run_that_is_published_costs_nothing_again(prefect_server, workplace):
+    _, folder = publish_run(workplace.spec)
     again = prefect_server.run_flow(workplace.spec)
-    assert again.returncode == 0
+    assert again.returncode == 0, again.stdout + again.stderr
     assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
     assert list(workplace.releases.iterdir()) == [folder]
 
@@ -165,6 +171,16 @@ def test_overspending_is_refused_before_a_private_byte_is_read(prefect_server, m
     assert len(list(place.releases.iterdir())) == 1
     snapshots = list((place.root / "state" / "workspace").rglob("scaled.parquet"))
     assert len(snapshots) == 1  # of the first period only
+
+
+def test_a_budget_too_small_is_refused_before_a_byte_is_read(prefect_server, make_workplace):
+    place = make_workplace(epsilon="1")
+    refused = prefect_server.run_flow(place.spec)
+    assert refused.returncode == BudgetExceededError.exit_code
+    assert "asks epsilon=2" in refused.stdout
+    assert "epsilon=1" in refused.stdout
+    assert Ledger.open(place.ledger).spent("town").epsilon == 0
+    assert not list((place.root / "state" / "workspace").rglob("scaled.parquet"))
 
 
 def test_a_bad_spec_is_refused_by_name(prefect_server, workplace):
