@@ -70,6 +70,8 @@ def assurance(
     Raises:
         AssuranceFailedError: a part is red or missing, or a suite is empty.
     """
+    if not set(suites) <= set(SUITES):
+        raise AssuranceFailedError(f"suites: expected some of {', '.join(SUITES)}")
     place = CHECKOUT if root is None else Path(root).resolve()
     folder = place / (f"build/assurance/{_week()}" if keep is None else keep)
     outcomes = [assure_task(suite, place, folder, only) for suite in suites]

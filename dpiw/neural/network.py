@@ -121,9 +121,9 @@ class Network:
 
         A matrix product adds up in an order that depends on how many rows there are and on where a
         row stands, so that `forward` rounds one row differently in two tables. Here every step is
-        an elementwise product, sum or activation, in a fixed order: each is one IEEE operation on
-        numbers of the one row, whatever stands beside it. Several times slower than `forward`, and
-        silent where a row overflows.
+        an elementwise product, sum or activation, in a fixed order, on numbers of the one row,
+        whatever stands beside it: products and sums are IEEE operations, an activation is NumPy's.
+        Several times slower than `forward`, and silent where a row overflows.
 
         Args:
             rows: shape (n, widths[0]); n may be 0.

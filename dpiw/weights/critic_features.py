@@ -14,7 +14,8 @@ does. In double precision, for every judge that keeps the protocol's word and wh
    doubles they are, is at most sqrt(1/2), and two rows' features are at most 1 apart.
 2. **Row by row.** The judge gives a row the same bits wherever it stands, and all that follows is
    elementwise with two public numbers, each step one IEEE operation. So neighbouring tables have
-   the same features to the last bit but for the rows in which they differ.
+   the same features to the last bit but for the rows in which they differ. Of a tanh this is known
+   of the build at hand alone: a test compares its bits at many offsets and lengths.
 
 The sensitivity of METHOD section 1 asks for exactly 1 and 2, of features that are any numbers, so
 it holds for these doubles themselves, without slack, at any spread: 1e-300 as well as 1.

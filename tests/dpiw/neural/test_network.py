@@ -207,3 +207,14 @@ def test_a_row_s_own_output_has_the_same_bits_in_every_table(widths, activation)
         again = network.row_outputs(np.asfortranarray(rows[list(part)]))
         assert np.array_equal(again, found[list(part)], equal_nan=True)
     assert network.row_outputs(rows[:0]).shape == (0, widths[-1])
+
+
+def test_an_activation_gives_a_number_the_same_bits_wherever_it_stands():
+    """What `row_outputs` takes for granted of NumPy: vector lanes and remainders agree."""
+    values = np.r_[np.linspace(-30, 30, 257), 0.0, -0.0, 5e-324, 1e-300, 1e300]
+    single = np.array([np.tanh(values[i : i + 1])[0] for i in range(len(values))])
+    for offset in range(17):
+        for length in (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 64, 200):
+            part = slice(offset, offset + length)
+            assert np.array_equal(np.tanh(values[part]), single[part])
+            assert np.array_equal(np.tanh(np.repeat(values[part], 3)[::3]), single[part])
