@@ -113,7 +113,7 @@ class AttemptTally:
         return any(stage.state not in ("reserved", "voided") for stage in self.stages.values())
 
     @property
-    def drawn(self) -> bool:
+    def committed(self) -> bool:
         """Whether a draw of it was committed."""
         return any(stage.state == "committed" for stage in self.stages.values())
 
@@ -121,7 +121,7 @@ class AttemptTally:
     def unpaid_reads(self) -> int:
         """Reads of the table beyond the one that a committed draw paid for, and fits that died."""
         died = sum((stage.state == "lost") + stage.resumes for stage in self.stages.values())
-        return died + max(0, self.reads - (1 if self.drawn else 0))
+        return died + max(0, self.reads - (1 if self.committed else 0))
 
 
 @dataclass(kw_only=True)

@@ -136,7 +136,7 @@ def _draw(population: PopulationTally, entry: Fields, more: Units) -> None:
 def _check_reads(found: Tally, entry: Fields, run: RunTally) -> None:
     """Before a table is opened: may this end without a draw, too? An arm goes on with a read."""
     population, attempt = found.populations[run.population], _attempt(run, entry)
-    goes_on = entry["kind"] != "read" and attempt.reads > 0 and not attempt.drawn
+    goes_on = entry["kind"] != "read" and attempt.reads > 0 and not attempt.committed
     if found.unpaid_reads(population.name) - goes_on >= population.max_unpaid_reads:
         found.tell(
             "too_many_reads", f"population {population.name}",

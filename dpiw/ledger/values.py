@@ -146,14 +146,14 @@ class AttemptRecord:
         return any(stage.state not in untouched for stage in self.stages.values())
 
     @property
-    def drawn(self) -> bool:
+    def committed(self) -> bool:
         """Whether a draw of it is committed, which pays for the read before it."""
         return any(stage.output_digest is not None for stage in self.stages.values())
 
     @property
     def pending_read(self) -> int:
         """1 if its last read may still be paid for by a draw, else 0."""
-        return int(self.reads > 0 and not self.drawn and not self.voided)
+        return int(self.reads > 0 and not self.committed and not self.voided)
 
     @property
     def unpaid_reads(self) -> int:
@@ -164,7 +164,7 @@ class AttemptRecord:
         stages = self.stages.values()
         died = sum(one.state is StageState.LOST for one in stages)
         died += sum(len(one.earlier_tokens) for one in stages)
-        return died + self.reads - int(self.reads > 0 and self.drawn)
+        return died + self.reads - int(self.reads > 0 and self.committed)
 
     @property
     def held_charge(self) -> Charge:
