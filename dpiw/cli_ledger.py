@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,9 +157,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         return LedgerTamperedError.exit_code
     ledger.check_heads(heads)
     head = ledger.head()
-    write_lines(
-        arguments, [f"ok: {report.entries} entries, head {head.seq}:{head.hash}", *_notes(ledger)]
-    )
+    write_lines(arguments, [f"ok: {report.entries} entries, head {head.hash}", *_notes(ledger)])
     return 0
 
 
@@ -308,7 +307,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
 
 
 def _table(facts: dict[str, Any]) -> list[str]:
-    lines = [f"ledger head {facts['head']['seq']}:{facts['head']['hash']}"]
+    lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
     for population in facts["populations"]:
         lines += [
             "",
@@ -370,6 +369,6 @@ def _head(text: str) -> PublishedHead:
     from dpiw.ledger import PublishedHead
 
     digests = text.split(":")
-    if len(digests) not in (1, 2) or not all(digests):
-        raise SpecError("head: expected HASH or HASH:MANIFEST")
+    if len(digests) > 2 or not all(re.fullmatch("[0-9a-f]{64}", one) for one in digests):
+        raise SpecError("head: expected HASH or HASH:MANIFEST, 64 hexadecimal digits each")
     return PublishedHead(hash=digests[0], manifest_digest=(*digests, None)[1])

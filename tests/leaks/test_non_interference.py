@@ -37,7 +37,7 @@ DRAWN = (
                        "files.croissant.json.", "ledger_head", "certificate_sha256")),
     ("croissant.json", ("sha256", "contentSize")),
 )  # fmt: skip
-DIGESTS = ("output_digest", "manifest_digest", "token_digest")
+DIGESTS = ("output_digest", "manifest_digest", "token_digest", "nonce")
 
 
 class StubNoise(SeededNoise):
