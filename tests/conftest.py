@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -139,6 +141,28 @@ class Workplace:
     def add_steps(self, *steps: str) -> None:
         """Add post-processing steps to the spec."""
         self.spec.write_text(with_steps(self.spec.read_text(), *steps))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def verdicts_once() -> Iterator[None]:
+    """Great Expectations is asked once for the same frame and the same checks.
+
+    Its verdicts are a function of both, and hundreds of tests ingest the same small table in this
+    process. Stages in processes of their own ask it every time.
+    """
+    from dpiw import validation
+
+    real, known = validation.run_checks, {}
+
+    def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> validation.Results:
+        key = pickle.dumps(frame), repr(checks)
+        if key not in known:
+            known[key] = real(frame, checks)
+        return dict(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "run_checks", run_checks)
+        yield
 
 
 @pytest.fixture
