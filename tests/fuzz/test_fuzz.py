@@ -16,7 +16,7 @@ from tests.fuzz import corpus, worker
 from tests.fuzz.campaign import run_campaign, run_slice
 from tests.fuzz.mutators import make_case
 
-FAST = {"csv": 400, "parquet": 250, "spec": 150, "schema": 110}
+FAST = {"csv": 300, "parquet": 150, "spec": 100, "schema": 80}
 LONG = {"csv": 40_000, "parquet": 35_000, "spec": 14_000, "schema": 10_500, "plan": 500}
 
 
