@@ -168,7 +168,8 @@ def restore(place: Place, servers: Servers, intrude: Intrude) -> int:
     """Put back every old state of the ledger that a backup could have: no run may spend on it."""
     intruder = Intruder(place.ledger(), intrude)
     sound, refused = intruder.rows(), 0
-    last = max(head.seq for head in heads_seen(place)[:-1])
+    numbers = {entry.hash: entry.seq for entry in place.ledger().entries()}
+    last = max(numbers[head.hash] for head in heads_seen(place)[:-1])
     for length in range(3, last):
         intruder.store(sound[:length])
         before = place.ledger().head()
