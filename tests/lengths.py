@@ -2,7 +2,8 @@
 
 `make test` shall take six minutes on two quiet cores. What is moved loses nothing but its place:
 it runs in `make test-crash` (marker `crash`) or `make nightly` (both), which the deployment
-`assurance` runs every week. The promise keeps a fast slice, which is named here and must not be moved itself.
+`assurance` runs every week. The promise keeps a fast slice, which is named here and must not be
+moved itself.
 """
 
 from __future__ import annotations
