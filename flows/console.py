@@ -116,7 +116,10 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
 
 def _reads(run: ReleaseRun) -> str:
     """What is left of the reads that may end like this one: a count that epsilon does not pay."""
-    account = run.open_ledger().account(run.spec.population)
+    try:
+        account = run.open_ledger().account(run.spec.population)
+    except DPIWError as error:  # the reason above is not to be lost for this line
+        return f"reads without a draw: not known ({type(error).__name__})"
     return (
         f"reads without a draw: {account.unpaid_reads} of at most"
         f" {account.population.max_unpaid_reads} in the life of population"
