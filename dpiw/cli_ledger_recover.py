@@ -36,6 +36,10 @@ def add_recover(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--loss-delta", required=True, metavar="DELTA", help="likewise")
     parser.add_argument(
+        "--loss-reads", required=True, type=int, metavar="READS",
+        help="reads of the table that ended without a draw and are on no record; 0 must be typed",
+    )  # fmt: skip
+    parser.add_argument(
         "--loss-only", action="store_true",
         help="state a loss though no release is missing; --releases may then be left out",
     )  # fmt: skip
@@ -53,6 +57,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
     loss = {
         "loss_epsilon": exact_decimal("loss-epsilon", arguments.loss_epsilon),
         "loss_delta": exact_decimal("loss-delta", arguments.loss_delta),
+        "loss_reads": arguments.loss_reads,
     }
     if not arguments.loss_only and not (arguments.releases and arguments.key):
         raise SpecError("releases, key: expected both, unless --loss-only is said")
@@ -114,7 +119,7 @@ def _recovery_lines(recovery: Recovery, releases: Sequence[MissingRelease]) -> l
     ]
     return [
         *lines,
-        f"stated loss: {recovery.loss.cost}",
+        f"stated loss: {recovery.loss.cost}, and {recovery.reads} reads without a draw",
         f"charged in all: {recovery.charged.cost}, by entry {recovery.head.seq}",
     ]
 

@@ -260,6 +260,7 @@ def recover(
     *,
     loss_epsilon: Decimal,
     loss_delta: Decimal,
+    loss_reads: int,
     previous_lost: bool = False,
 ) -> Recovery:
     """Charge `releases` and a stated loss to a population; see `Ledger.recover`.
@@ -270,6 +271,7 @@ def recover(
         releases: from `missing_releases`.
         loss_epsilon: of what else was drawn, by the custodian's word.
         loss_delta: likewise.
+        loss_reads: reads of the table without a draw that are on no record, likewise.
         previous_lost: whether a release may be recovered without the one before it. Then all that
             its certificate says was spent is charged.
 
@@ -288,4 +290,5 @@ def recover(
         population,
         [recovered_release(one, terms) for one in releases],
         loss=PrivacyCost.of(loss_epsilon, loss_delta, terms.relation),
+        reads=loss_reads,
     )

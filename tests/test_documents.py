@@ -69,7 +69,7 @@ SCRIPTS = {
 
 TYPED = (
     "dpiw ledger recover --ledger URL --releases PUBLISHED --key curator.pub --loss-epsilon 0"
-    " --loss-delta 0",
+    " --loss-delta 0 --loss-reads 0",
     "dpiw workspace show --state DIR",
     "dpiw workspace purge --state DIR --all-published --older-than 30 --yes",
     'python -c "import sqlite3;'

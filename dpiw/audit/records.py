@@ -196,7 +196,8 @@ Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]
 class PopulationTally:
     """One population: its terms, and what was spent after each entry that changed it.
 
-    `drawn` holds the same for the part of it that can never be given back.
+    `drawn` holds the same for the part of it that can never be given back; `recovered_reads` counts
+    the reads without a draw that recoveries stated.
     """
 
     name: str
@@ -206,6 +207,7 @@ class PopulationTally:
     budget: Units
     composition: str
     max_unpaid_reads: int
+    recovered_reads: int = 0
     at: str
     history: list[tuple[int, Units]] = field(default_factory=list)
     drawn: list[tuple[int, Units]] = field(default_factory=list)
@@ -327,7 +329,8 @@ class Tally:
     def unpaid_reads(self, population: str) -> int:
         """Reads of a population's tables that no draw followed."""
         runs = self.runs_of(population)
-        return sum(attempt.unpaid_reads for run in runs for attempt in run.attempts)
+        counted = sum(attempt.unpaid_reads for run in runs for attempt in run.attempts)
+        return counted + self.populations[population].recovered_reads
 
     def tell(self, code: str, subject: str, text: str) -> None:
         """Add a finding."""

@@ -61,6 +61,8 @@ def _check_clock(found: Tally, entry: Fields) -> None:
 def _take(found: Tally, entry: Fields) -> None:
     kind = entry["kind"]
     if kind == "genesis":
+        if entry["payload"]["format"] != 2:
+            raise IllegalError("its format is not 2")
         return
     if kind == "register":
         _register(found, entry)
@@ -169,10 +171,14 @@ def _recover(found: Tally, entry: Fields) -> None:
             raise IllegalError("it states more as drawn than as held")
         asked = asked.plus(_asked(found, population, one))
         found.recovered[digest] = one
-    if not payload["releases"] and loss.amount == Units():
-        raise IllegalError("it recovers neither a release nor a loss")
-    if loss.amount != Units():
+    reads = payload["reads"]
+    if type(reads) is not int or reads < 0:
+        raise IllegalError("it states no number of reads")
+    if not payload["releases"] and loss.amount == Units() and not reads:
+        raise IllegalError("it recovers neither a release, nor a loss, nor a read")
+    if loss.amount != Units() or reads:
         found.losses.append((entry["seq"], population.name, loss.amount))
+    population.recovered_reads += reads
     before = population.spent.plus(asked)
     _add(found, population, entry, charged)
     _draw(population, entry, charged)

@@ -47,9 +47,14 @@ class Account:
             drawn = drawn.plus(before.drawn_charge, times=-1)
         return replace(self, held=held, drawn=drawn, unpaid_reads=unpaid)
 
-    def plus(self, charge: Charge) -> Account:
-        """With a charge that can never be given back, such as a recovery's."""
-        return replace(self, held=self.held.plus(charge), drawn=self.drawn.plus(charge))
+    def plus(self, charge: Charge, *, reads: int = 0) -> Account:
+        """With a charge and unpaid reads that can never be given back, such as a recovery's."""
+        return replace(
+            self,
+            held=self.held.plus(charge),
+            drawn=self.drawn.plus(charge),
+            unpaid_reads=self.unpaid_reads + reads,
+        )
 
     @property
     def spent(self) -> PrivacyCost:

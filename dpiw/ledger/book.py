@@ -51,6 +51,7 @@ from dpiw.ledger.entries import (
     EntryKind,
     PublishedHead,
     check_digest,
+    check_genesis,
     check_name,
 )
 from dpiw.ledger.populations import Population
@@ -137,7 +138,7 @@ class Book:
             SpecError: it is not a legal transition.
         """
         if entry.kind is EntryKind.GENESIS:
-            _check_genesis(entry)
+            check_genesis(entry)
         elif entry.kind is EntryKind.REGISTER:
             self._registered(entry)
         elif entry.kind is EntryKind.RECOVER:
@@ -148,7 +149,7 @@ class Book:
     def apply(self, entry: Entry) -> None:
         """Check `entry` and take it into account."""
         if entry.kind is EntryKind.GENESIS:
-            _check_genesis(entry)
+            check_genesis(entry)
         elif entry.kind is EntryKind.REGISTER:
             population = self._registered(entry)
             self.populations[population.name] = population
@@ -157,7 +158,8 @@ class Book:
         elif entry.kind is EntryKind.RECOVER:
             recovery = recovery_of(self, entry)
             self.recoveries.append(recovery)
-            account = self.account(recovery.population).plus(recovery.charged)
+            account = self.account(recovery.population)
+            account = account.plus(recovery.charged, reads=recovery.reads)
             self._keep(account, entry)
         else:
             run = _RULES[entry.kind](self, entry)
@@ -177,11 +179,6 @@ class Book:
         if account.drawn != self._accounts[name].drawn:
             self._drawn[name].append((entry.seq, account.drawn))
         self._accounts[name] = account
-
-
-def _check_genesis(entry: Entry) -> None:
-    if entry.seq != 1:
-        raise LedgerConflictError("a ledger has one first entry")
 
 
 # --- reserve and void ---------------------------------------------------------------------------

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dpiw.errors import SpecError
+from dpiw.errors import LedgerConflictError, SpecError
 
 NO_ENTRY = "0" * 64
 """The `previous` of the first entry."""
 
-FORMAT = 1
-"""Version of the entry format; part of the first entry and of the hash's prefix."""
+FORMAT = 2
+"""Version of the entries' payloads, which the first entry states; the prefix of hashes stays."""
 
 # A hash of an entry must never equal a hash of something else we sign or digest.
 _DOMAIN = b"dpiw.ledger.entry.v1\x00"
@@ -216,6 +216,17 @@ def _canonical_number(value: Any, *, field: str) -> int | str:
     if isinstance(value, float) and math.isfinite(value):
         return repr(float(value))  # shortest text that reads back as the same float
     raise SpecError(f"{field}: expected a finite number, a short name, a list or an object")
+
+
+def check_genesis(entry: Entry) -> None:
+    """Raise LedgerConflictError unless this may be a ledger's first entry, in our format."""
+    if entry.seq != 1:
+        raise LedgerConflictError("a ledger has one first entry")
+    stated = entry.payload["format"]
+    if stated != FORMAT:
+        raise LedgerConflictError(
+            f"written in format {stated}; this version of dpiw reads format {FORMAT}"
+        )
 
 
 def check_digest(field: str, value: str) -> str:

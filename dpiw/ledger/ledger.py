@@ -245,7 +245,12 @@ class Ledger(StageLedger):
             self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
 
     def recover(
-        self, population: str, releases: Sequence[RecoveredRelease], *, loss: PrivacyCost
+        self,
+        population: str,
+        releases: Sequence[RecoveredRelease],
+        *,
+        loss: PrivacyCost,
+        reads: int = 0,
     ) -> Recovery:
         """Put on record, and charge, what was published or lost and this ledger knows nothing of.
 
@@ -257,9 +262,12 @@ class Ledger(StageLedger):
                 is among them.
             loss: what the custodian states was drawn beyond them; zero is a statement too. It may
                 be stated alone, at any time.
+            reads: how many reads of the table without a draw the custodian states beyond those on
+                record here.
 
         Raises:
-            LedgerConflictError: there is neither a release nor a loss, or a release is not missing.
+            LedgerConflictError: there is neither a release, nor a loss, nor a read, or a
+                release is not missing.
             UnknownPopulationError, UnsupportedRelationError, SpecError: as `reserve`.
         """
         with self._page(write=True) as page:
@@ -267,14 +275,14 @@ class Ledger(StageLedger):
             alone = stated_loss(account, loss)
             check_charges(account.population, releases)
             check_kind(account.population, alone)
-            check_releases(page.book, releases, alone)
+            check_releases(page.book, releases, alone, reads=reads)
             asked = asked_for(page.book, account, releases)
             stated = stated_loss(account.plus(asked), loss)
             self._append(
                 page,
                 kind=EntryKind.RECOVER,
                 population=population,
-                payload=payload_of(releases, loss=stated, charged=asked.plus(stated)),
+                payload=payload_of(releases, loss=stated, reads=reads, charged=asked.plus(stated)),
             )
         return self.recoveries(population)[-1]
 

@@ -16,7 +16,8 @@ A restored or cut ledger lacks heads that published certificates carry, and refu
 * If its run is reserved here and nothing of it was ever armed here, what the reservation holds pays
   for it, once: the run may then neither be drawn, nor reserved again, nor voided. (If something was
   armed here, that draw may be another one than the published.)
-* The loss a custodian states is added. It may be stated alone, and at any time.
+* The loss a custodian states is added: epsilon and delta, and reads of the table that ended without
+  a draw. It may be stated alone, and at any time.
 
 So the account never ends below what was truly drawn, in whatever order copies went on and were
 lost (`tests/dpiw/test_ledger_forks.py`); what both ledgers drew between the release before and the
@@ -38,6 +39,9 @@ from dpiw.ledger.populations import Population
 from dpiw.ledger.values import RunRecord
 from dpiw.privacy import PrivacyCost
 from dpiw.renyi import loss_vector
+
+MOST_READS = 10**6
+"""Of reads that one recovery may state; a registered limit on them is far below."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +86,14 @@ class Recovery:
     Attributes:
         releases: what was found published and unknown.
         loss: what the custodian states was drawn beyond that.
+        reads: how many reads without a draw, in the custodian's words, are on no other record.
         charged: what was added to the population's account in all.
     """
 
     population: str
     releases: tuple[RecoveredRelease, ...]
     loss: Charge
+    reads: int
     charged: Charge
     head: LedgerHead
     at: str
@@ -105,7 +111,7 @@ class _Book(Protocol):
 
 
 def payload_of(
-    releases: Sequence[RecoveredRelease], *, loss: Charge, charged: Charge
+    releases: Sequence[RecoveredRelease], *, loss: Charge, reads: int, charged: Charge
 ) -> dict[str, Any]:
     """What a `recover` entry states."""
     return {
@@ -125,6 +131,7 @@ def payload_of(
             for one in releases
         ],
         "loss": loss.to_payload(),
+        "reads": reads,
         **charged.to_payload(),
     }
 
@@ -141,7 +148,8 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
     relation = account.population.relation
     releases = tuple(_release(item, account) for item in entry.payload["releases"])
     loss = Charge.from_payload(entry.payload["loss"], relation)
-    check_releases(book, releases, loss)
+    reads = entry.payload["reads"]
+    check_releases(book, releases, loss, reads=reads)
     asked = asked_for(book, account, releases)
     if loss != stated_loss(account.plus(asked), loss.cost):
         raise SpecError("recover.loss: not the charge of this loss")
@@ -152,14 +160,24 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
         population=account.population.name,
         releases=releases,
         loss=loss,
+        reads=reads,
         charged=charged,
         head=entry.head,
         at=entry.at,
     )
 
 
-def check_releases(book: _Book, releases: Sequence[RecoveredRelease], loss: Charge) -> None:
-    """Raise LedgerConflictError unless exactly what is missing is recovered."""
+def check_releases(
+    book: _Book, releases: Sequence[RecoveredRelease], loss: Charge, *, reads: int
+) -> None:
+    """Raise LedgerConflictError unless exactly what is missing is recovered.
+
+    Raises:
+        LedgerConflictError: a release is not missing, or nothing is recovered.
+        SpecError: `reads` is no number of reads.
+    """
+    if type(reads) is not int or not 0 <= reads <= MOST_READS:
+        raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
     for one in releases:
         if book.in_chain(one.hash):
             raise LedgerConflictError(f"recover: head {one.hash[:12]} is not missing")
@@ -170,7 +188,7 @@ def check_releases(book: _Book, releases: Sequence[RecoveredRelease], loss: Char
     digests = [one.manifest_digest for one in (*recovered(book.recoveries), *releases)]
     if len(set(digests)) != len(digests):
         raise LedgerConflictError("recover: a release is recovered once")
-    if not releases and loss.free:
+    if not releases and loss.free and not reads:
         raise LedgerConflictError("recover: nothing to recover; neither a release nor a loss")
 
 

@@ -28,7 +28,7 @@ from dpiw.ledger import (
 )
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import Entry, chained
+from dpiw.ledger.entries import FORMAT, Entry, chained
 from dpiw.ledger.recoveries import asked_for, payload_of, stated_loss
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
 from dpiw.renyi import ORDERS, RenyiVector
@@ -81,7 +81,7 @@ class Copy:
             name="town", relation=ADD, max_rows=1, epsilon=Decimal(10**3), delta=Decimal("0.1"),
             composition=self.composition,
         )  # fmt: skip
-        self.append(EntryKind.GENESIS, {"format": 1, "nonce": f"{nonce:064x}"})
+        self.append(EntryKind.GENESIS, {"format": FORMAT, "nonce": f"{nonce:064x}"})
         self.append(EntryKind.REGISTER, population.to_payload(), population="town")
         return self
 
@@ -153,7 +153,7 @@ class Copy:
         asked = asked_for(self.book, account, taken)
         loss = stated_loss(account.plus(asked), NONE)
         self.append(
-            EntryKind.RECOVER, payload_of(taken, loss=loss, charged=asked.plus(loss)),
+            EntryKind.RECOVER, payload_of(taken, loss=loss, reads=0, charged=asked.plus(loss)),
             population="town",
         )  # fmt: skip
         self.previous = taken[-1].manifest_digest

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from dpiw import recovery, steps
+from dpiw.audit.tally import tally
 from dpiw.cli_ledger import add_ledger_commands
 from dpiw.errors import (
+    BudgetExceededError,
     GrantSpentError,
     LedgerConflictError,
     LedgerTamperedError,
@@ -39,7 +41,8 @@ from dpiw.ledger import (
 from dpiw.ledger.audit import replay
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.ledger.entries import canonical_json, chained, entry_hash
+from dpiw.ledger.recoveries import MOST_READS
 from dpiw.privacy import NeighbouringRelation, PrivacyCost
 from dpiw.randomness import SecureNoise
 from dpiw.recovery import MissingRelease, certificate_vector, recovered_release
@@ -451,7 +454,7 @@ def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
     code, text = cli(
         "recover", "--ledger", str(place.ledger), "--releases", str(place.releases),
         "--key", str(place.root / "state" / "keys" / "test.pub"),
-        "--loss-epsilon", loss[0], "--loss-delta", loss[1], *words,
+        "--loss-epsilon", loss[0], "--loss-delta", loss[1], "--loss-reads", "0", *words,
     )  # fmt: skip
     assert code == 0
     return text
@@ -605,6 +608,37 @@ def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: 
             asked(**change)
 
 
+def test_reads_that_a_copy_forgot_are_stated(workplace: Any) -> None:
+    """Alone, without a release; they count for life, and the audit counts them by itself."""
+    path = str(workplace.ledger)
+    base = ("recover", "--ledger", path, "--population", "town", "--loss-only")
+    nothing = ("--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads")
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        cli(*base, *nothing, "0")
+    for wrong in ("-1", str(MOST_READS + 1)):
+        with pytest.raises(SpecError, match=r"recover\.reads: expected a whole number of 0 to"):
+            cli(*base, *nothing, wrong)
+    for reads in ("3", "17"):
+        assert f"{reads} reads without a draw" in cli(*base, *nothing, reads)[1]
+    ledger = Ledger.open(path)
+    assert ledger.verify().ok
+    assert ledger.spent("town") == NONE
+    assert ledger.account("town").unpaid_reads == 20
+    assert tally(ledger.export()).unpaid_reads("town") == 20
+    run = ReleaseRun.prepare(workplace.spec, period="2026-11")
+    with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
+        steps.reserve(run)
+
+
+def test_a_ledger_of_another_format_is_named_as_one() -> None:
+    entry = chained(
+        None, kind=EntryKind.GENESIS, payload={"format": 1, "nonce": "0" * 64},
+        at="2026-11-22T12:00:00Z",
+    )  # fmt: skip
+    with pytest.raises(LedgerConflictError, match=r"format 1; this version of dpiw reads format 2"):
+        Book().apply(entry)
+
+
 def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) -> None:
     before = workplace.ledger.read_bytes()
     _, folder = released(workplace, "2026-11")
@@ -613,7 +647,10 @@ def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) ->
     create_key_pair(tmp_path, "other")
     path = str(workplace.ledger)
     good = str(workplace.root / "state" / "keys" / "test.pub")
-    base = ("recover", "--ledger", path, "--loss-epsilon", "0", "--loss-delta", "0")
+    base = (
+        "recover", "--ledger", path, "--loss-epsilon", "0", "--loss-delta", "0",
+        "--loss-reads", "0",
+    )  # fmt: skip
     with pytest.raises(SignatureError):
         cli(*base, "--releases", str(folder), "--key", str(tmp_path / "other.pub"))
     with pytest.raises(ReleaseError, match="no release folder"):
@@ -627,7 +664,7 @@ def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) ->
         with pytest.raises(SpecError, match="loss-epsilon"):
             cli(
                 "recover", "--ledger", path, "--releases", str(folder), "--key", good,
-                f"--loss-epsilon={loss}", "--loss-delta", "0",
+                f"--loss-epsilon={loss}", "--loss-delta", "0", "--loss-reads", "0",
             )  # fmt: skip
     with pytest.raises(SystemExit):  # the loss must be typed
         cli("recover", "--ledger", path, "--releases", str(folder), "--key", good)
@@ -657,6 +694,7 @@ def test_a_new_ledger_under_other_terms_does_not_take_a_release(
     words = (
         "recover", "--ledger", str(fresh.path), "--releases", str(folder), "--loss-epsilon", "0",
         "--key", str(workplace.root / "state" / "keys" / "test.pub"), "--loss-delta", "0",
+        "--loss-reads", "0",
     )  # fmt: skip
     with pytest.raises(UnknownPopulationError):
         cli(*words)

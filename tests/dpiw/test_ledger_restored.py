@@ -90,14 +90,14 @@ def recover(place: Any, *words: str, releases: Path | None = None) -> str:
     return cli(
         "recover", "--ledger", str(place.ledger), "--releases", str(releases or place.releases),
         "--key", str(place.root / "state" / "keys" / "test.pub"),
-        "--loss-epsilon", "0", "--loss-delta", "0", *words,
+        "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0", *words,
     )  # fmt: skip
 
 
 def lose(place: Any, epsilon: str, name: str = "town") -> str:
     return cli(
         "recover", "--ledger", str(place.ledger), "--loss-only", "--population", name,
-        "--loss-epsilon", epsilon, "--loss-delta", "1e-6",
+        "--loss-epsilon", epsilon, "--loss-delta", "1e-6", "--loss-reads", "0",
     )  # fmt: skip
 
 

@@ -211,7 +211,12 @@ def recover(site, *, epsilon="0.5"):
     ledger = Ledger.open(site.ledger)
     missing = missing_releases(ledger, verified_releases([site.releases], [site.key]))
     take_up(
-        ledger, "town", missing["town"], loss_epsilon=Decimal(epsilon), loss_delta=Decimal("1e-7")
+        ledger,
+        "town",
+        missing["town"],
+        loss_epsilon=Decimal(epsilon),
+        loss_delta=Decimal("1e-7"),
+        loss_reads=0,
     )
 
 
@@ -285,7 +290,7 @@ def test_a_recovery_that_states_another_entry_than_the_release_before_it(site):
     missing = missing_releases(ledger, verified_releases([site.releases], [site.key]))
     (second,) = missing["town"]
     assert second.after is not None
-    take_up(ledger, "town", [second], loss_epsilon=Decimal(0), loss_delta=Decimal(0))
+    take_up(ledger, "town", [second], loss_epsilon=Decimal(0), loss_delta=Decimal(0), loss_reads=0)
     assert "certificate_disagrees" not in site.codes()
     other = ledger.entries()[1].hash
     site.rewrite(9, lambda entry: entry["payload"]["releases"][0].update(after=other))

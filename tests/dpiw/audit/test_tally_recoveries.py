@@ -50,7 +50,7 @@ def history(tmp_path: Path, composition: CompositionRule) -> list[dict[str, Any]
         after=ledger.head().hash, run="ab" * 4, plan_digest=digest(6), period="p", charge=one,
         held=two, drawn=two,
     )  # fmt: skip
-    ledger.recover("town", [release], loss=cost("0.5", "2e-6"))
+    ledger.recover("town", [release], loss=cost("0.5", "2e-6"), reads=4)
     assert ledger.verify().ok
     spent = ledger.account("town").held.cost
     assert spent == cost("2.5", "4e-6")  # 1 here, of the 2 held there 1 is it; and the loss
@@ -64,6 +64,7 @@ def test_an_honest_recovery_has_nothing_to_find(
     counted = tally(history(tmp_path, composition))
     assert counted.findings == []
     assert [(seq, loss.delta) for seq, _, loss in counted.losses] == [(5, 2 * 10**12)]
+    assert counted.unpaid_reads("town") == 4
 
 
 def release(entries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def release(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 def without_release_and_loss(entries: list[dict[str, Any]]) -> None:
     payload = entries[RECOVER]["payload"]
-    payload.update(releases=[], loss=dict(payload["loss"], epsilon_units=0, delta_units=0))
+    payload.update(releases=[], reads=0, loss=dict(payload["loss"], epsilon_units=0, delta_units=0))
 
 
 Change = Callable[[list[dict[str, Any]]], Any]
@@ -99,7 +100,7 @@ FORGED: dict[str, tuple[str, Change]] = {
         "it charges less",
         lambda e: e[RECOVER]["payload"]["loss"].update(epsilon_units=10**13),
     ),
-    "nothing at all": ("neither a release nor a loss", without_release_and_loss),
+    "nothing at all": ("neither a release, nor a loss, nor a read", without_release_and_loss),
     "rows of nobody": (
         "rows of a unit that nothing names",
         lambda e: e[1]["payload"].update(max_rows=2),
