@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -32,20 +33,28 @@ def path_of(descriptor: int) -> Path:
     return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
 
 
+def _appended(log: Path) -> int:
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
 class Watch:
     """Reports where the child is, writes the noise log, and kills the child at its point.
 
     Args:
         point: where to die, or None.
         log: the log of real noise draws; one line each, appended before the draw.
+        source: the confidential file; every opening of it is a line of `openings.log` beside it.
         signal_to: a pipe that gets a byte at each milestone, for kills by the clock.
     """
 
-    def __init__(self, *, point: str | None, log: Path, signal_to: int | None) -> None:
+    def __init__(
+        self, *, point: str | None, log: Path, source: Path, signal_to: int | None
+    ) -> None:
         self.point = point
         self.signal_to = signal_to
         self.armed: tuple[str, int] = ("none", 0)
-        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._log = _appended(log)
+        self._source, self._openings = str(source), _appended(source.with_name("openings.log"))
 
     def here(self, point: str) -> None:
         if point == self.point:
@@ -64,6 +73,7 @@ class Watch:
         self._ledger()
         self._noise()
         self._files()
+        self._opening()
         self._publication()
 
     # --- ledger --------------------------------------------------------------------------------
@@ -80,7 +90,9 @@ class Watch:
 
         Ledger._append = in_transaction  # type: ignore[method-assign]
         self._around("reserve", lambda _: "before_reserve", lambda _: "after_reserve")
+        self._around("read", None, lambda _: "after_read")
         self._around("lose", None, lambda _: "after_lose")
+        self._around("certify", None, lambda _: "after_certify")
         self._around("publish", None, lambda _: "after_publish")
         self._around(
             "commit",
@@ -161,6 +173,18 @@ class Watch:
         confidential.write_durably = keep
         os.fsync, os.rename, os.fdopen = synced, renamed, opened  # type: ignore[assignment]
 
+    def _opening(self) -> None:
+        """Python itself tells of every `open`, whoever calls it."""
+
+        def told(event: str, args: tuple[Any, ...]) -> None:
+            if event == "open" and isinstance(args[0], str | bytes | os.PathLike):
+                path = os.fsdecode(args[0])
+                if path == self._source:
+                    line = {"opened": path, "pid": os.getpid()}
+                    os.write(self._openings, (json.dumps(line) + "\n").encode())
+
+        sys.addaudithook(told)
+
     # --- publication ---------------------------------------------------------------------------
 
     def _publication(self) -> None:
@@ -231,7 +255,10 @@ def life(task: dict[str, Any], signal_to: int | None) -> int:
     with Path(task.get("said") or root / "child.log").open("ab") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
-    watch = Watch(point=task.get("point"), log=root / "noise.log", signal_to=signal_to)
+    watch = Watch(
+        point=task.get("point"), log=root / "noise.log", source=root / "data.csv",
+        signal_to=signal_to,
+    )  # fmt: skip
     watch.install()
     try:
         for name in task.get("changes", ()):

@@ -150,6 +150,11 @@ class Place:
         path = self.root / "noise.log"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def openings(self) -> int:
+        """How often children of ours opened the confidential file."""
+        path = self.root / "openings.log"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
     def ledger(self) -> Ledger:
         return Ledger.open(self.url)
 
@@ -202,6 +207,7 @@ def check(place: Place) -> None:
     report = ledger.verify()
     assert report.ok, report.fault
     _check_sums(ledger)
+    _check_reads(place, ledger)
     _check_draws(place, ledger)
     _check_outputs(place, ledger)
     _check_releases(place, ledger)
@@ -218,6 +224,19 @@ def _check_sums(ledger: Ledger) -> None:
     assert units(spent) == (held["epsilon_units"], held["delta_units"])
     assert spent.epsilon_units <= budget.epsilon_units
     assert spent.delta_units <= budget.delta_units
+
+
+def _check_reads(place: Place, ledger: Ledger) -> None:
+    """The table is opened only under a read on record; each is unpaid until a draw is committed."""
+    found: dict[EntryKind, list[tuple[str | None, int | None]]] = {}
+    for entry in ledger.entries():
+        found.setdefault(entry.kind, []).append((entry.run_key, entry.attempt))
+    reads = found.get(EntryKind.READ, [])
+    opened = place.openings()
+    assert opened <= len(reads), f"opened {opened} times, {len(reads)} reads on record"
+    paid = set(reads) & set(found.get(EntryKind.COMMIT, []))
+    died = [*found.get(EntryKind.LOSE, []), *found.get(EntryKind.RESUME, [])]
+    assert ledger.account("town").unpaid_reads == len(reads) + len(died) - len(paid)
 
 
 def _check_draws(place: Place, ledger: Ledger) -> None:

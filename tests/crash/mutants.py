@@ -31,6 +31,20 @@ def draw_before_arming(watch: Any, task: Any) -> None:
     Ledger.arm = late  # type: ignore[method-assign]
 
 
+def read_before_the_record(watch: Any, task: Any) -> None:
+    """The table is read, and then the ledger is told."""
+    record, read_source = Ledger.read, confidential.read_source
+    asked: list[tuple[Any, ...]] = []
+
+    def late(*args: Any, **options: Any) -> Any:
+        snapshot = read_source(*args, **options)
+        record(*asked.pop())
+        return snapshot
+
+    Ledger.read = lambda *args: asked.append(args)  # type: ignore[assignment, method-assign]
+    confidential.read_source = late
+
+
 def draw_again_for_free(watch: Any, task: Any) -> None:
     """A draw that died is drawn again under its old arm: what a plain retry does."""
     draw_once = confidential._draw_once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpiw.ledger import EntryKind
 from tests.crash.harness import CALIBRATION, STAGES, Place, units
 
 # Armed, and no output is durable under its own name: the draw is lost and its charge stands.
@@ -11,7 +12,9 @@ LOSING = ("after_arm", "mid_draw", "after_draw", "mid_stage_write", "after_stage
 KEEPING = ("after_stage_rename", "before_commit", "in_commit_tx", "after_commit")
 
 RESERVING = ("before_reserve", "in_reserve_tx", "after_reserve")
+READING = ("in_read_tx", "after_read")
 PUBLISHING = (
+    "in_certify_tx", "after_certify",
     "before_build_rename", "after_build_rename", "in_publish_tx", "after_publish",
     "before_rename", "after_rename", "after_dirsync",
 )  # fmt: skip
@@ -24,7 +27,9 @@ def drawing(stage: str) -> tuple[str, ...]:
     return tuple(f"{point}:{stage}" for point in ("in_arm_tx", *LOSING, *KEEPING))
 
 
-SINGLE = (*RESERVING, *(point for stage in STAGES for point in drawing(stage)), *PUBLISHING)
+SINGLE = (
+    *RESERVING, *READING, *(point for stage in STAGES for point in drawing(stage)), *PUBLISHING,
+)  # fmt: skip
 THIRD = drawing(CALIBRATION)
 """Reached only where the plan has a third private stage."""
 
@@ -39,12 +44,15 @@ def loses(point: str) -> str | None:
 
 @dataclass(kw_only=True)
 class Account:
-    """What a history must have been charged, kept beside the ledger and without it."""
+    """What a history must have been charged and read, kept beside the ledger and without it."""
 
     place: Place
     reserved: bool = False
     lost: str | None = None
     charged: tuple[int, int] = (0, 0)
+    reads: int = 0
+    openings: int = 0
+    ingested: bool = False
 
     def died(self, point: str | None) -> None:
         """A run went as far as `point`, or to its end."""
@@ -57,10 +65,22 @@ class Account:
             self._charge(units(self.place.stage_cost(self.lost)))
             self.lost = None
         self.lost = loses(point or "")
+        if not self.ingested and point not in ("after_reserve", "in_read_tx"):
+            self._ingest(point)
+
+    def _ingest(self, point: str | None) -> None:
+        """A read is on record before the table is opened, and stays there whatever follows."""
+        self.reads += 1
+        if point != "after_read":
+            self.openings += 1
+            self.ingested = True
 
     def _charge(self, cost: tuple[int, int]) -> None:
         self.charged = (self.charged[0] + cost[0], self.charged[1] + cost[1])
 
     def settle(self) -> None:
-        """Compare with the ledger."""
-        assert units(self.place.ledger().spent("town")) == self.charged
+        """Compare with the ledger, and the openings with what the children noted."""
+        ledger = self.place.ledger()
+        assert units(ledger.spent("town")) == self.charged
+        assert sum(entry.kind is EntryKind.READ for entry in ledger.entries()) == self.reads
+        assert self.place.openings() == self.openings

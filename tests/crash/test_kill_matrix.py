@@ -22,11 +22,13 @@ PARTS = 4
 
 A_FEW = [
     ("in_reserve_tx",),
+    ("in_read_tx", "after_read"),
     ("in_arm_tx:fit_generator",),
     ("mid_draw:fit_generator",),
     ("mid_stage_write:fit_weights",),
     ("after_stage_rename:fit_weights",),
     ("before_rename",),
+    ("in_certify_tx", "after_certify"),
     ("after_draw:fit_generator", "after_draw:fit_generator"),
     ("before_commit:fit_weights", "in_commit_tx:fit_weights"),
     ("after_publish", "before_rename"),
@@ -179,6 +181,14 @@ def test_the_checks_see_a_draw_that_was_not_paid_for(servers: Servers, new_place
     changes = ["tests.crash.mutants:draw_before_arming"]
     servers.run(place, point="in_arm_tx:fit_generator", changes=changes)
     with pytest.raises(AssertionError, match="without an arm"):
+        check(place)
+
+
+def test_the_checks_see_a_read_that_is_not_on_record(servers: Servers, new_place: Places) -> None:
+    place = new_place()
+    changes = ["tests.crash.mutants:read_before_the_record"]
+    assert servers.run(place, point="in_read_tx", changes=changes) == KILLED
+    with pytest.raises(AssertionError, match="opened 1 times, 0 reads on record"):
         check(place)
 
 

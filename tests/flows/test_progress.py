@@ -16,12 +16,15 @@ from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
+from dpiw.errors import StageFailedError
 from dpiw.generators.dpgan import DPGAN
 from dpiw.generators.histogram import Histogram
 from dpiw.runs import ReleaseRun
+from dpiw.stages import failure_file
 from dpiw.weights.beta import BetaDebiased
 from dpiw.weights.discriminator import DiscriminatorWeights
 from dpiw.weights.dp_mlp import DensityNetwork
+from flows import console
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
 from tasks.fit_generator import fit_generator
@@ -277,3 +280,25 @@ def test_a_bar_is_taken_down_when_a_training_fails():
     log.settle()
     assert screen.getvalue().rstrip().endswith("\x1b[2K")  # the cursor is back, the line is free
     assert "\x1b[?25h" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("reachable", "reads"), [(True, "0 of at most 20"), (False, "not known (LedgerError)")]
+)
+def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, reachable, reads):
+    """Also where the ledger is out of reach, so that nobody knows what reads are left."""
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(console, "wait_for_server", lambda: None)
+    told = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
+    told.parent.mkdir(parents=True, exist_ok=True)
+    told.write_text("SourceError: column age: not as declared\n")
+    if not reachable:
+        workplace.ledger.unlink()
+
+    def flow(*_):
+        raise StageFailedError("ingest", StageFailedError.exit_code)
+
+    assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
+    shown = capsys.readouterr().out
+    assert "not published: stage ingest: SourceError: column age: not as declared" in shown
+    assert f"reads without a draw: {reads}" in shown
