@@ -46,7 +46,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def main(arguments: list[str]) -> int:
     """Run a suite; returns the exit status."""
     order = _order(arguments)
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a job in the background ignores the first
+        signal.signal(number, _stop)
     guard = Guard()
     try:
         return 0 if Assurance(order, guard).run().ok else 1
