@@ -50,6 +50,7 @@ class Places:
 
     def __init__(self, ledgers: Ledgers, factory: pytest.TempPathFactory) -> None:
         self._ledgers, self._factory = ledgers, factory
+        factory.getbasetemp()  # pytest makes it on first use, which two threads may race for
         self.kind = ledgers.kind
 
     def __call__(self, **settings: Any) -> Place:
