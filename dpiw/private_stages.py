@@ -25,6 +25,7 @@ from dpiw.weights.base import WeightEstimator
 from dpiw.weights.beta import BetaRegression
 from dpiw.weights.beta_calibration import BetaCalibration, private_calibration
 from dpiw.weights.discriminator import DiscriminatorWeights
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.weights.registry import make_weights
@@ -84,6 +85,8 @@ class PrivateMethods:
                     f"{method.method}: not a private method; it serves benchmarks alone"
                 )
         check_pairing(generator, weights)
+        if isinstance(weights, Measured):
+            _check_measured(spec)
         step = parse_post_processing(spec.weights.post_processing).calibrate
         calibration = None if step is None else _calibration(step, weights, pure=pure)
         return cls(generator=generator, weights=weights, calibration=calibration)
@@ -161,6 +164,14 @@ def device_of(methods: _Fitted, stage: str) -> str:
     """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
     found = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
     return str(getattr(found, "device", "cpu"))
+
+
+def _check_measured(spec: ReleaseSpec) -> None:
+    """Measured weights are made of a base, and are not worked over row by row."""
+    if spec.weights.post_processing:
+        raise SpecError("weights.post_processing: expected no steps with weights.method=measured")
+    if spec.weights.normalisation != "self":
+        raise SpecError("weights.normalisation: expected self with weights.method=measured")
 
 
 def _calibration(

@@ -76,6 +76,13 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
         return (*found, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":
         found.append("Self-normalised weights have a bias of second order in the noise.")
+    if plan.spec.weights.method == "measured":
+        return (
+            *found,
+            "Weights move the generator's rows towards noisy means of public features. What no"
+            " feature reaches keeps the generator's error; dpiw.analysis.confidence_interval"
+            " includes it, ordinary standard errors leave it and the privacy noise out.",
+        )
     if plan.spec.weights.method == "dp_mlp":
         return (
             *found,

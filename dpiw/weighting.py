@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,7 @@ class Weights:
             resampling.
         chosen: shape (n,), indices of the resampled rows in the table that was weighted,
             ascending, rows may repeat; None without resampling.
+        facts: what else the certificate says of them, JSON values.
     """
 
     log_weights: Array
@@ -94,6 +96,7 @@ class Weights:
     noise: Array
     diagnostics: Diagnostics
     chosen: NDArray[np.int64] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

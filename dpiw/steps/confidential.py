@@ -44,6 +44,7 @@ from dpiw.steps.postprocessing import (
 )
 from dpiw.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.weights.base import WeightEstimator
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 
 _ROOM, _ROOM_TO_TRAIN = 2**20, 2**25
@@ -253,6 +254,8 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = sil
     if isinstance(weights, OutputNoised):  # noise on log weights: those of the published rows
         synthetic = read_rows(run, PUBLISHED_ROWS)
         weights = weights.for_rows(synthetic)
+    elif isinstance(weights, Measured):  # whose measurement looks at no synthetic row
+        synthetic = read_rows(run, PUBLISHED_ROWS)
     else:
         synthetic = read_rows(run, FITTING_ROWS)
     ready = weights

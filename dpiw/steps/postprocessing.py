@@ -14,6 +14,7 @@ import numpy as np
 from dpiw.durable import write_durably
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
+from dpiw.measured_weighting import weigh_measured
 from dpiw.measurement import Measurement
 from dpiw.pairing import informed, needs_critic
 from dpiw.plan import canonical_json
@@ -27,6 +28,7 @@ from dpiw.weights.base import DensityRatio, WeightEstimator
 from dpiw.weights.beta import BetaRatio
 from dpiw.weights.beta_calibration import PublicRows, calibrate_on_public_rows
 from dpiw.weights.beta_map import DebiasedRatio
+from dpiw.weights.measured import Measured
 from dpiw.weights.post_processing import PostProcessing, parse_post_processing
 
 PUBLISHED_ROWS = "synthetic_rows.parquet"
@@ -83,11 +85,18 @@ def draw_synthetic(run: ReleaseRun) -> None:
     with working(run):
         measurement = committed_measurement(run, GENERATOR_STAGE)
         model = run.plan.generator.model(measurement, schema=run.plan.schema)
-        names = [PUBLISHED_ROWS] + ([FITTING_ROWS] if run.plan.weights is not None else [])
-        for name in names:
+        for name, rows in _tables(run).items():
             if not (run.directory / name).exists():
                 rng = np.random.default_rng(secrets.randbits(128))
-                _write_rows(run, name, model.sample(run.spec.synthetic_rows, rng=rng).scaled)
+                _write_rows(run, name, model.sample(rows, rng=rng).scaled)
+
+
+def _tables(run: ReleaseRun) -> dict[str, int]:
+    """Which tables are sampled, and how many rows of each."""
+    weights, rows = run.plan.weights, run.spec.synthetic_rows
+    if isinstance(weights, Measured):  # a base, of which the published rows are chosen
+        return {PUBLISHED_ROWS: weights.base_rows_for(rows)}
+    return {PUBLISHED_ROWS: rows} | ({} if weights is None else {FITTING_ROWS: rows})
 
 
 def debias(run: ReleaseRun) -> None:
@@ -111,6 +120,16 @@ def _weights(run: ReleaseRun) -> Weights:
         return uniform_weights(run.spec.synthetic_rows)
     stage = WEIGHTS_STAGE if run.draws(WEIGHTS_STAGE) else GENERATOR_STAGE
     measurement = committed_measurement(run, stage)
+    # Fixed by the measurement: repeating the step repeats its rows.
+    rng = np.random.default_rng(int(measurement.digest[:32], 16))
+    if isinstance(weights, Measured):
+        return weigh_measured(
+            weights,
+            measurement,
+            read_rows(run, PUBLISHED_ROWS),
+            rows=run.spec.synthetic_rows,
+            rng=rng,
+        )
     forecast = plan.forecast
     ratio, steps = _calibrated(run, weights.ratio(measurement, schema=plan.schema))
     return weigh(
@@ -120,8 +139,7 @@ def _weights(run: ReleaseRun) -> Weights:
         normalisation=Normalisation(run.spec.weights.normalisation),
         resolution=None if forecast is None else forecast.resolution,
         post_processing=steps,
-        # Fixed by the measurement: repeating the step repeats its rows.
-        rng=np.random.default_rng(int(measurement.digest[:32], 16)),
+        rng=rng,
     )
 
 
@@ -164,7 +182,8 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
     np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
     write_durably(run.directory / "weights.npz", buffer.getvalue())
-    facts = {"steps": list(weights.steps), "diagnostics": weights.diagnostics.to_json()}
+    judged = weights.diagnostics.to_json() | dict(weights.facts)
+    facts = {"steps": list(weights.steps), "diagnostics": judged}
     write_durably(run.directory / "weights.json", canonical_json(facts).encode())
 
 

@@ -13,6 +13,7 @@ from dpiw.weights.beta import BetaDebiased, BetaNoised, BetaRegression
 from dpiw.weights.discriminator import DiscriminatorWeights
 from dpiw.weights.dp_mlp import DensityNetwork
 from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.measured import Measured
 from dpiw.weights.none import NoWeights
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.selection import SelectedBeta
@@ -24,8 +25,10 @@ WEIGHTS: dict[
     | type[LogisticRegressionRatio]
     | type[SelectedBeta]
     | type[DensityNetwork]
-    | type[DiscriminatorWeights],
+    | type[DiscriminatorWeights]
+    | type[Measured],
 ] = {
+    "measured": Measured,
     "beta_debiased": BetaDebiased,
     "beta_noised": BetaNoised,
     "output_noised": OutputNoised,
@@ -65,8 +68,8 @@ def make_weights(
     if unknown:
         known = ", ".join(sorted(allowed)) or "none"
         raise SpecError(f"weights.settings.{unknown[0]}: unknown for {method} (known: {known})")
-    if pure and chosen is DensityNetwork:
-        raise SpecError("weights.method=dp_mlp: its noise is Gaussian; expected a delta > 0")
+    if pure and chosen in (DensityNetwork, Measured):
+        raise SpecError(f"weights.method={method}: its noise is Gaussian; expected a delta > 0")
     given = dict(settings)
     noisy = (BetaRegression, SelectedBeta)
     if pure and issubclass(chosen, noisy):
