@@ -83,7 +83,7 @@ class Stack:
         if part == "squares":
             return sum(one.numeric for one in self._blocks) / 64
         if part == "fourier":
-            return 1.0
+            return float(any(one.squared_norm > 0 for one in self._blocks))
         return math.fsum(a.squared_norm * b.squared_norm for a, b in self._pairs[part])
 
     @cached_property
