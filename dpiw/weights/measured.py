@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -33,7 +33,7 @@ from dpiw.randomness import NoiseSource
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weights.settings import real, whole
-from dpiw.weights.stack import Stack
+from dpiw.weights.stack import Stack, public_shares
 from dpiw.weights.tilting import Targets
 
 MEASUREMENT_KIND = "measured"
@@ -137,13 +137,29 @@ def exact_sum(stack: Stack, rows: ScaledTable, *, constant: float) -> Array:
     return np.asarray(np.clip(total, -_LARGEST, _LARGEST) * UNIT, dtype=np.float64)
 
 
+def _shares(given: object) -> dict[str, float]:
+    if not isinstance(given, Mapping) or not given:
+        raise SpecError("weights.settings.features: expected shares of the norm by part")
+    return {
+        str(part): real(f"features.{part}", share, above=0, at_most=1e3)
+        for part, share in given.items()
+    }
+
+
+def _scales(given: object) -> tuple[float, ...]:
+    if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
+        raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
+    return tuple(real("scales", one, above=0, at_most=1e3) for one in given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """Settings of measured weights; frozen and public.
 
     Attributes:
-        features: shares of the norm of the stack's parts (`dpiw.weights.stack.Stack`).
-        scales: of the Fourier frequencies, in public scales.
+        features: shares of the norm of the stack's parts (`dpiw.weights.stack.Stack`); None:
+            by a rule of the schema (`dpiw.weights.stack.public_shares`), set by `calibrate`.
+        scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features; two features each.
         omega_seed: public integer that fixes the frequencies.
         credit: `evidence`, `risk`, or alpha itself.
@@ -154,8 +170,8 @@ class Measured:
         calibrated: what `calibrate` found.
     """
 
-    features: Mapping[str, float] = field(default_factory=lambda: {"fourier": 1.0, "target": 0.3})
-    scales: tuple[float, ...] = (2.0,)
+    features: Mapping[str, float] | None = None
+    scales: tuple[float, ...] | None = None
     frequencies: int = 300
     omega_seed: int | None = None
     credit: str | float = "evidence"
@@ -169,21 +185,14 @@ class Measured:
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
-        if not isinstance(self.features, Mapping) or not self.features:
-            raise SpecError("weights.settings.features: expected shares of the norm by part")
-        shares = {
-            str(part): real(f"features.{part}", share, above=0, at_most=1e3)
-            for part, share in self.features.items()
-        }
-        object.__setattr__(self, "features", shares)
-        if not isinstance(self.scales, list | tuple) or not 1 <= len(self.scales) <= 8:
-            raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
-        scales = tuple(real("scales", one, above=0, at_most=1e3) for one in self.scales)
-        object.__setattr__(self, "scales", scales)
+        if self.features is not None:
+            object.__setattr__(self, "features", _shares(self.features))
+        if self.scales is not None:
+            object.__setattr__(self, "scales", _scales(self.scales))
         whole("frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
             whole("omega_seed", self.omega_seed, low=0, high=2**64 - 1)
-        elif "fourier" in shares:
+        elif self.features is None or "fourier" in self.features:
             raise SpecError(
                 "weights.settings.omega_seed: `fourier` needs a public whole number >= 0"
             )
@@ -201,10 +210,11 @@ class Measured:
 
     def stack(self, schema: PublicSchema) -> Stack:
         """The public feature map on this schema."""
+        shares, scales = public_shares(schema)
         return Stack(
             schema=schema,
-            shares=self.features,
-            scales=self.scales,
+            shares=shares if self.features is None else self.features,
+            scales=scales if self.scales is None else self.scales,
             frequencies=self.frequencies,
             omega_seed=self.omega_seed or 0,
         )
@@ -229,13 +239,11 @@ class Measured:
             raise SpecError("weights: expected an effort rho > 0")
         if nominal_rows < 1:
             raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+        stack = self.stack(schema)
         found = sum_noise(
-            self.stack(schema),
-            multiplier=1 / math.sqrt(2 * rho),
-            unit=unit,
-            nominal_rows=nominal_rows,
+            stack, multiplier=1 / math.sqrt(2 * rho), unit=unit, nominal_rows=nominal_rows
         )
-        return replace(self, calibrated=found)
+        return replace(self, features=stack.shares, scales=stack.scales, calibrated=found)
 
     def _ready(self) -> SumNoise:
         if self.calibrated is None:
@@ -276,8 +284,8 @@ class Measured:
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
         found: dict[str, Any] = {
-            "features": dict(self.features),
-            "scales": list(self.scales),
+            "features": None if self.features is None else dict(self.features),
+            "scales": None if self.scales is None else list(self.scales),
             "frequencies": self.frequencies,
             "omega_seed": self.omega_seed,
             "noise": NoiseKind.GAUSSIAN.value,

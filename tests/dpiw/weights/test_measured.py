@@ -25,7 +25,10 @@ EFFORT = 0.5
 
 
 def method(**changes: Any) -> Measured:
-    given: dict[str, Any] = {"omega_seed": 3, "frequencies": 20} | changes
+    given: dict[str, Any] = {
+        "omega_seed": 3, "frequencies": 20, "features": {"fourier": 1.0, "target": 0.3},
+        "scales": (2.0,),
+    } | changes  # fmt: skip
     return Measured(**given)
 
 
@@ -194,6 +197,22 @@ def test_the_sum_is_exact_in_any_order() -> None:
 def test_a_wrong_setting_is_named(change: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError, match=rf"weights\.settings\.{told}"):
         method(**change)
+
+
+def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
+    def chosen(schema: PublicSchema) -> tuple[Any, Any]:
+        made = Measured(omega_seed=3, frequencies=20)
+        ready = made.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=500)
+        assert ready.parameters()["features"] == ready.features
+        return ready.features, ready.scales
+
+    both = {"fourier": 1.0, "target": 0.5}
+    assert chosen(mixed_schema()) == (both, (1.0,))
+    assert chosen(numeric_schema(5, target=True)) == ({"fourier": 1.0}, (3.0,))
+    assert chosen(numeric_schema(12, target=True)) == (both, (2.0,))
+    assert chosen(numeric_schema(12)) == ({"fourier": 1.0, "linear": 0.5}, (2.0,))
+    with pytest.raises(SpecError, match="omega_seed"):
+        Measured()
 
 
 def test_an_unknown_part_is_named(unit: PrivacyUnit) -> None:
