@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
-from dpiw.analysis.intervals import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
+from dpiw.analysis.noise import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.cli import main
 from dpiw.release import UnreliableWeightsWarning
 from tests import documents
