@@ -73,6 +73,7 @@ def sample_of(rng, *, credit=2000.0, rows=3000, base_rows=np.inf):
     return WeightedSample(table=table, weights=weights, law=law)
 
 
+SMOOTH = ("mean", "unseen", "part", "logistic")
 ESTIMANDS = {
     "mean": lambda s: analysis.mean(s, "a"),
     "unseen": lambda s: analysis.mean(s, "other"),
@@ -82,11 +83,10 @@ ESTIMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", ESTIMANDS)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_replicates_and_closed_form_agree(name):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
-    # tolerance is 4 of them. A quantile moves row by row: the distances of the rows about it add
-    # to the error, and its density is an estimate; twice the tolerance.
+    # tolerance is 4 of them.
     rng = np.random.default_rng(52)
     sample = sample_of(rng)
     found = ESTIMANDS[name](sample)
@@ -96,8 +96,21 @@ def test_replicates_and_closed_form_agree(name):
     assert np.all(drawn.weights > 0)
     np.testing.assert_allclose(drawn.weights.mean(axis=0), 1, rtol=1e-12)
     variance = drawn.variance(found.refit, sample.weights)
-    tolerance = 0.36 if name == "quantile" else 0.18
-    np.testing.assert_allclose(variance, sum(parts.values()), rtol=tolerance)
+    np.testing.assert_allclose(variance, sum(parts.values()), rtol=0.18)
+
+
+def test_replicates_of_a_quantile_agree_on_average():
+    # A quantile moves from row to row, about ten rows here: their distances make its replicate
+    # variance uncertain by about a third, and the closed form's density is an estimate too. 12
+    # samples: 9% of standard error for the mean ratio; the tolerance is 3 of them.
+    ratios = []
+    for seed in range(12):
+        rng = np.random.default_rng(520 + seed)
+        sample = sample_of(rng)
+        found = ESTIMANDS["quantile"](sample)
+        variance = sample.law.replicates(200, rng).variance(found.refit, sample.weights)
+        ratios.append(float(variance[0] / sum(found.interval().parts.values())[0]))
+    assert np.mean(ratios) == pytest.approx(1, abs=0.27)
 
 
 def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
