@@ -68,6 +68,9 @@ class ReplicateWeights:
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
         """Variance of a smooth statistic, shape (p,).
 
+        Replicates differ little from the full weights, so a quantile moves by a few rows, or not
+        at all: take the variance of the share below it instead.
+
         Args:
             statistic: as of `estimates`, such as `Estimate.refit`.
             full: the release's weights, shape (n,).

@@ -2,12 +2,18 @@
 
 `measured` weights tilt a generator's rows towards noisy means of public features. The law of the
 means' noise is published, and so is the *credit* alpha, the number of rows' worth of belief that
-the generator deserves. With them the error of a weighted estimate is that of a Gaussian posterior:
-the true distribution has density w_j (1 + e_j), e_j independent of variance n/(alpha w_j), and only
-the means of the features were seen, with noise S and the private sample's own error C/N.
+the generator deserves. With them the error of a weighted estimate is that of a Gaussian model: the
+true distribution has density w_j (1 + e_j), e_j independent of variance n/(alpha w_j), and only the
+means of the features were seen, with noise S and the private sample's own error C/N.
 
-What no feature reaches keeps the prior's variance: unsupported estimates get wide intervals, not
-wrong ones, as far as alpha is right. All of it is post-processing. Source: METHOD section 15.4.
+What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
+alpha is. It is one number for all directions, fitted where the features look, and often too large
+where they do not: `support` decides. In 240 simulated releases (the six populations of
+benchmarks/coverage_populations.py, privbayes, 4,000 people, epsilon 2) intervals of 95% held the
+truth 97% of the time at a support of at least 0.5 (1,063 intervals), 92% from 0.3 to 0.5 (401), and
+75% below (776); the sandwich 87, 77 and 70%.
+
+All of it is post-processing. Source: METHOD section 15.4, for a fit that weighs S without C/N.
 """
 
 from __future__ import annotations
@@ -27,9 +33,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-SUPPORT_USE = 0.5
-"""Least support for the verdict `use`: the rest of the prior's variance is in the interval, and is
-right only as far as the one fitted number alpha is."""
+SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
+"""Least support for `use` and `use with care`, chosen after looking at those figures: the rest of
+the prior's variance is in the interval, and is right only as far as the one number alpha is."""
 
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
@@ -92,29 +98,33 @@ class MeansLaw:
         return self.covariance + self.spread / self.rows
 
     @cached_property
-    def _posterior(self) -> Array:
-        """A with A'A = (C + alpha (S + C/N))^-1, shape (d, d)."""
-        lower = np.linalg.cholesky(self.spread + self.credit * self._error)
+    def _fit(self) -> Array:
+        """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d)."""
+        lower = np.linalg.cholesky(self.spread + self.credit * self.covariance)
         return np.asarray(np.linalg.solve(lower, np.eye(len(lower))), dtype=np.float64)
 
     def _seen(self, influence: Array) -> tuple[Array, Array]:
-        """K_gg, and K_gF (C + alpha (S + C/N))^-1 K_Fg, of influence values, shape (p,) each."""
+        """K_gg, shape (p,), and A K_Fg, shape (d, p), of influence values."""
         w, n = self.weights, len(self.weights)
         g = influence - w @ influence / n
         cross = self.features.T @ (w[:, None] * g) / n
-        return np.asarray(w @ g**2 / n), ((self._posterior @ cross) ** 2).sum(axis=0)
+        return np.asarray(w @ g**2 / n), self._fit @ cross
 
     def variance(self, influence: Array) -> Array:
         """Variance of weighted estimates from noise, private sample, shrinkage and prior, (p,).
 
-        (K_gg - K_gF (C + alpha (S + C/N))^-1 K_Fg)/alpha. What no feature reaches keeps its prior
-        variance K_gg/alpha. That the rows are a sample is not in it. Source: METHOD section 15.4.
+        (K_gg - K_gF P)/alpha + P'C P/N with P = (C + alpha S)^-1 K_Fg: the fit weighs the privacy
+        noise S against the prior, and takes the private sample's error C/N as it comes. What no
+        feature reaches keeps its prior variance K_gg/alpha. That the rows are a sample is not in
+        it. METHOD section 15.4 has the formula of a fit that weighs S + C/N.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
         """
-        whole, seen = self._seen(influence)
-        return np.asarray(np.maximum(whole - seen, 0.0) / self.credit)
+        whole, half = self._seen(influence)
+        left = np.maximum(whole - (half**2).sum(axis=0), 0.0) / self.credit
+        slope = self._fit.T @ half
+        return np.asarray(left + (slope * (self.spread @ slope)).sum(axis=0) / self.rows)
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -122,7 +132,8 @@ class MeansLaw:
         Args:
             influence: shape (n, p).
         """
-        whole, seen = self._seen(influence)
+        whole, half = self._seen(influence)
+        seen = (half**2).sum(axis=0)
         share = np.divide(seen, whole, out=np.zeros_like(whole), where=whole > 0)
         return np.asarray(np.clip(share, 0.0, 1.0))
 
@@ -146,16 +157,23 @@ class MeansLaw:
     def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
         """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,).
 
-        `use`: support of at least one half. Less support means a wider interval, which rests on
-        alpha: `use with care`, never worse. Below 500 effective base rows `use with care`, below
-        50 `do not use`.
+        `use`: support of at least 0.5; `use with care`: of at least 0.3. Less support means a wider
+        interval, and one that rests on alpha alone. Below 500 effective base rows `use with care`,
+        below 50 `do not use`.
         """
-        own = np.where(self.support(estimate) >= SUPPORT_USE, 0, 1)
+        share = self.support(estimate)
+        own = np.where(share >= SUPPORT_USE, 0, np.where(share >= SUPPORT_CARE, 1, 2))
         base = 0 if self.base_rows >= ROWS_USE else 1 if self.base_rows >= ROWS_CARE else 2
         return np.asarray(np.maximum(own, base))
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
-        """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up."""
+        """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.
+
+        Raises:
+            ReleaseError: a total, or a quantile, whose small steps cannot be scaled up.
+        """
+        if not estimate.facts.get("smooth", True):
+            raise ReleaseError("method: replicates do not tell a quantile's error; `noise_aware`")
         if not estimate.facts.get("normalised", True):
             raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
         drawn = self.replicates(replicates, rng)
@@ -187,7 +205,7 @@ class MeansLaw:
                 self.means, w @ jitter / n
             )
             error = root @ rng.standard_normal((len(root), size)) - shown
-            theta = self._posterior.T @ (self._posterior @ error)
+            theta = self._fit.T @ (self._fit @ error)
             moved = jitter + self.features @ theta + chance * _signs(rng, n, size)
             found[:, start : start + size] = moved - w @ moved / n
         step = _POSITIVE / max(float(found.max()), -float(found.min()))

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.means_law import ROWS_CARE, ROWS_USE, SUPPORT_USE, MeansLaw
+from dpiw.analysis.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.weights.tilting import BaseRows, Targets, tilt
 
-CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.006
+CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 NAMES = ("reached", "partly", "not reached")
 
 
@@ -149,7 +149,7 @@ def test_support_is_a_share_and_says_what_the_means_reach():
         assert np.all((found >= 0) & (found <= 1))
     # One feature's mean: its prior variance C/alpha against S + C/N.
     spread = float(sample.law.spread[0, 0])
-    seen = spread / (spread + 2000 * (sample.law.covariance[0, 0] + spread / PRIVATE_ROWS))
+    seen = spread / (spread + 2000 * sample.law.covariance[0, 0])
     assert share["mean"][0] == pytest.approx(seen, rel=0.02)
     assert share["unseen"][0] < 0.01
     assert share["mean"] > share["part"] > share["unseen"]
@@ -160,12 +160,15 @@ def test_support_is_a_share_and_says_what_the_means_reach():
     assert constant.interval().support[0] == 0
 
 
-def test_unsupported_estimates_are_wide_and_taken_with_care():
+def test_unsupported_estimates_are_wide_and_not_to_be_used():
     rng = np.random.default_rng(56)
     sample = sample_of(rng, credit=300.0)
     near, far = (ESTIMANDS[name](sample).interval() for name in ("mean", "unseen"))
-    assert near.support[0] >= SUPPORT_USE > far.support[0]
-    assert (near.verdicts, far.verdicts) == (("use",), ("use with care",))
+    assert near.support[0] >= SUPPORT_USE > SUPPORT_CARE > far.support[0]
+    assert (near.verdicts, far.verdicts) == (("use",), ("do not use",))
+    middle = ESTIMANDS["part"](sample).interval()
+    assert SUPPORT_CARE <= middle.support[0] < SUPPORT_USE
+    assert middle.verdicts == ("use with care",)
     variance = float(np.cov(sample.table["other"], aweights=sample.weights))
     assert far.parts["means"][0] == pytest.approx(variance / 300, rel=0.02)
     assert far.parts["means"][0] > 3 * near.parts["means"][0]
@@ -183,4 +186,8 @@ def test_what_belongs_to_coefficients_is_refused():
         _ = sample.spectrum
     with pytest.raises(ReleaseError, match="hold no scale"):
         analysis.total(sample, "a")
+    with pytest.raises(ReleaseError, match="quantile"):
+        ESTIMANDS["quantile"](sample).interval(
+            method="noise_aware_bootstrap", rng=np.random.default_rng(58)
+        )
     assert analysis.total(sample, "a", population=10.0).interval().parts["means"][0] > 0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,12 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
+from dpiw.analysis.means_law import MeansLaw
 from dpiw.analysis.recovery import law_of_release
 from dpiw.analysis.rehearsal import mechanism_of
+from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.manifest import REPLICATES
 from dpiw.measured_weighting import law_of_measured, replicate_measured
 from dpiw.plan import WEIGHTS_STAGE, compile_plan
+from dpiw.publication import build_folder
 from dpiw.replicate_weights import (
     ReplicateWeights,
     check_replicates,
@@ -26,11 +32,13 @@ from dpiw.replicate_weights import (
     replicates_promised,
     write_replicates,
 )
+from dpiw.signing import create_key_pair, load_private_key
 from dpiw.spec import load_schema, load_spec
 from dpiw.steps.postprocessing import PUBLISHED_ROWS, committed_measurement, read_rows
 from dpiw.tables import SyntheticTable
 from dpiw.verification import verify
 
+ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = "omega_seed: 5, frequencies: 20, base_rows: 3000"
 PLAIN = f"measured, settings: {{{SETTINGS}}}"
 WITH_REPLICATES = f"measured, settings: {{{SETTINGS}, replicates: 40}}"
@@ -163,6 +171,47 @@ def test_replicates_are_published_in_the_order_of_the_rows(publishing):
     assert replicates_promised(release.certificate) == 40
 
 
+def has_survey():
+    """Whether R and its survey package are on this machine."""
+    if shutil.which("Rscript") is None:
+        return False
+    asked = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
+    return subprocess.run(asked, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
+def test_r_finds_the_same_standard_errors(tmp_path):
+    rng, rows = np.random.default_rng(61), 800
+    table = pd.DataFrame({"age": rng.normal(50, 15, rows).round(), "smoker": rng.random(rows) < 0.3,
+                          "hours": rng.integers(0, 60, rows)})  # fmt: skip
+    table["ill"] = rng.random(rows) < 1 / (1 + np.exp(2 - table["age"] / 40))
+    x = (table[["age", "smoker"]] - table[["age", "smoker"]].mean()).to_numpy(dtype=float) / 50
+    weights = np.exp(x[:, 0])
+    weights /= weights.mean()
+    law = MeansLaw(
+        features=x, weights=weights, covariance=1e-4 * np.eye(2), rows=1000.0, credit=500.0
+    )
+    drawn = law.replicates(100, rng)
+    table.assign(weight=weights).to_csv(tmp_path / "rows.csv", index=False)
+    pd.DataFrame(drawn.weights).to_csv(tmp_path / "replicates.csv", index=False)
+    script = ROOT / "examples" / "population" / "survey.R"
+    files = [tmp_path / "rows.csv", tmp_path / "replicates.csv"]
+    told = subprocess.run(
+        ["Rscript", script, *files, repr(drawn.scale)], capture_output=True, text=True, check=True
+    ).stdout
+    found = pd.read_csv(io.StringIO(told), index_col="name")
+    sample = WeightedSample(table=table, weights=weights, law=law)
+    for name, estimate in {
+        "age": analysis.mean(sample, "age"),
+        "smoker": analysis.mean(sample, "smoker"),
+        "ill~": analysis.logistic_regression(sample, "ill", ["age", "smoker"]),
+    }.items():
+        ours = np.sqrt(drawn.variance(estimate.refit, weights))
+        chosen = found[found.index.str.startswith(name)]
+        np.testing.assert_allclose(chosen["estimate"], estimate.values, rtol=1e-5)
+        np.testing.assert_allclose(chosen["error"], ours, rtol=1e-4)
+
+
 def test_without_the_setting_there_are_none(publishing):
     for weights in (PLAIN, "beta_debiased", "none"):
         _, release = publishing(weights=weights)
@@ -184,6 +233,24 @@ def test_a_changed_file_is_not_read(publishing, tmp_path):
     )
     with pytest.raises(ChecksumError, match=REPLICATES):
         _ = moved.replicate_weights
+
+
+def test_promise_and_files_agree(publishing, tmp_path):
+    """A signer who mixes releases up is found out, in either direction."""
+    create_key_pair(tmp_path, "test")
+    key = load_private_key(tmp_path / "test.key")
+    releases = [publishing(weights=weights)[1] for weights in (WITH_REPLICATES, PLAIN)]
+    for name, release in zip(("without", "with"), releases, strict=True):
+        manifest = release.verified.manifest
+        files = {one: (release.verified.folder / one).read_bytes() for one in manifest.files}
+        if name == "without":
+            del files[REPLICATES]
+        else:
+            files[REPLICATES] = (releases[0].verified.folder / REPLICATES).read_bytes()
+        folder = tmp_path / name
+        build_folder(folder, files=files, facts=manifest.facts, key=key)
+        with pytest.raises(ManifestError, match="disagree on whether it exists"):
+            verify(folder)
 
 
 def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
