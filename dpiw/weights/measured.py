@@ -219,10 +219,10 @@ class Measured:
     def base_rows_for(self, published_rows: int) -> int:
         """How many rows of the generator are weighted; free, and not published.
 
-        As set, or ten for each published one, at least 20,000 and at most a million: a low share
+        As set, or five for each published one, at least 10,000 and at most a million: a low share
         of effective rows then still leaves many.
         """
-        return self.base_rows or max(20_000, min(10 * published_rows, 1_000_000))
+        return self.base_rows or max(10_000, min(5 * published_rows, 1_000_000))
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

@@ -83,7 +83,7 @@ class Stack:
         if part == "squares":
             return sum(one.numeric for one in self._blocks) / 64
         if part == "fourier":
-            return 1.0
+            return float(any(one.squared_norm > 0 for one in self._blocks))
         return math.fsum(a.squared_norm * b.squared_norm for a, b in self._pairs[part])
 
     @cached_property
@@ -114,10 +114,10 @@ class Stack:
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Feature rows, shape (rows, d)."""
-        centred = np.ascontiguousarray(self.schema.centred(scaled))
-        return np.hstack([self._part(part, centred) for part in self.parts])
+        centred = self.schema.centred(scaled)
+        return np.hstack([self._part(part, scaled, centred) for part in self.parts])
 
-    def _part(self, part: str, centred: Array) -> Array:
+    def _part(self, part: str, scaled: ScaledTable, centred: Array) -> Array:
         scale = self.shares[part] / math.sqrt(self._squared_norm(part))
         if part == "linear":
             return scale * centred
@@ -125,7 +125,7 @@ class Stack:
             places = [one.start for one in self._blocks if one.numeric]
             return np.asarray(scale * (centred[:, places] ** 2 - 0.125))
         if part == "fourier":
-            return scale * self._waves(centred)
+            return scale * self._waves(scaled)
         columns = [
             (centred[:, a.start : a.stop, None] * centred[:, None, b.start : b.stop]).reshape(
                 len(centred), (a.stop - a.start) * (b.stop - b.start)
@@ -140,8 +140,21 @@ class Stack:
         steps = np.resize(np.asarray(self.scales), self.frequencies)
         return np.ascontiguousarray(base.omega * steps)
 
-    def _waves(self, centred: Array) -> Array:
-        angle = np.zeros((len(centred), self.frequencies))
-        for coordinate, frequencies in zip(centred.T, self._omega, strict=True):
-            angle += coordinate[:, None] * frequencies
+    def _waves(self, scaled: ScaledTable) -> Array:
+        angle = np.zeros((scaled.rows, self.frequencies))
+        for column, block in zip(self.schema.released, self._blocks, strict=True):
+            values = scaled.columns[column.name]
+            if not column.is_numeric:
+                codes = np.where(values < 0, column.cardinality, values)
+                angle += self._turns(block.start, block.stop)[codes]
+                continue
+            missing = np.isnan(values)
+            angle += np.where(missing, 0.0, values - 0.5)[:, None] * self._omega[block.start]
+            if block.levels:
+                angle += self._turns(block.start + 1, block.stop)[missing.astype(np.int64)]
         return np.hstack([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies)
+
+    def _turns(self, start: int, stop: int) -> Array:
+        """What each level of a one-hot block adds to the angles: (onehot - 1/L)/sqrt(2) Omega."""
+        own = self._omega[start:stop]
+        return np.asarray((own - own.mean(axis=0)) / math.sqrt(2))

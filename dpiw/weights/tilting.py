@@ -114,9 +114,23 @@ class BaseRows:
         for start, stop in self._ranges():
             yield slice(start, stop), self._checked(start, stop)
 
-    def products(self, vectors: Array) -> Array:
-        """Features times `vectors`, shape (d,) or (d, k), for every row."""
-        return np.concatenate([block @ vectors for _, block in self.blocks()])
+    def tilted(self, theta: Array) -> tuple[Array, float, Array]:
+        """Weights in proportion to exp(theta.phi_j), in one pass.
+
+        Returns:
+            Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
+            divided by; the weighted means of the features, shape (d,).
+        """
+        scores, means = np.empty(self.rows), np.zeros(self.dimension)
+        top, mass = -math.inf, 0.0
+        for at, block in self.blocks():
+            scores[at] = own = block @ theta
+            fresh = max(top, float(own.max()))
+            raised, kept = np.exp(own - fresh), math.exp(top - fresh)
+            mass, means = kept * mass + float(raised.sum()), kept * means + raised @ block
+            top = fresh
+        log_sum = top + math.log(mass)
+        return scores - log_sum, log_sum, means / mass
 
     def means(self, weights: Array) -> Array:
         """Weighted means of the features, shape (d,); `weights`, shape (M,), sum to one."""
@@ -166,14 +180,14 @@ class _Point:
     theta: Array
     log_weights: Array
     log_mass: float
+    means: Array
 
     @classmethod
     def at(cls, base: BaseRows, theta: Array) -> _Point:
-        scores = base.products(theta)
-        top = scores.max()
-        mass = top + math.log(np.exp(scores - top).sum())
-        log_mass = float(mass - math.log(base.rows))
-        return cls(theta=theta, log_weights=scores - mass, log_mass=log_mass)
+        logs, log_sum, means = base.tilted(theta)
+        return cls(
+            theta=theta, log_weights=logs, log_mass=log_sum - math.log(base.rows), means=means
+        )
 
 
 def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None = None) -> Tilt:
@@ -199,8 +213,7 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
     point = _Point.at(base, np.zeros(base.dimension) if start is None else start)
     factor, decrement = None, math.inf
     for steps in range(_STEPS):
-        weights = np.exp(point.log_weights)
-        means = base.means(weights)
+        weights, means = np.exp(point.log_weights), point.means
         gradient = means - targets.means + ridge @ point.theta
         gap = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
         if gap <= _GAP:

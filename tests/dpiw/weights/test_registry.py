@@ -57,7 +57,7 @@ def test_pure_releases_get_pure_noise():
 @pytest.mark.parametrize(
     ("method", "settings", "text"),
     [
-        ("magic", {}, "weights.method=magic: expected one of beta_debiased"),
+        ("magic", {}, "weights.method=magic: expected one of measured, beta_debiased"),
         ("beta_debiased", {"lambda": 1}, "settings.lambda: unknown for beta_debiased"),
         ("beta_debiased", {"calibrated": None}, "settings.calibrated: unknown"),
         ("none", {"tau": 1}, r"settings.tau: unknown for none \(known: none\)"),
