@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import POPULATIONS, Population, truth
 
 from dpiw import analysis
-from dpiw.analysis.intervals import SUPPORT_CARE, SUPPORT_USE
+from dpiw.analysis.noise import SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.rehearsal import weighted_rows
 from dpiw.errors import DPIWError
 from dpiw.plan import Plan, compile_plan

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from dpiw.analysis.means_law import MeansLaw
 from dpiw.diagnostics import Diagnostics, Verdict, diagnose
 from dpiw.measurement import Measurement
+from dpiw.parquet import mean_one_weights
+from dpiw.replicate_weights import ReplicateWeights
 from dpiw.tables import SyntheticTable
 from dpiw.weighting import Weights
 from dpiw.weights.measured import Measured
@@ -88,6 +93,45 @@ def weigh_measured(
             | {"exponent": kept.exponent, "distinct_rows": kept.distinct},
         },
     )
+
+
+def law_of_measured(
+    estimator: Measured,
+    measurement: Measurement,
+    rows: SyntheticTable,
+    log_weights: np.ndarray,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of the published weights; an analyst finds the same from the release.
+
+    Args:
+        estimator: calibrated, as it drew the measurement.
+        measurement: the noisy sum.
+        rows: as published.
+        log_weights: theirs, shape (n,).
+        facts: `Weights.facts["measured"]`.
+    """
+    targets = estimator.targets(measurement)
+    return MeansLaw(
+        features=estimator.stack(rows.schema).matrix(rows.scaled),
+        weights=mean_one_weights(log_weights),
+        covariance=targets.covariance,
+        rows=targets.rows,
+        credit=float(facts["credit"]),
+        base_rows=float(facts["effective_base_rows"]),
+    )
+
+
+def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
+    """Replicate weights of published rows; free, and the same every time.
+
+    Args:
+        law: of the published weights.
+        measurement: the noisy sum, which fixes the draws.
+        count: how many.
+    """
+    seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
+    return law.replicates(count, np.random.default_rng(seed))
 
 
 def _judged(

@@ -18,6 +18,7 @@ from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
 from dpiw.pairing import check_pairing
 from dpiw.privacy import PrivacyEvent
+from dpiw.replicate_weights import MOST_NUMBERS
 from dpiw.resumption import Resumption, Watched
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec
@@ -86,7 +87,7 @@ class PrivateMethods:
                 )
         check_pairing(generator, weights)
         if isinstance(weights, Measured):
-            _check_measured(spec)
+            _check_measured(spec, weights)
         step = parse_post_processing(spec.weights.post_processing).calibrate
         calibration = None if step is None else _calibration(step, weights, pure=pure)
         return cls(generator=generator, weights=weights, calibration=calibration)
@@ -166,8 +167,13 @@ def device_of(methods: _Fitted, stage: str) -> str:
     return str(getattr(found, "device", "cpu"))
 
 
-def _check_measured(spec: ReleaseSpec) -> None:
+def _check_measured(spec: ReleaseSpec, weights: Measured) -> None:
     """Measured weights are made of a base, and are not worked over row by row."""
+    if spec.synthetic_rows * weights.replicates > MOST_NUMBERS:
+        raise SpecError(
+            f"weights.settings.replicates={weights.replicates}: expected at most {MOST_NUMBERS:,}"
+            " numbers, synthetic_rows times replicates"
+        )
     if spec.weights.post_processing:
         raise SpecError("weights.post_processing: expected no steps with weights.method=measured")
     if spec.weights.normalisation != "self":

@@ -103,7 +103,11 @@ def _measured(
     noise: SeededNoise,
     rng: np.random.Generator,
 ) -> Played:
-    """A release of measured weights: the base first, and of it the published rows."""
+    """A release of measured weights: the base first, and of it the published rows.
+
+    Privacy:
+        The table is made of public stand-ins; the event is that of `Measured.measure`.
+    """
     published = plan.spec.synthetic_rows
     base = model.sample(estimator.base_rows_for(published), rng=rng)
     drawn = estimator.measure(table, base, noise=noise)

@@ -42,6 +42,9 @@ UNIT = 2.0**-24
 """Every feature of a private row is rounded to a multiple of it, so that sums are exact integers:
 what the other rows are changes nothing in a row's part, and no order of adding does."""
 
+REPLICATES = (20, 1000)
+"""Fewest and most: the relative error of a variance from R replicates is about sqrt(2/R)."""
+
 _LARGEST = 2**53
 """Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
 
@@ -167,6 +170,7 @@ class Measured:
         design_effect: most that the published weights' may be; the rest is in which rows are
             published. 1: no weights at all.
         debias: whether the mean effect of theta's noise is divided out.
+        replicates: how many replicate weights are published beside the weights; 0: none.
         calibrated: what `calibrate` found.
     """
 
@@ -178,6 +182,7 @@ class Measured:
     base_rows: int | None = None
     design_effect: float = 2.0
     debias: bool = False
+    replicates: int = 0
     calibrated: SumNoise | None = None
 
     method: ClassVar[str] = "measured"
@@ -207,6 +212,8 @@ class Measured:
         object.__setattr__(self, "design_effect", effect)
         if not isinstance(self.debias, bool):
             raise SpecError("weights.settings.debias: expected true or false")
+        if self.replicates != 0 or isinstance(self.replicates, bool):
+            whole("replicates", self.replicates, low=REPLICATES[0], high=REPLICATES[1])
 
     def stack(self, schema: PublicSchema) -> Stack:
         """The public feature map on this schema."""
@@ -293,12 +300,13 @@ class Measured:
             "base_rows": self.base_rows,
             "design_effect": self.design_effect,
             "debias": self.debias,
+            "replicates": self.replicates,
         }
         return found if self.calibrated is None else found | self.calibrated.to_json()
 
     def _facts(self) -> dict[str, Any]:
         """What a measurement is of; what is done with it afterwards is not in it."""
-        after = ("credit", "base_rows", "design_effect", "debias")
+        after = ("credit", "base_rows", "design_effect", "debias", "replicates")
         return {name: value for name, value in self.parameters().items() if name not in after}
 
     def measure(
