@@ -316,7 +316,7 @@ def test_agreement_counts_releases_by_verdict_and_outcome():
 
 def test_the_page_says_where_weights_help_and_where_not():
     forecast = {"resolution": 0.7, "tau": 0.2, "feasible": True}
-    kinds = summary.WEIGHTED
+    kinds = summary.WEIGHTED[:3]
     keys = [("d", "g", epsilon, kind) for epsilon in ("1", "6") for kind in kinds]
     text = "\n".join(page.page(small_frame(kinds), dict.fromkeys(keys, forecast)))
     assert "All aspects together, against no weights at equal total epsilon: of 6" in text
