@@ -67,8 +67,8 @@ def template(tmp_path_factory):
     return template_of(tmp_path_factory)
 
 
-def template_of(factory, *steps):
-    place = make_workplace.__wrapped__(factory)()
+def template_of(factory, *steps, **changes):
+    place = make_workplace.__wrapped__(factory)(**changes)
     if steps:
         place.add_steps(*steps)
     return Template(place.root, factory.mktemp("worlds"))
