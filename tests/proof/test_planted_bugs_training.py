@@ -208,7 +208,7 @@ def test_a_planted_bug_is_found(name: str, template: Any, monkeypatch: Patch) ->
         bug.check(template)
 
 
-@tiers("least", fast=35, full=35)
+@tiers("least", fast=44, full=44)
 def test_the_panel_is_complete(least: int, prove: Callable[..., None]) -> None:
     """What is planted elsewhere is planted there, under these names."""
     planted = {name for name, *_ in neural.MUTANTS}
