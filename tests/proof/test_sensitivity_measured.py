@@ -258,7 +258,8 @@ def centred_on_the_table(patch: pytest.MonkeyPatch) -> None:
 def in_an_order_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """Angles as a matrix product may have them: their last bits follow the number of rows."""
 
-    def waves(self: Stack, centred: Array) -> Array:
+    def waves(self: Stack, scaled: ScaledTable) -> Array:
+        centred = self.schema.centred(scaled)
         angle = np.zeros((len(centred), self.frequencies))
         order = np.arange(centred.shape[1])[:: 1 if len(centred) % 2 else -1]
         for j in order:
@@ -276,6 +277,41 @@ def test_a_row_s_part_that_depends_on_others_is_found(plant, rng, monkeypatch):
         test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(
             24, rng, lambda *_, **__: None
         )
+
+
+@pytest.mark.parametrize("shares", [{part: 1.0} for part in PARTS] + [dict.fromkeys(PARTS, 1.0)])
+def test_no_row_of_the_box_is_left_out(shares, rng):
+    """Corners have the whole norm, in thousands of features: they are within it as computed."""
+    schema = weights.numeric_schema(64, target=True)
+    stack = Stack(schema=schema, shares=shares, frequencies=2048)
+    rows = extreme_rows(schema, 100, rng)
+    wanted = (np.rint(stack.matrix(rows) / UNIT) * UNIT).sum(axis=0) + 0.0
+    assert bits(exact_sum(stack, rows, constant=0.0)) == bits(wanted)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 5.0, -1e3, 1e300])
+@pytest.mark.parametrize("features", [*PARTS, "stack"])
+def test_a_row_outside_the_schema_s_box_moves_no_further(features, value, rng):
+    """No such row comes from an ingest; a table made by hand may hold one, and numbers at that."""
+    shares = dict.fromkeys(PARTS if features == "stack" else [features], 1.0)
+    schema = mixed_schema()
+    own = Measured(features=shares, frequencies=4, omega_seed=2)
+    for unit in UNITS:
+        ready = own.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
+        pool = extreme_rows(schema, 8, rng)
+        columns = {
+            name: np.where(rng.random(8) < 0.5, value, values)
+            if values.dtype.kind == "f" else values
+            for name, values in pool.columns.items()
+        }  # fmt: skip
+        odd = ScaledTable(columns, 8)
+        for place in range(8):
+            rows = odd.take([place] * unit.max_rows)
+            before = rows.take([])
+            if unit.relation is REPLACE:
+                before = pool.take(rng.integers(0, 8, unit.max_rows))
+            with np.errstate(all="ignore"):
+                assert share_of(ready, schema, (before, rows)) <= 1
 
 
 @pytest.mark.parametrize("share", [1e-9, 1e-7, 1e-4, 1e3])
