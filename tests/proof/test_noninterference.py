@@ -249,7 +249,8 @@ def any_lines(rng: np.random.Generator) -> list[str]:
 def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One seed for what is sampled afterwards.
 
-    The rows that measured weights choose follow the measurement's digest, hence the run's token.
+    The rows that measured weights choose, and their replicates, follow the measurement's digest,
+    hence the run's token.
     """
     leaks.fixed_draws.__wrapped__(monkeypatch)
     real = leaks.POSTPROCESSING.weigh_measured
@@ -257,7 +258,11 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     def weigh(*given: Any, rng: np.random.Generator, **rest: Any) -> Any:
         return real(*given, rng=np.random.default_rng(20_270_131), **rest)
 
+    def replicate(law: Any, measurement: Any, *, count: int) -> Any:
+        return law.replicates(count, np.random.default_rng(20_270_131))
+
     monkeypatch.setattr(leaks.POSTPROCESSING, "weigh_measured", weigh)
+    monkeypatch.setattr(leaks.PUBLISH, "replicate_measured", replicate)
 
 
 def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
@@ -279,7 +284,7 @@ def compare_releases(factory: Any, pairs: int, *steps: str, **changes: str) -> N
         assert not told, told[:5]
 
 
-MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
+MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
 """Measured weights of a whole release, as small as they are useful."""
 
 
