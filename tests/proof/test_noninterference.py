@@ -39,7 +39,7 @@ from dpiw.plan import canonical_json
 from dpiw.randomness import SeededNoise
 from dpiw.runs import ReleaseRun
 from dpiw.tables import PrivateTable, SyntheticTable, read_snapshot
-from dpiw.weights import beta, beta_calibration, measured, output, selection
+from dpiw.weights import beta, beta_calibration, measured, output, registry, selection
 from dpiw.weights.beta import BetaNoised, BetaRatio
 from dpiw.weights.beta_calibration import BetaCalibration
 from dpiw.weights.credit import Misfit, evidence_credit
@@ -157,6 +157,12 @@ def measuring(name: str) -> Callable[[PrivateTable], bytes]:
 
 
 METHODS = [*GENERATORS, *WEIGHTS, "beta_calibration"]
+
+
+def test_every_method_that_draws_is_compared() -> None:
+    """`none` and `discriminator` draw nothing; `logreg` serves benchmarks alone."""
+    drawing = {method for method, _ in WEIGHTS.values()}
+    assert drawing | {"none", "discriminator", "logreg"} == set(registry.WEIGHTS)
 
 
 def compare_measurements(name: str, pairs: int) -> None:
