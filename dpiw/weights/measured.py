@@ -129,11 +129,14 @@ def exact_sum(stack: Stack, rows: ScaledTable, *, constant: float) -> Array:
 
     Privacy:
         Unprotected: of private rows it is confidential. One row changes it by that row's rounded
-        features alone, to the last bit.
+        features alone, to the last bit. A row of more than the stack's norm, or of none, adds
+        nothing but its count: the schema's box holds no such row, and a table from elsewhere may.
     """
     total = np.zeros(stack.dimension, dtype=np.int64)
+    most = (stack.norm * (1 + 1e-12)) ** 2
     for start in range(0, rows.rows, _BLOCK):
         block = stack.matrix(rows.take(np.arange(start, min(start + _BLOCK, rows.rows))))
+        block[~(np.einsum("ij,ij->i", block, block) <= most)] = 0.0
         total += np.rint(block / UNIT).astype(np.int64).sum(axis=0)
     if constant:
         total = np.append(total, rows.rows * round(constant / UNIT))

@@ -33,7 +33,8 @@ POSTPROCESSING, PUBLISH, INGEST = (
 DRAWN = (
     # by file: the fields that may differ, as prefixes of a path
     ("certificate.json", ("diagnostics.", "verdict", "ledger_head")),
-    ("manifest.json", ("files.synthetic.parquet.", "files.report.html.", "files.certificate.json.",
+    ("manifest.json", ("files.synthetic.parquet.", "files.report.html.",
+                       "files.replicate_weights.parquet.", "files.certificate.json.",
                        "files.croissant.json.", "ledger_head", "certificate_sha256")),
     ("croissant.json", ("sha256", "contentSize")),
 )  # fmt: skip
@@ -67,8 +68,8 @@ def template(tmp_path_factory):
     return template_of(tmp_path_factory)
 
 
-def template_of(factory, *steps):
-    place = make_workplace.__wrapped__(factory)()
+def template_of(factory, *steps, **changes):
+    place = make_workplace.__wrapped__(factory)(**changes)
     if steps:
         place.add_steps(*steps)
     return Template(place.root, factory.mktemp("worlds"))
@@ -151,10 +152,14 @@ def masked(name, data):
     """A JSON file's fields without those that were drawn; of these the names remain.
 
     Of the verdict's reasons not even their number remains: they judge released weights. Of a
-    calibration's text the three released numbers are masked.
+    calibration's text the three released numbers are masked, of measured weights' the credit and
+    the exponent, which follow from the noisy sum.
     """
     fields = dict(DRAWN).get(name, ())
-    words = re.compile(r"Weights: [a-z ]+\.|(?<=beta calibration )\(a=[^;]*;")
+    words = re.compile(
+        r"Weights: [a-z ]+\.|(?<=beta calibration )\(a=[^;]*;"
+        r"|(?<=to noisy means )\(credit [^)]*\)|(?<=in proportion to weight)\^[^\"]*"
+    )
     found = {
         path: "(drawn)" if was_drawn(path, fields) else words.sub("", text)
         for path, text in flat(json.loads(data)).items()
@@ -239,6 +244,14 @@ def test_public_fields_are_equal_for_neighbours(template, figures):
 def test_public_fields_are_equal_with_a_third_stage(tmp_path_factory, figures):
     own = template_of(tmp_path_factory, CALIBRATED)
     compare(own, 1, 3, figures, what="non-interference, third stage")
+
+
+def test_public_fields_are_equal_with_measured_weights(tmp_path_factory, figures):
+    weights = (
+        "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
+    )
+    own = template_of(tmp_path_factory, weights=weights)
+    compare(own, 1, 3, figures, what="non-interference, measured weights")
 
 
 @pytest.mark.crash

@@ -4,7 +4,8 @@ Neighbours: an empty table and one with a single row, the canary. The public syn
 nearly at a right angle to it in the features and weighs very much, so that the canary's gradient
 has nearly its greatest length and almost no curvature resists it: the exact coefficients move by
 0.9 of the claimed sensitivity and more. The attacker knows both tables, and scores an output by the
-exact likelihood ratio of the two noise laws.
+exact likelihood ratio of the two noise laws. Measured weights look at no public row: there the
+canary's features have the full norm, and the sum moves by all of the claimed sensitivity.
 
 Each bound is wrong with probability 1e-8 (`attacks.ERROR`). A fit is a function of its rows, so it
 is solved once and remembered. Fixed seeds in the slice, noise of the operating system in the full
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
 from dpiw.randomness import SeededNoise
 from dpiw.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.tables import PrivateTable, SyntheticTable
@@ -27,6 +28,7 @@ from dpiw.weights import beta, beta_calibration, output
 from dpiw.weights.beta import BetaDebiased, BetaNoised, BetaRatio
 from dpiw.weights.beta_calibration import BetaCalibration
 from dpiw.weights.critic_features import Critic
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.selection import SelectedBeta
 from dpiw.weights.solver import Regression, solve
@@ -41,6 +43,10 @@ from tests.proof.attacks import (
 )
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+THREE_ROWS = PrivacyUnit(
+    relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=3, id_column="id"
+)
+REPLACED = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
 EFFORT = 2.0
 """mu = 2, or epsilon = 2 without delta: an event of few outputs then says most."""
 
@@ -182,6 +188,38 @@ def selected(noise: str, *, tight: float) -> World:
     return World(attack=attack, claim=claim, tight=tight, few=0.5, faint=0.1)
 
 
+def measured(
+    features: dict[str, float], *, tight: float, unit: PrivacyUnit = UNIT, columns: int = 3
+) -> World:
+    """All of a person's rows at one corner, or there in place of the other."""
+    own, k = schema(columns), unit.max_rows
+    ready = Measured(features=features, frequencies=3, omega_seed=5).calibrate(
+        rho=EFFORT, schema=own, unit=unit, nominal_rows=100
+    )
+    rows = {value: scaled(*[(value,) * columns] * k, columns=columns) for value in (0.0, 1.0)}
+    before = rows[1.0].take([])
+    if unit.relation is NeighbouringRelation.REPLACE_ONE:
+        before = rows[0.0]
+    public = SyntheticTable(schema=own, scaled=rows[0.0])
+    tables = [PrivateTable(schema=own, scaled=table) for table in (before, rows[1.0])]
+
+    def run(within: bool, noise: Any) -> Any:
+        return ready.measure(tables[within], public, noise=noise)
+
+    exact = [run(within, Silent()).arrays["sum"] for within in (False, True)]
+
+    def attack(within: bool, noise: Any) -> float:
+        found = run(within, noise)
+        scale = found.facts["scale"]
+        return log_likelihood_ratio(NoiseKind.GAUSSIAN, scale, found.arrays["sum"], *exact)
+
+    claim = claim_of(ready.events(schema=own, unit=unit))
+    return World(attack=attack, claim=claim, tight=tight)
+
+
+STACK = {"linear": 1.0, "squares": 0.3, "products": 0.3, "fourier": 0.5}
+"""On columns without a target, so that of its parts `target` has none."""
+
 WORLDS: dict[str, Callable[[], World]] = {
     "beta_noised gaussian": lambda: regression(BetaNoised, 1, tight=0.7),
     "beta_noised spherical": lambda: regression(BetaNoised, 1, noise="spherical", tight=0.5),
@@ -200,6 +238,11 @@ WORLDS: dict[str, Callable[[], World]] = {
     "beta calibration gaussian": lambda: beta_calibrated("gaussian", tight=0.6),
     "beta calibration spherical": lambda: beta_calibrated("spherical", tight=0.3),
     "beta calibration laplace": lambda: beta_calibrated("laplace", tight=0.3),
+    "measured, linear": lambda: measured({"linear": 1.0}, tight=0.7),
+    "measured, Fourier": lambda: measured({"fourier": 1.0}, tight=0.7),
+    "measured, stack": lambda: measured(STACK, tight=0.7),
+    "measured, stack, three rows a person": lambda: measured(STACK, tight=0.7, unit=THREE_ROWS),
+    "measured, linear, replace-one": lambda: measured({"linear": 1.0}, tight=0.7, unit=REPLACED),
     "selected gaussian": lambda: selected("gaussian", tight=0.0),
     "selected laplace": lambda: selected("laplace", tight=0.0),
 }
@@ -208,7 +251,8 @@ DETECTED = {
     "beta_noised gaussian": 0.5, "beta_noised laplace": 0.35, "beta_noised spherical": 0.25,
     "interactions": 0.5, "fourier": 0.5, "discriminator features": 0.5,
     "output_noised gaussian": 0.5, "output_noised spherical": 0.35,
-    "beta calibration gaussian": 0.4,
+    "beta calibration gaussian": 0.4, "measured, linear": 0.5, "measured, Fourier": 0.5,
+    "measured, stack, three rows a person": 0.5, "measured, linear, replace-one": 0.5,
 }  # fmt: skip
 """Planted bugs of the slice: how much of its noise a method draws."""
 

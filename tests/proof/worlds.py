@@ -30,6 +30,7 @@ from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weights.beta import BetaRatio, BetaRegression
 from dpiw.weights.beta_calibration import BetaCalibration
 from dpiw.weights.features import LinearMap
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.solver import Regression
 from tests.dpiw.weights.conftest import uniform_rows
@@ -208,6 +209,25 @@ def calibration(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) 
     return Additive(np.array(exact), own.calibrated.law, own.events(schema=schema, unit=unit))
 
 
+def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
+    """Without slack where a row comes at a corner, or, if sines and cosines alone, anywhere."""
+
+    def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+        schema = numeric_schema(4)
+        own = Measured(features=features, frequencies=frequencies, omega_seed=1).calibrate(
+            rho=RHO, schema=schema, unit=unit, nominal_rows=100
+        )
+        public = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 1, rng))
+        exact = [
+            own.measure(table, public, noise=Zeros()).arrays["sum"]
+            for table in _tables(unit, schema, adversarial, rng)
+        ]
+        law = own.calibrated.law
+        return Additive(np.array(exact), law, own.events(schema=schema, unit=unit))
+
+    return make
+
+
 def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
     """All marginals together; any row that comes or goes is as bad as any other."""
     schema = numeric_schema(3)
@@ -294,6 +314,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "beta regression, spherical, linear": Mechanism(regression(NoiseKind.SPHERICAL, 2), seen=2.0),
     "output_noised": Mechanism(output, seen=1.3),
     "beta calibration": Mechanism(calibration, seen=1.6),
+    "measured sum, stack": Mechanism(
+        measured({"linear": 1.0, "squares": 0.3, "products": 0.3})),
+    "measured sum, Fourier": Mechanism(measured({"fourier": 1.0}, 3)),
     "histogram": Mechanism(histogram),
     "PATE votes, Laplace": Mechanism(votes),
     "DP-SGD lots": Mechanism(lots, replaces=False),
