@@ -69,7 +69,9 @@ def weigh_measured(
         return stack.matrix(base.scaled.take(np.arange(start, stop)))
 
     streamed = BaseRows(base.rows, features)
-    found = reweight(streamed, estimator.targets(measurement), credit=estimator.credit, rng=rng)
+    even = streamed.means(np.full(base.rows, 1 / base.rows))
+    targets = estimator.targets(measurement, about=even)
+    found = reweight(streamed, targets, credit=estimator.credit, rng=rng)
     noise = found.log_weight_noise(streamed)
     logs = found.tilt.log_weights
     steps = [f"tilt {base.rows} base rows to noisy means (credit {found.tilt.credit:.4g})"]

@@ -348,11 +348,17 @@ class Measured:
         """
         raise WeightError(f"{self.method}: its weights need base rows; expected weigh_measured")
 
-    def targets(self, measurement: Measurement) -> Targets:
+    def targets(self, measurement: Measurement, *, about: Array) -> Targets:
         """Noisy means and the covariance of their noise; free.
 
         With a noisy count N the error of a mean has covariance s^2 (I + m m'/c^2), s the noise of
-        the sum over N: the second part is the count's own error (METHOD section 15.1).
+        the sum over N: the second part is the count's own error (METHOD section 15.1). For m the
+        noisy means themselves would be the wrong choice: they hold the noise, whose length may be
+        that of the means, and the direction in which it lies would pass for ill-known.
+
+        Args:
+            measurement: the noisy sum.
+            about: m, shape (d,): public means near the true ones, such as the base's.
 
         Raises:
             WeightError: the measurement is of another kind, or does not fit these settings.
@@ -371,6 +377,6 @@ class Measured:
             )
         rows = max(1.0, float(drawn[-1]) / ready.constant)  # noise may leave less than a row
         means = drawn[:-1] / rows
-        shared = np.outer(means, means) / ready.constant**2
+        shared = np.outer(about, about) / ready.constant**2
         covariance = (ready.law.scale / rows) ** 2 * (np.eye(means.size) + shared)
         return Targets(means=means, covariance=covariance, rows=rows)
