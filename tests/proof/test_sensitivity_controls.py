@@ -81,8 +81,6 @@ SEARCHES: dict[str, Callable[[], None]] = {
     "output_noised": lambda:
         outputs.test_published_log_weights_move_by_at_most_their_sensitivity(
             60, NoiseKind.GAUSSIAN, rng(), silent),
-    "beta calibration": lambda: outputs.test_the_calibration_moves_by_at_most_its_sensitivity(
-        120, NoiseKind.GAUSSIAN, rng(), silent),
 }  # fmt: skip
 
 
