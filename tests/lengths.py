@@ -40,8 +40,6 @@ MOVED = (
            "test_a_training_queues_for_the_gpu_and_shows_public_numbers",
            "deployments/test_scheduled_release.py::"
            "test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"),
-    _moved("crash", "crash/test_kill_matrix.py::test_a_few_histories_of_three_stages",
-           "crash/test_kill_matrix.py::test_a_few_histories"),
     _moved("crash", "crash/test_training_kills.py::"
            "test_killed_in_mid_training_it_resumes_and_is_charged_as_planned",
            "dpiw/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned"),
