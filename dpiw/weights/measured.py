@@ -147,7 +147,7 @@ def _shares(given: object) -> dict[str, float]:
     if not isinstance(given, Mapping) or not given:
         raise SpecError("weights.settings.features: expected shares of the norm by part")
     return {
-        str(part): real(f"features.{part}", share, above=0, at_most=1e3)
+        str(part): real(f"features.{part}", share, above=1e-4, at_most=100)
         for part, share in given.items()
     }
 
@@ -277,14 +277,14 @@ class Measured:
         return ready.law.scale / ready.nominal_rows / ready.norm
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """Share of the features' variance in directions that one sampled row would still show.
+        """l/(l + s^2), in [0, 1]: l a feature's share of the squared norm, s the noise of a mean.
 
-        Of a uniform public row's features, with eigenvalues l: sum l h / sum l, h = l/(l + s^2),
-        s the standard deviation of a mean's noise. Below some part nothing can be learned.
+        As if all features had one variance; near zero where a mean's noise is larger than what a
+        feature can vary, so that nothing can be learned.
         """
         ready = self._ready()
         spread = (ready.law.scale / nominal_rows) ** 2
-        mean = ready.norm**2 / ready.dimension  # as if all were alike: a lower bound by concavity
+        mean = ready.norm**2 / ready.dimension
         return mean / (mean + spread)
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:

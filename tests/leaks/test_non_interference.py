@@ -33,7 +33,8 @@ POSTPROCESSING, PUBLISH, INGEST = (
 DRAWN = (
     # by file: the fields that may differ, as prefixes of a path
     ("certificate.json", ("diagnostics.", "verdict", "ledger_head")),
-    ("manifest.json", ("files.synthetic.parquet.", "files.report.html.", "files.certificate.json.",
+    ("manifest.json", ("files.synthetic.parquet.", "files.report.html.",
+                       "files.replicate_weights.parquet.", "files.certificate.json.",
                        "files.croissant.json.", "ledger_head", "certificate_sha256")),
     ("croissant.json", ("sha256", "contentSize")),
 )  # fmt: skip
@@ -237,7 +238,9 @@ def test_public_fields_are_equal_for_neighbours(template, figures):
 
 
 def test_public_fields_are_equal_with_measured_weights(tmp_path_factory, figures):
-    weights = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
+    weights = (
+        "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
+    )
     own = template_of(tmp_path_factory, weights=weights)
     compare(own, 1, 3, figures, what="non-interference, measured weights")
 

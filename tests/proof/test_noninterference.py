@@ -39,7 +39,7 @@ from dpiw.plan import canonical_json
 from dpiw.randomness import SeededNoise
 from dpiw.runs import ReleaseRun
 from dpiw.tables import PrivateTable, SyntheticTable, read_snapshot
-from dpiw.weights import beta, measured, output
+from dpiw.weights import beta, measured, output, registry
 from dpiw.weights.credit import Misfit, evidence_credit
 from dpiw.weights.registry import make_weights
 from dpiw.weights.stack import PARTS
@@ -142,6 +142,12 @@ def measuring(name: str) -> Callable[[PrivateTable], bytes]:
 METHODS = [*GENERATORS, *WEIGHTS]
 
 
+def test_every_method_that_draws_is_compared() -> None:
+    """`none` and `discriminator` draw nothing; `logreg` serves benchmarks alone."""
+    drawing = {method for method, _ in WEIGHTS.values()}
+    assert drawing | {"none", "discriminator", "logreg"} == set(registry.WEIGHTS)
+
+
 def compare_measurements(name: str, pairs: int) -> None:
     rng, measure, found = np.random.default_rng(20_240_401), measuring(name), set()
     for _ in range(pairs + 1):
@@ -232,7 +238,8 @@ def any_lines(rng: np.random.Generator) -> list[str]:
 def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One seed for what is sampled afterwards.
 
-    The rows that measured weights choose follow the measurement's digest, hence the run's token.
+    The rows that measured weights choose, and their replicates, follow the measurement's digest,
+    hence the run's token.
     """
     leaks.fixed_draws.__wrapped__(monkeypatch)
     real = leaks.POSTPROCESSING.weigh_measured
@@ -240,7 +247,11 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     def weigh(*given: Any, rng: np.random.Generator, **rest: Any) -> Any:
         return real(*given, rng=np.random.default_rng(20_270_131), **rest)
 
+    def replicate(law: Any, measurement: Any, *, count: int) -> Any:
+        return law.replicates(count, np.random.default_rng(20_270_131))
+
     monkeypatch.setattr(leaks.POSTPROCESSING, "weigh_measured", weigh)
+    monkeypatch.setattr(leaks.PUBLISH, "replicate_measured", replicate)
 
 
 def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
@@ -262,7 +273,7 @@ def compare_releases(factory: Any, pairs: int, **changes: str) -> None:
         assert not told, told[:5]
 
 
-MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
+MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
 """Measured weights of a whole release, as small as they are useful."""
 
 
