@@ -115,7 +115,7 @@ def _measured(
 
 
 def _weights(stage: _Stage, estimator: WeightEstimator, rng: np.random.Generator) -> Weights:
-    """The weights' draw, the calibration's, and everything free that follows."""
+    """The weights' draw and everything free that follows."""
     plan, settings = stage.plan, stage.plan.spec.weights
     drawing = estimator
     if isinstance(estimator, OutputNoised):
@@ -143,20 +143,12 @@ def _calibrated(
     if step is None:
         return ratio, steps
     assert isinstance(ratio, BetaRatio)  # the plan sees to it
-    start = starting_ratio(
-        ratio,
-        stage.fitting,
-        debias=estimator.debias,
-        normalisation=Normalisation(plan.spec.weights.normalisation),
-    )
-    if plan.calibration is not None:
-        drawn = plan.calibration.measure(stage.table, stage.fitting, ratio=start, noise=stage.noise)
-        return plan.calibration.apply(start, drawn), steps
+    start = starting_ratio(ratio, stage.fitting, debias=estimator.debias)
     public = PublicRows(
         table=SyntheticTable(schema=plan.schema, scaled=stage.labelled), declared=step.declared
     )
-    found = calibrate_on_public_rows(start, public, stage.fitting, limit=step.bound)
-    return start, steps.with_calibration(*found.map, limit=step.bound)
+    found = calibrate_on_public_rows(start, public, stage.fitting, limit=step.limit)
+    return start, steps.with_calibration(*found.map)
 
 
 def _judged(rows: SyntheticTable, weights: Weights) -> Played:

@@ -219,8 +219,6 @@ def mechanism_of(release: Release) -> Mechanism:
         asked = certificate.weights["settings"].get("features") == "critic"
         if asked or certificate.weights["method"] == "discriminator":
             raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
-        if certificate.weights["method"] == "selected":
-            raise ReleaseError("rehearsal: weights chosen by a private score cannot be replayed")
         found = make_weights(
             certificate.weights["method"], certificate.weights["settings"], pure=pure
         )

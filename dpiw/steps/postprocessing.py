@@ -18,7 +18,7 @@ from dpiw.measured_weighting import weigh_measured
 from dpiw.measurement import Measurement
 from dpiw.pairing import informed, needs_critic
 from dpiw.plan import canonical_json
-from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.private_stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.runs import ReleaseRun
 from dpiw.schema import ScaledTable
 from dpiw.steps.locks import working
@@ -27,7 +27,6 @@ from dpiw.weighting import Normalisation, Weights, starting_ratio, uniform_weigh
 from dpiw.weights.base import DensityRatio, WeightEstimator
 from dpiw.weights.beta import BetaRatio
 from dpiw.weights.beta_calibration import PublicRows, calibrate_on_public_rows
-from dpiw.weights.beta_map import DebiasedRatio
 from dpiw.weights.measured import Measured
 from dpiw.weights.post_processing import PostProcessing, parse_post_processing
 
@@ -131,7 +130,7 @@ def _weights(run: ReleaseRun) -> Weights:
             rng=rng,
         )
     forecast = plan.forecast
-    ratio, steps = _calibrated(run, weights.ratio(measurement, schema=plan.schema))
+    ratio, steps = _calibrated(run, weights, weights.ratio(measurement, schema=plan.schema))
     return weigh(
         ratio,
         read_rows(run, PUBLISHED_ROWS),
@@ -143,38 +142,20 @@ def _weights(run: ReleaseRun) -> Weights:
     )
 
 
-def ratio_to_calibrate(run: ReleaseRun) -> BetaRatio | DebiasedRatio:
-    """What the run's beta calibration starts from; public.
-
-    Raises:
-        StageFailedError: the weights have not been drawn, or there are none.
-    """
-    weights = estimator(run)
-    if weights is None:
-        raise StageFailedError(WEIGHTS_STAGE, StageFailedError.exit_code)
-    ratio = weights.ratio(committed_measurement(run, WEIGHTS_STAGE), schema=run.plan.schema)
-    assert isinstance(ratio, BetaRatio)  # the plan sees to it
-    return starting_ratio(
-        ratio,
-        read_rows(run, FITTING_ROWS),
-        debias=weights.debias,
-        normalisation=Normalisation(run.spec.weights.normalisation),
-    )
-
-
-def _calibrated(run: ReleaseRun, ratio: DensityRatio) -> tuple[DensityRatio, PostProcessing]:
-    """The ratio to be weighed by, and the steps: those of the spec, a public map filled in."""
+def _calibrated(
+    run: ReleaseRun, weights: WeightEstimator, ratio: DensityRatio
+) -> tuple[DensityRatio, PostProcessing]:
+    """The ratio to be weighed by, and the steps: those of the spec, a fitted map filled in."""
     steps = parse_post_processing(run.spec.weights.post_processing)
     step = steps.calibrate
     if step is None:
         return ratio, steps
-    start = ratio_to_calibrate(run)
-    if run.plan.calibration is not None:
-        drawn = committed_measurement(run, CALIBRATION_STAGE)
-        return run.plan.calibration.apply(start, drawn), steps
+    assert isinstance(ratio, BetaRatio)  # the plan sees to it
+    fitting = read_rows(run, FITTING_ROWS)
+    start = starting_ratio(ratio, fitting, debias=weights.debias)
     public = PublicRows(table=read_rows(run, run.public_rows.name), declared=step.declared)
-    found = calibrate_on_public_rows(start, public, read_rows(run, FITTING_ROWS), limit=step.bound)
-    return start, steps.with_calibration(*found.map, limit=step.bound)
+    found = calibrate_on_public_rows(start, public, fitting, limit=step.limit)
+    return start, steps.with_calibration(*found.map)
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:

@@ -16,14 +16,12 @@ from dpiw.weights.logreg import LogisticRegressionRatio
 from dpiw.weights.measured import Measured
 from dpiw.weights.none import NoWeights
 from dpiw.weights.output import OutputNoised
-from dpiw.weights.selection import SelectedBeta
 
 WEIGHTS: dict[
     str,
     type[BetaRegression]
     | type[NoWeights]
     | type[LogisticRegressionRatio]
-    | type[SelectedBeta]
     | type[DensityNetwork]
     | type[DiscriminatorWeights]
     | type[Measured],
@@ -32,7 +30,6 @@ WEIGHTS: dict[
     "beta_debiased": BetaDebiased,
     "beta_noised": BetaNoised,
     "output_noised": OutputNoised,
-    "selected": SelectedBeta,
     "dp_mlp": DensityNetwork,
     "discriminator": DiscriminatorWeights,
     "none": NoWeights,
@@ -52,8 +49,8 @@ def make_weights(
     Args:
         method: a name in `WEIGHTS`.
         settings: public settings of the method.
-        pure: whether the release promises delta = 0. Then `beta_*` and `selected` default to
-            spherical noise and refuse gaussian noise.
+        pure: whether the release promises delta = 0. Then `beta_*` and `output_noised` default
+            to spherical noise and refuse gaussian noise.
         rows: number of rows the release will publish; `output_noised` needs it.
 
     Raises:
@@ -71,8 +68,7 @@ def make_weights(
     if pure and chosen in (DensityNetwork, Measured):
         raise SpecError(f"weights.method={method}: its noise is Gaussian; expected a delta > 0")
     given = dict(settings)
-    noisy = (BetaRegression, SelectedBeta)
-    if pure and issubclass(chosen, noisy):
+    if pure and issubclass(chosen, BetaRegression):
         given.setdefault("noise", NoiseKind.SPHERICAL)
     sized = rows is not None and issubclass(chosen, OutputNoised)
     if sized and given.setdefault("rows", rows) != rows:
@@ -80,7 +76,7 @@ def make_weights(
     estimator = chosen(**given)
     if isinstance(estimator, NoWeights):
         return None
-    gaussian = isinstance(estimator, noisy) and estimator.noise is NoiseKind.GAUSSIAN
+    gaussian = isinstance(estimator, BetaRegression) and estimator.noise is NoiseKind.GAUSSIAN
     if pure and gaussian:
         raise SpecError("weights.settings.noise=gaussian: expected spherical or laplace at delta 0")
     return estimator

@@ -122,8 +122,6 @@ def test_a_play_does_what_the_spec_says(table):
     resampled = played(post_processing=steps)
     assert any("clip at 5" in step for step in resampled.weights.steps)
     assert resampled.rows.scaled.rows == 70
-    private = played(post_processing=[{"step": "beta_calibrate", "source": "private"}])
-    assert any("beta calibration" in step and "private" in step for step in private.weights.steps)
     named = {"step": "beta_calibrate", "rows": "r.csv", "declared": "a census", "sha256": "0" * 64}
     public = played(post_processing=[named])
     assert any("beta calibration" in step and "census" in step for step in public.weights.steps)

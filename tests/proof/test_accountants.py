@@ -26,8 +26,6 @@ from dpiw.privacy import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
-    SelectedGaussianEvent,
-    SelectedPureEvent,
 )
 
 SLACK = 2e-3
@@ -40,24 +38,17 @@ def random_event(rng: np.random.Generator) -> PrivacyEvent:
     """One of every kind there is, as a plan might hold it."""
     multiplier = float(10 ** rng.uniform(-0.2, 1.8))
     count = int(10 ** rng.uniform(0, 1.5))
-    kind = rng.integers(8)
+    kind = rng.integers(7)
     if kind <= 2:
         return GaussianEvent(noise_multiplier=multiplier, count=count)
     if kind <= 4:
         return LaplaceEvent(noise_multiplier=2 + multiplier * count, count=count)
     if kind == 5:
         return ExponentialMechanismEvent(epsilon=float(10 ** rng.uniform(-2, 0)), count=count)
-    if kind == 6:
-        return PoissonSampledGaussianEvent(
-            sampling_probability=float(10 ** rng.uniform(-3, -0.5)),
-            noise_multiplier=float(rng.uniform(0.7, 3)), count=int(10 ** rng.uniform(0, 3)),
-        )  # fmt: skip
-    shape, stopping = float(rng.integers(2)), float(rng.uniform(0.05, 1))
-    if rng.random() < 0.5:
-        return SelectedPureEvent(
-            epsilon=float(10 ** rng.uniform(-2, -0.3)), shape=shape, stopping=stopping
-        )
-    return SelectedGaussianEvent(noise_multiplier=2 + multiplier, shape=shape, stopping=stopping)
+    return PoissonSampledGaussianEvent(
+        sampling_probability=float(10 ** rng.uniform(-3, -0.5)),
+        noise_multiplier=float(rng.uniform(0.7, 3)), count=int(10 ** rng.uniform(0, 3)),
+    )  # fmt: skip
 
 
 def random_composition(rng: np.random.Generator) -> tuple[list[PrivacyEvent], float]:
@@ -170,8 +161,6 @@ EVERY_KIND: list[PrivacyEvent] = [
     LaplaceEvent(noise_multiplier=20.0, count=6),
     ExponentialMechanismEvent(epsilon=0.1, count=6),
     PoissonSampledGaussianEvent(sampling_probability=0.05, noise_multiplier=1.5, count=6),
-    SelectedPureEvent(epsilon=0.1, shape=1.0, stopping=0.2, count=6),
-    SelectedGaussianEvent(noise_multiplier=15.0, shape=1.0, stopping=0.2, count=6),
 ]
 
 

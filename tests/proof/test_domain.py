@@ -270,7 +270,7 @@ def test_forbidden_constructs_of_a_plan_are_counted(least, prove):
     for module, name in (
         (test_spec, "test_what_is_refused_names_its_field"),
         (test_plan, "test_settings_are_refused_by_name"),
-        (test_plan, "test_calibrations_that_cannot_be"),
+        (test_spec, "test_calibrations_that_no_spec_may_ask_for"),
     ):
         (mark,) = [m for m in getattr(module, name).pytestmark if m.name == "parametrize"]
         counted[name] = len(mark.args[1])

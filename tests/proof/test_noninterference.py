@@ -39,14 +39,11 @@ from dpiw.plan import canonical_json
 from dpiw.randomness import SeededNoise
 from dpiw.runs import ReleaseRun
 from dpiw.tables import PrivateTable, SyntheticTable, read_snapshot
-from dpiw.weights import beta, beta_calibration, measured, output, registry, selection
-from dpiw.weights.beta import BetaNoised, BetaRatio
-from dpiw.weights.beta_calibration import BetaCalibration
+from dpiw.weights import beta, measured, output, registry
 from dpiw.weights.credit import Misfit, evidence_credit
 from dpiw.weights.registry import make_weights
 from dpiw.weights.stack import PARTS
 from dpiw.weights.tilting import BaseRows
-from tests.conftest import CALIBRATED
 from tests.dpiw.generators.neural_world import SCHEMA, UNIT
 from tests.leaks import test_non_interference as leaks
 
@@ -80,8 +77,6 @@ def blind() -> Iterator[None]:
         mock.patch.object(beta, "noisy_vector", vector),
         mock.patch.object(output, "noisy_vector", vector),
         mock.patch.object(measured, "noisy_vector", vector),
-        mock.patch.object(beta_calibration, "noisy_vector", vector),
-        mock.patch.object(selection, "noisy_vector", vector),
     ):
         yield
 
@@ -127,9 +122,6 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "interactions": ("beta_noised", {"features": "interactions", "noise": "spherical"}),
     "fourier": ("beta_noised", {"features": "fourier", "frequencies": 5, "omega_seed": 1}),
     "output_noised": ("output_noised", {"rows": 20, "allow_more_rows": True}),
-    "selected": (
-        "selected", {"candidates": [{"settings": {"tau": 0.1}}, {"settings": {"tau": 0.3}}],
-                     "mean_runs": 1.5}),
     "measured": ("measured", {"frequencies": 5, "omega_seed": 1}),
     "measured stack": (
         "measured", {"features": dict.fromkeys(PARTS, 1.0), "frequencies": 5, "omega_seed": 1}),
@@ -142,21 +134,12 @@ def measuring(name: str) -> Callable[[PrivateTable], bytes]:
     if name in GENERATORS:
         generator = ready(make_generator(name, GENERATORS[name], pure=False))
         return lambda table: generator.measure(table, noise=SeededNoise(0)).to_bytes()
-    synthetic, extra = public_rows(1), {}
-    if name == "beta_calibration":
-        base = ready(BetaNoised())
-        own: Any = ready(BetaCalibration())
-        width = base.feature_map(SCHEMA).bounds.dimension
-        extra["ratio"] = BetaRatio(
-            law=base.calibrated.law, coefficients=np.ones(width), map=base.feature_map(SCHEMA)
-        )
-    else:
-        own = ready(make_weights(*WEIGHTS[name]))
-        own = own.for_rows(public_rows(2)) if name == "output_noised" else own
-    return lambda table: own.measure(table, synthetic, noise=SeededNoise(0), **extra).to_bytes()
+    synthetic, own = public_rows(1), ready(make_weights(*WEIGHTS[name]))
+    own = own.for_rows(public_rows(2)) if name == "output_noised" else own
+    return lambda table: own.measure(table, synthetic, noise=SeededNoise(0)).to_bytes()
 
 
-METHODS = [*GENERATORS, *WEIGHTS, "beta_calibration"]
+METHODS = [*GENERATORS, *WEIGHTS]
 
 
 def test_every_method_that_draws_is_compared() -> None:
@@ -279,11 +262,11 @@ def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
     return seen
 
 
-def compare_releases(factory: Any, pairs: int, *steps: str, **changes: str) -> None:
-    template = leaks.template_of(factory, *steps, **changes)
+def compare_releases(factory: Any, pairs: int, **changes: str) -> None:
+    template = leaks.template_of(factory, **changes)
     rng = np.random.default_rng(20_240_402)
     first = view_of(template, 0, any_lines(rng))
-    assert first["ends"] == ["ok"] * 9
+    assert first["ends"] == ["ok"] * 8
     assert any(name.endswith("report.html") for name in first)
     for number in range(1, pairs + 1):
         told = leaks.differences(first, view_of(template, number, any_lines(rng)))
@@ -296,7 +279,7 @@ MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000
 
 @pytest.mark.usefixtures("fixed")
 def test_a_blind_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
-    compare_releases(tmp_path_factory, 2, CALIBRATED)
+    compare_releases(tmp_path_factory, 2)
 
 
 @pytest.mark.usefixtures("fixed")
@@ -306,14 +289,13 @@ def test_a_blind_measured_release_is_the_same_for_any_tables(tmp_path_factory: A
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("kind", ["two stages", "three stages", "two stages, measured weights"])
+@pytest.mark.parametrize("kind", ["two stages", "two stages, measured weights"])
 def test_blind_releases_of_many_tables(
     tmp_path_factory: Any, kind: str, prove: Callable[..., None]
 ) -> None:
     started = time.monotonic()
-    steps = (CALIBRATED,) if kind.startswith("three") else ()
     changes = {"weights": MEASURED} if kind.endswith("measured weights") else {}
-    compare_releases(tmp_path_factory, FULL, *steps, **changes)
+    compare_releases(tmp_path_factory, FULL, **changes)
     seconds = round(time.monotonic() - started)
     prove(
         "N1", f"whole release, {kind}", power="five planted leaks are seen",

@@ -18,10 +18,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpiw.mechanisms import draw_index, noisy_counts, noisy_sum, noisy_vector, select
+from dpiw.mechanisms import noisy_counts, noisy_sum, noisy_vector, select
 from dpiw.privacy import NoiseKind, NoiseLaw
 from dpiw.randomness import SecureNoise
-from dpiw.repeat_and_select import run_weights, stopping_of
 from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weights.measured import Measured, exact_sum
 from tests.dpiw.weights.conftest import uniform_rows
@@ -194,17 +193,6 @@ def gaps(size: int) -> Sample:
     return np.minimum(np.diff(chosen)[:size] - 1, LONGEST)
 
 
-def run_masses(factor: float) -> NDArray[np.float64]:
-    weights = np.array(run_weights(0, stopping_of(0, 6.0 * factor))[:40], dtype=float)
-    whole = float(sum(run_weights(0, stopping_of(0, 6.0 * factor))))
-    return np.append(weights / whole, 1 - weights.sum() / whole)
-
-
-def runs(size: int) -> Sample:
-    weights = run_weights(0, stopping_of(0, 6.0))
-    return np.minimum([draw_index(weights, noise=NOISE) for _ in range(size)], 40)
-
-
 def tilted(factor: float) -> NDArray[np.float64]:
     """Seven equal cells, of which the first three weigh `factor`."""
     mass = np.where(np.arange(7) < 3, factor, 1.0)
@@ -239,7 +227,6 @@ SAMPLERS: dict[str, Sampler] = {
     "Poisson lots": counted(gaps, gap_masses),
     "uniform deals": counted(
         lambda size: np.array([NOISE.whole_below(7) for _ in range(size)]), tilted),
-    "hidden number of runs": counted(runs, run_masses),
 }  # fmt: skip
 
 

@@ -81,8 +81,6 @@ SEARCHES: dict[str, Callable[[], None]] = {
     "output_noised": lambda:
         outputs.test_published_log_weights_move_by_at_most_their_sensitivity(
             60, NoiseKind.GAUSSIAN, rng(), silent),
-    "beta calibration": lambda: outputs.test_the_calibration_moves_by_at_most_its_sensitivity(
-        120, NoiseKind.GAUSSIAN, rng(), silent),
 }  # fmt: skip
 
 
@@ -152,9 +150,6 @@ OTHERS: dict[str, tuple[Plant, Callable[[pytest.MonkeyPatch], None]]] = {
         wider(counts, "clipped_sum", 1.05),
         lambda _: counts.test_a_clipped_sum_moves_by_at_most_its_bound(
             150, ClipRule.LOSS, rng(), silent)),
-    "score's clip 20% too wide": (
-        wider(outputs, "scores", 1.2),
-        lambda _: outputs.test_a_score_moves_by_at_most_its_sensitivity(200, rng(), silent)),
     **{f"measured sum, {features}, 10% too small": (
         paid(lambda _, found: 0.9 * found.sensitivity), sums(features))
        for features in (*PARTS, "stack")},

@@ -30,9 +30,7 @@ EXTRA = {
 
 
 def settings_of(name, own):
-    """A method's settings with one of the maps; a selection has it among its candidates."""
-    if name == "selected":
-        return {"candidates": [{"settings": own}, {"settings": own | {"tau": 0.1}}]}
+    """A method's settings with one of the maps."""
     return own | EXTRA.get(name, {})
 
 
