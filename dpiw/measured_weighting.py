@@ -113,10 +113,12 @@ def law_of_measured(
         log_weights: theirs, shape (n,).
         facts: `Weights.facts["measured"]`.
     """
-    targets = estimator.targets(measurement)
+    features = estimator.stack(rows.schema).matrix(rows.scaled)
+    weights = mean_one_weights(log_weights)
+    targets = estimator.targets(measurement, about=weights @ features / rows.rows)
     return MeansLaw(
-        features=estimator.stack(rows.schema).matrix(rows.scaled),
-        weights=mean_one_weights(log_weights),
+        features=features,
+        weights=weights,
         covariance=targets.covariance,
         rows=targets.rows,
         credit=float(facts["credit"]),

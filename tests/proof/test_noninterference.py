@@ -368,7 +368,9 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
         stack, private = own.stack(base.schema), read_snapshot(seen[-1].snapshot)
         exact = measured.exact_sum(stack, private, constant=own.calibrated.constant)
         told = dataclasses.replace(drawn, arrays={"sum": exact})
-        misfit = Misfit.of(BaseRows.of(stack.matrix(base.scaled)), own.targets(told))
+        features = stack.matrix(base.scaled)
+        targets = own.targets(told, about=features.mean(axis=0))
+        misfit = Misfit.of(BaseRows.of(features), targets)
         own = dataclasses.replace(own, credit=evidence_credit(misfit))
         return weigh(own, drawn, base, **rest)
 

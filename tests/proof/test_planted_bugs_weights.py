@@ -247,8 +247,10 @@ def credit_from_private_rows(patch: Patch) -> None:
         found = real(self, table, synthetic, noise=noise)
         stack = self.stack(table.schema)
         exact = measured.exact_sum(stack, table.confidential(), constant=self.calibrated.constant)
-        targets = self.targets(dataclasses.replace(found, arrays={"sum": exact}))
-        base = BaseRows.of(stack.matrix(synthetic.scaled))
+        features = stack.matrix(synthetic.scaled)
+        told = dataclasses.replace(found, arrays={"sum": exact})
+        targets = self.targets(told, about=features.mean(axis=0))
+        base = BaseRows.of(features)
         credit = evidence_credit(Misfit.of(base, targets))
         return dataclasses.replace(found, facts={**found.facts, "credit": credit})
 

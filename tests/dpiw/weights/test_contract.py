@@ -36,7 +36,7 @@ def settings_of(name, own):
 
 CASES = [
     (name, settings_of(name, own))
-    for name in WEIGHTS.keys() - {"measured"}
+    for name in (name for name in WEIGHTS if name != "measured")
     for own in (MAPS[:1] if name in ("none", "dp_mlp", "discriminator") else MAPS)
 ]
 SETTINGS = [

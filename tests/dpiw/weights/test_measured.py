@@ -105,26 +105,33 @@ def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit: Privac
     assert not first.publishable
     assert pickle.loads(pickle.dumps(ready)) == ready
     kept = Measurement.from_bytes(first.to_bytes())
-    assert ready.targets(kept).means == pytest.approx(ready.targets(first).means, abs=0)
+    about = np.zeros(ready.stack(schema).dimension)
+    one, other = (ready.targets(found, about=about) for found in (first, kept))
+    assert np.array_equal(one.means, other.means)
 
 
 def test_targets_are_the_means_with_their_noise(unit: PrivacyUnit) -> None:
     schema = numeric_schema(3, target=True)
     ready, table = calibrated(schema, unit), private(schema)
-    found = ready.targets(ready.measure(table, nothing(schema), noise=SeededNoise(5)))
     scaled: ScaledTable = table.confidential()
     exact = ready.stack(schema).matrix(scaled).mean(axis=0)
-    root = np.linalg.cholesky(found.covariance)
-    z = np.linalg.solve(root, found.means - exact)
-    # A chi-square of 44 degrees of freedom: outside with probability 2e-6.
-    assert 12 < (z**2).sum() < 105
+    total = 0.0
+    for seed in range(25):
+        drawn = ready.measure(table, nothing(schema), noise=SeededNoise(seed))
+        found = ready.targets(drawn, about=exact)
+        z = np.linalg.solve(np.linalg.cholesky(found.covariance), found.means - exact)
+        total += float((z**2).sum())
+    freedom = 25 * exact.size
+    # A chi-square: outside five standard deviations with probability 1e-6, to first order.
+    assert abs(total - freedom) < 5 * np.sqrt(2 * freedom) + 0.03 * freedom
     assert abs(found.rows - 500) < 5 * 2 * ready.calibrated.law.scale  # type: ignore[union-attr]
 
 
 def test_under_replace_one_the_number_of_rows_is_public(replace_unit: PrivacyUnit) -> None:
     schema = numeric_schema(3)
     ready = calibrated(schema, replace_unit, features={"fourier": 1.0})
-    found = ready.targets(ready.measure(private(schema), nothing(schema), noise=SeededNoise(5)))
+    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(5))
+    found = ready.targets(drawn, about=np.ones(ready.stack(schema).dimension))
     assert found.rows == 500
     assert np.count_nonzero(found.covariance) == found.means.size
 
@@ -135,7 +142,10 @@ def test_more_noise_than_rows_leaves_a_row(unit: PrivacyUnit) -> None:
         rho=1e-6, schema=schema, unit=unit, nominal_rows=500
     )
     drawn = [
-        ready.targets(ready.measure(private(schema, 2), nothing(schema), noise=SeededNoise(seed)))
+        ready.targets(
+            ready.measure(private(schema, 2), nothing(schema), noise=SeededNoise(seed)),
+            about=np.zeros(40),
+        )
         for seed in range(20)
     ]
     assert min(one.rows for one in drawn) == 1.0  # a count below one in half of the draws
@@ -146,11 +156,14 @@ def test_a_measurement_of_other_settings_is_refused(
     unit: PrivacyUnit, change: dict[str, Any]
 ) -> None:
     schema = mixed_schema()
-    drawn = calibrated(schema, unit).measure(private(schema), nothing(schema), noise=SeededNoise(1))
+    ready = calibrated(schema, unit)
+    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
     with pytest.raises(WeightError, match="not a measurement with these settings"):
-        calibrated(schema, unit, **change).targets(drawn)
+        calibrated(schema, unit, **change).targets(drawn, about=np.zeros(1))
     # What is done with it afterwards may be chosen afterwards.
-    calibrated(schema, unit, credit="risk", design_effect=3.0, debias=True).targets(drawn)
+    calibrated(schema, unit, credit="risk", design_effect=3.0, debias=True).targets(
+        drawn, about=np.zeros(ready.stack(schema).dimension)
+    )
 
 
 def test_it_has_no_ratio_before_base_rows(unit: PrivacyUnit) -> None:
