@@ -34,9 +34,13 @@ _KEEP = 2**26
 """Entries of a feature matrix that is kept between passes: half a GiB."""
 
 _GAP = 1e-10
-"""Most that F may lie above its minimum, by the certificate of `_gap`."""
+"""Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
 
-_STEPS, _HALVINGS = 200, 60
+_STEPS, _HALVINGS = 100, 60
+
+_FALL = 4.0
+_LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
+"""Credits on the way to a small one, as multiples of it."""
 
 _SLOW = 0.2
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian."""
@@ -194,7 +198,9 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
     """Minimise F by Newton steps with a line search, to a certified gap.
 
     F is alpha S-strongly convex, so F(theta) - min F <= g'(alpha S)^-1 g / 2 with g the gradient:
-    the certificate needs no trust in the steps.
+    the certificate needs no trust in the steps. Where the targets lie outside of all that weights
+    can reach, and the credit is small, the steps are many; then the credit is lowered to its value
+    by and by, each solution the start of the next.
 
     Args:
         base: the rows to weight.
@@ -208,15 +214,32 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
     """
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
+    found = _solved(base, targets, credit, np.zeros(base.dimension) if start is None else start)
+    if found is not None:
+        return found
+    theta = np.zeros(base.dimension)
+    for higher in credit * _LADDER:
+        for guess in (theta, _FALL * theta):  # theta stays, or grows as 1/alpha: beyond reach
+            found = _solved(base, targets, higher, guess)
+            if found is not None:
+                theta = found.coefficients
+                break
+    if found is None:
+        raise WeightError("tilting: the minimum was not reached")
+    return found
+
+
+def _solved(base: BaseRows, targets: Targets, credit: float, start: Array) -> Tilt | None:
+    """The minimum from a start, or None if it is not reached in `_STEPS` steps."""
     ridge = credit * targets.covariance
     ridge_factor = _factor(ridge)
-    point = _Point.at(base, np.zeros(base.dimension) if start is None else start)
+    point = _Point.at(base, start)
     factor, decrement = None, math.inf
     for steps in range(_STEPS):
         weights, means = np.exp(point.log_weights), point.means
         gradient = means - targets.means + ridge @ point.theta
         gap = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
-        if gap <= _GAP:
+        if gap <= _GAP * (1 + abs(_objective(point, targets, ridge))):
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=means,
                 covariance=base.covariance(weights, means), credit=credit, gap=gap, steps=steps,
@@ -225,10 +248,14 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
             factor = _factor(base.covariance(weights, means) + ridge)
         step = -cho_solve(factor, gradient)
         fallen, decrement = decrement, float(-gradient @ step)
-        point, whole = _line_search(base, point, step, decrement, targets, ridge)
-        if not whole or decrement > _SLOW * fallen:
-            factor = None
-    raise WeightError(f"tilting: the minimum was not reached (certified gap {gap:.2g})")
+        moved = _line_search(base, point, step, decrement, targets, ridge)
+        if moved is None:
+            return None
+        if np.array_equal(moved.theta, point.theta + step) and decrement <= _SLOW * fallen:
+            point = moved
+            continue
+        point, factor = moved, None
+    return None
 
 
 def _factor(matrix: Array) -> tuple[Array, bool]:
@@ -241,17 +268,17 @@ def _factor(matrix: Array) -> tuple[Array, bool]:
 
 def _line_search(
     base: BaseRows, point: _Point, step: Array, decrement: float, targets: Targets, ridge: Array
-) -> tuple[_Point, bool]:
-    """The next point, and whether the whole step was taken."""
+) -> _Point | None:
+    """The next point on the way, or None if no step lowers the objective."""
     start = _objective(point, targets, ridge)
     length = 1.0
     for _ in range(_HALVINGS):
         found = _Point.at(base, point.theta + length * step)
         fall = start - _objective(found, targets, ridge)
         if fall >= 1e-4 * length * decrement or decrement * length < 1e-14 * (1 + abs(start)):
-            return found, length == 1.0
+            return found
         length /= 2
-    raise WeightError("tilting: no step lowers the objective")
+    return None
 
 
 def _objective(point: _Point, targets: Targets, ridge: Array) -> float:
