@@ -34,23 +34,32 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import POPULATIONS, Population, truth
 
 from dpiw import analysis
-from dpiw.analysis.intervals import SUPPORT_CARE, SUPPORT_USE
+from dpiw.analysis.means_law import MeansLaw
+from dpiw.analysis.noise import SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.rehearsal import weighted_rows
 from dpiw.errors import DPIWError
+from dpiw.measured_weighting import law_of_measured, weigh_measured
 from dpiw.plan import Plan, compile_plan
 from dpiw.randomness import SeededNoise
 from dpiw.spec import parse_spec
-from dpiw.tables import PrivateTable
+from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.version import __version__
 from dpiw.weighting import weigh
+from dpiw.weights.measured import Measured
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATORS = ("histogram", "privbayes")
-MAPS: dict[str, dict[str, Any]] = {
-    "linear": {"features": "linear"},
-    "interactions": {"features": "interactions"},
-    "fourier": {"features": "fourier", "omega_seed": 1, "frequencies": 100},
+MAPS: dict[str, tuple[str, dict[str, Any]]] = {
+    "linear": ("beta_debiased", {"features": "linear"}),
+    "interactions": ("beta_debiased", {"features": "interactions"}),
+    "fourier": (
+        "beta_debiased",
+        {"features": "fourier", "omega_seed": 1, "frequencies": 100},
+    ),
+    "measured": ("measured", {"omega_seed": 1, "frequencies": 150}),
 }
+"""Feature maps of `beta_debiased` weights, and `measured` weights with features by their rule."""
+
 METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk")
 ORDER = ("use", "use with care", "do not use")
 KINDS = {"mean": "mean", "count": "mean", "share": "mean", "hours": "mean", "group_mean": "mean",
@@ -66,7 +75,7 @@ def plan_for(population: Population, generator: str, features: str, chosen: Any)
             "source": {"path": "unused", "format": "csv"}, "epsilon": chosen.epsilon,
             "delta": "1e-6", "nominal_rows": chosen.rows, "synthetic_rows": chosen.synthetic,
             "generator": {"method": generator},
-            "weights": {"method": "beta_debiased", "settings": MAPS[features],
+            "weights": {"method": MAPS[features][0], "settings": MAPS[features][1],
                         "when_infeasible": "keep"},
             "state": "unused", "signing_key": "unused", "publish_to": "unused",
         }
@@ -81,6 +90,14 @@ def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> t
     private = PrivateTable(schema=schema, scaled=scaled)
     noise = SeededNoise(int(rng.integers(2**62)))
     model = plan.generator.model(plan.generator.measure(private, noise=noise), schema=schema)
+    if isinstance(plan.weights, Measured):
+        base = model.sample(plan.weights.base_rows_for(chosen.synthetic), rng=rng)
+        drawn = plan.weights.measure(private, base, noise=noise)
+        found = weigh_measured(plan.weights, drawn, base, rows=chosen.synthetic, rng=rng)
+        kept = SyntheticTable(schema=schema, scaled=base.scaled.take(found.chosen))
+        law = law_of_measured(plan.weights, drawn, kept, found.log_weights, found.facts["measured"])
+        sample = analysis.WeightedSample(table=kept.frame(), weights=law.weights, law=law)
+        return sample, found.diagnostics.verdict.value
     rows = model.sample(chosen.synthetic, rng=rng)
     fitting = model.sample(chosen.synthetic, rng=rng)
     drawn = plan.weights.measure(private, fitting, noise=noise)
@@ -95,8 +112,9 @@ def intervals(population: Population, sample: Any) -> dict[str, dict[str, Any]]:
         "unweighted": (sample.table, None),
         "weighted": (sample.table, sample.weights),
         "noise_aware": sample,
-        "unshrunk": analysis.unshrunk(sample),
     }
+    if not isinstance(sample.law, MeansLaw):
+        sources["unshrunk"] = analysis.unshrunk(sample)
     found: dict[str, dict[str, Any]] = {}
     for name, estimand in population.estimands.items():
         for method, source in sources.items():
@@ -266,7 +284,10 @@ def _errors(frame: pd.DataFrame) -> list[str]:
     lines = ["| kind | " + " | ".join(f"{m}: bias, rmse" for m in METHODS) + " |",
              "|" + "---|" * (len(METHODS) + 1)]  # fmt: skip
     for kind, row in found.iterrows():
-        told = [f"{row['bias', m]:.2f}, {row['rmse', m]:.2f}" for m in METHODS]
+        told = [
+            f"{row.get(('bias', m), np.nan):.2f}, {row.get(('rmse', m), np.nan):.2f}"
+            for m in METHODS
+        ]
         lines.append(f"| {kind} | " + " | ".join(told) + " |")
     return lines
 
@@ -290,10 +311,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--populations", nargs="+", default=[p.name for p in POPULATIONS])
+    parser.add_argument("--features", nargs="+", default=list(MAPS), choices=list(MAPS))
+    parser.add_argument("--generators", nargs="+", default=list(GENERATORS), choices=GENERATORS)
+    parser.add_argument("--name", default="coverage", help="of the result files")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "coverage")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     chosen = parser.parse_args(arguments)
-    cells = [(p, g, f) for p in chosen.populations for g in GENERATORS for f in MAPS]
+    cells = [
+        (p, g, f) for p in chosen.populations for g in chosen.generators for f in chosen.features
+    ]
     truths(chosen.populations, chosen.cache)
     with ProcessPoolExecutor(chosen.jobs) as pool:
         for future in as_completed([pool.submit(run_cell, cell, chosen) for cell in cells]):
@@ -302,12 +328,14 @@ def main(arguments: list[str]) -> int:
     command = "python benchmarks/coverage.py " + " ".join(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
     text = report(frame, chosen, command.strip())
-    (chosen.out / "coverage.md").write_text("\n".join(text) + "\n")
+    (chosen.out / f"{chosen.name}.md").write_text("\n".join(text) + "\n")
     used = frame[frame.verdict == "use"]
     record = {"command": command, "dpiw": __version__, "python": platform.python_version(),
               "cells": per_estimand(frame).round(6).to_dict("records"),
               "cells_use": per_estimand(used).round(6).to_dict("records")}  # fmt: skip
-    (chosen.out / "coverage.json").write_text(json.dumps(record, separators=(",", ":")) + "\n")
+    (chosen.out / f"{chosen.name}.json").write_text(
+        json.dumps(record, separators=(",", ":")) + "\n"
+    )
     print("\n".join(text))
     return 0
 

@@ -32,7 +32,7 @@ import paper_known
 import paper_studies
 from paper_cells import REAL, Cell, cells, compute, kinds_of, spent
 from paper_mnist import MnistStore, compute_mnist, mnist_cells
-from paper_peers import PEERS, compute_peer, environment, peer_cells, peer_name
+from paper_peers import PEERS, compute_peer, environment, method_of, peer_cells, peer_name
 from paper_report import report
 from paper_sets import SETS, PaperStore
 from paper_summary import figures, printed
@@ -88,6 +88,14 @@ def _of_cells(part: str, found: Sequence[Cell]) -> list[Work]:
     ]
 
 
+def _of_peers(found: Sequence[Cell]) -> list[Work]:
+    """Both rows of a fit are made by one process, so that the fit is made once."""
+    return [
+        Work(part="peers", group=("peers", cell.run, cell.dataset, method_of(cell)), cell=cell)
+        for cell in found
+    ]
+
+
 def wanted(chosen: argparse.Namespace, runs: Runs) -> list[Work]:
     """Everything, in order of importance."""
     sizes = [s for s in paper_known.SIZES if not chosen.quick or s[1] <= 1000]
@@ -102,7 +110,7 @@ def wanted(chosen: argparse.Namespace, runs: Runs) -> list[Work]:
         "split": _of_cells("split", paper_studies.split_cells(runs.studies)),
         "bayes": _of_cells("bayes", paper_studies.bayes_cells(runs.studies)),
         "known": known,
-        "peers": _of_cells("peers", peer_cells(runs.peers)),
+        "peers": _of_peers(peer_cells(runs.peers)),
         "mnist": _of_cells("mnist", mnist_cells(runs.mnist)) if runs.mnist else [],
     }
     return [work for part in PARTS if part in chosen.parts for work in found[part]]

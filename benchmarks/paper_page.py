@@ -28,6 +28,7 @@ from paper_summary import (
     kinds_in,
     pairs,
     paper_flaw,
+    peer_label,
     same_side,
     sure_unit,
     too_steady,
@@ -87,7 +88,7 @@ def _table(
         found = ours.get((dataset, peer, "none", metric))
         if found is not None:
             told = f"{found.text} ({found.runs} runs)"
-            lines.append(row([f"peer: {peer.upper()}, no weights", told, *blank]))
+            lines.append(row([f"peer: {peer_label(peer)}, no weights", told, *blank]))
     return lines
 
 
@@ -162,7 +163,8 @@ def peer_counts(ours: Figures, peers: Sequence[str]) -> list[str]:
             found = [against_peer(ours, peer, generator, kind, metric) for metric in metrics]
             told = [f"{c.won} of {c.cells} (+{c.clearly_won} −{c.clearly_lost})" for c in found]
             if found[0].cells:
-                lines.append(row([f"{GENERATORS[generator]}, {LABELS[kind]}", peer.upper(), *told]))
+                name = f"{GENERATORS[generator]}, {LABELS[kind]}"
+                lines.append(row([name, peer_label(peer), *told]))
     return lines if len(lines) > 2 else ["Not run."]
 
 

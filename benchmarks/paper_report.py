@@ -41,6 +41,7 @@ from paper_summary import (
     count,
     figure,
     pairs,
+    peer_label,
     sure_unit,
 )
 
@@ -78,7 +79,7 @@ def in_short(ours: Figures, theirs: Figures, records: Records) -> list[str]:
     for peer in PEERS:
         wst, mlp = (against_peer(ours, peer, "privbayes", "none", m) for m in ("wst", "mlp"))
         if wst.cells:
-            peers.append(f"{peer.upper()}: WST {wst.won} of {wst.cells}, MLP {mlp.won}")
+            peers.append(f"{peer_label(peer)}: WST {wst.won} of {wst.cells}, MLP {mlp.won}")
     few, many = chance_of_clear(max((one.runs for one in ours.values()), default=2))
     return [
         f"- **Cells.** Of the {len(theirs)} printed cells of Tables 1 to 3 ours are beside"
@@ -96,7 +97,9 @@ def in_short(ours: Figures, theirs: Figures, records: Records) -> list[str]:
         " inherits its rows. What weights do shows against no weights on our own releases, paired"
         f" by run, at one total budget. Better than none: {'; '.join(equal)}.",
         "- **Peers at the same total,** data sets in which our PrivBayes without weights has the"
-        f" better mean: {'; '.join(peers) or 'not run'}.",
+        f" better mean: {'; '.join(peers) or 'not run'}. `As shipped`: rows of the same fits as"
+        " the peers' package draws them, which is not by the fitted model; the fair comparison is"
+        " the other.",
         f"- **Chance.** `Clearly` is two joint standard errors: where nothing differs, between"
         f" {few:.0%} and {many:.0%} of the cells are called clear, half of them won. No correction"
         " for their number is made, and cells share runs and rows: the counts describe, they do"
@@ -171,7 +174,14 @@ def settings(facts: Mapping[str, Any], ours: Figures) -> list[str]:
         " total, on the same public codes as PrivBayes. They turn it into zCDP by a formula of"
         " their own, which is looser by some percent than our accountant: ours draw a little less"
         " noise. They read the exact number of rows without charge, and their noise cannot be"
-        " seeded: these rows cannot be made again to the digit. AIM on"
+        " seeded: these rows cannot be made again to the digit. Each fit gives two rows of the"
+        " tables. `MST`, `AIM`: published rows drawn independently from the fitted model"
+        " (benchmarks/peers/sampling.py). `As shipped`: drawn by mbi's default, `round`, from the"
+        " same fit, hence with the same noise; there the columns drawn given one parent share"
+        " unshuffled ranks, and two that are independent given a third come out correlated by .99."
+        " Earlier editions of this page had those rows alone and called them MST and AIM, which was"
+        " unfair. mbi's other way, `sample`, leaves out what a model with a cycle of columns needs,"
+        " and is not used. AIM on"
         f" {' and '.join(SMALL['aim'])} alone: it fits a model in each of 16 d rounds, and was not"
         " tried on wider tables.",
     ]

@@ -39,6 +39,9 @@ GENERATORS: Mapping[str, str] = {
     "dpgan": "DPGAN", "dpcgan": "DPCGAN", "privbayes": "PrivBayes", "gan": "GAN, not private",
     "cgan": "CGAN, not private",
 }  # fmt: skip
+AS_SHIPPED = " as shipped"
+"""Ends the name of a peer's rows that its package's own default drew."""
+
 MNIST = "mnist"
 CONSTANT_MSE: Mapping[str, float] = {"boston": (9.1971 / 45) ** 2}
 """Mean squared error of predicting the mean, target on [0, 1]: the published standard deviation of
@@ -236,6 +239,12 @@ def below_constant(theirs: Mapping[Key, Figure]) -> set[Key]:
         and key[0] in CONSTANT_MSE
         and one.mean - 2 * one.error > CONSTANT_MSE[key[0]]
     }
+
+
+def peer_label(peer: str) -> str:
+    """The name of a peer's rows on the page."""
+    method = peer.removesuffix(AS_SHIPPED)
+    return method.upper() + peer.removeprefix(method)
 
 
 def against_peer(

@@ -37,6 +37,8 @@ from metrics import (
 )
 
 from dpiw.domain import Domain
+from dpiw.generators.base import GenerativeModel
+from dpiw.measured_weighting import weigh_measured
 from dpiw.measurement import Measurement
 from dpiw.plan import Plan, compile_plan
 from dpiw.randomness import SeededNoise
@@ -44,6 +46,7 @@ from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.spec import ReleaseSpec, parse_spec
 from dpiw.tables import PrivateTable
 from dpiw.weighting import Weights, weigh
+from dpiw.weights.measured import Measured
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -107,11 +110,12 @@ WEIGHTS: Mapping[str, Mapping[str, Any]] = {
         "method": "beta_debiased",
         "settings": {"features": "fourier", "omega_seed": 1},
     },
+    "measured": {"method": "measured", "settings": {"omega_seed": 1}},
 }
 UNUSED = "unused"
 """The rows of a weighted release with their weights left out: what a `do not use` leaves."""
 
-KINDS = ("none", UNUSED, "linear", "interactions", "fourier")
+KINDS = ("none", UNUSED, "linear", "interactions", "fourier", "measured")
 EPSILONS = ("0.5", "1", "6")
 DELTA = "1e-6"
 REAL = "real"
@@ -338,6 +342,15 @@ def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
     measured = plan.generator.measure(private, noise=noise)
     model = plan.generator.model(measured, schema=halves.schema)
     rng = np.random.default_rng([cell.run, 1])
+    if isinstance(plan.weights, Measured):
+        played = _measured(plan, plan.weights, private, model, noise, rng)
+        w, facts = np.exp(played.weights.log_weights), _facts(played.weights)
+        facts |= dict(played.weights.facts)
+        return {
+            **facts,
+            "generator_digest": measured.digest[:16],
+            "metrics": measure(halves, played.rows, w, cell.run),
+        }
     rows = model.sample(plan.spec.synthetic_rows, rng=rng)
     w, facts = np.ones(rows.rows), {"verdict": "none"}
     if plan.weights is not None and cell.weights != UNUSED:
@@ -350,6 +363,29 @@ def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
         "generator_digest": measured.digest[:16],
         "metrics": measure(halves, rows.scaled, w, cell.run),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    rows: ScaledTable
+    weights: Weights
+
+
+def _measured(
+    plan: Plan,
+    estimator: Measured,
+    private: PrivateTable,
+    model: GenerativeModel,
+    noise: SeededNoise,
+    rng: np.random.Generator,
+) -> _Chosen:
+    """The published rows of a measured release, whatever the verdict."""
+    published = plan.spec.synthetic_rows
+    base = model.sample(estimator.base_rows_for(published), rng=rng)
+    drawn = estimator.measure(private, base, noise=noise)
+    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng)
+    assert found.chosen is not None
+    return _Chosen(rows=base.scaled.take(found.chosen), weights=found)
 
 
 def _facts(weights: Weights) -> dict[str, Any]:

@@ -91,12 +91,18 @@ def _counts(change: Mapping[str, Change]) -> str:
     return ", ".join(told) or "nothing clear"
 
 
+def _kinds(frame: pd.DataFrame) -> list[str]:
+    """Kinds of weights there are, in their order."""
+    return [kind for kind in WEIGHTED if kind in set(frame.weights)]
+
+
 def _map(frame: pd.DataFrame, base: str) -> list[str]:
-    lines = head(["data", "generator", "epsilon", *WEIGHTED])
+    kinds = _kinds(frame)
+    lines = head(["data", "generator", "epsilon", *kinds])
     found = changes(frame, base)
     for key, _ in frame[frame.weights.isin(WEIGHTED)].groupby(CELL[:3], sort=False):
         cells = []
-        for kind in WEIGHTED:
+        for kind in kinds:
             own = frame[(frame[CELL] == [*key, kind]).all(axis=1)]
             cells.append(f"{_counts(found[(*key, kind)])}; {_told(verdict_counts(own))}")
         lines.append(row([*key, *cells]))
@@ -123,12 +129,12 @@ def _breakdown(frame: pd.DataFrame, base: str) -> list[str]:
 
 
 def _by_aspect(frame: pd.DataFrame) -> list[str]:
-    lines = head(["aspect", *(f"{kind}, against {told}" for kind in WEIGHTED
+    lines = head(["aspect", *(f"{kind}, against {told}" for kind in _kinds(frame)
                               for told in ("none", UNUSED))])  # fmt: skip
     found = {base: changes(frame, base) for base in ("none", UNUSED)}
     for aspect in JUDGED:
         cells = []
-        for kind in WEIGHTED:
+        for kind in _kinds(frame):
             for base in ("none", UNUSED):
                 own = [outcome_of(c, aspect) for key, c in found[base].items() if key[-1] == kind]
                 cells.append(f"+{own.count('helped')} -{own.count('hurt')} of {len(own)}")

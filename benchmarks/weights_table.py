@@ -129,6 +129,8 @@ def settings(chosen: argparse.Namespace, command: str, minutes: float) -> list[s
         "- weights: `none`: the generator has the whole budget. `linear`, `interactions`,"
         " `fourier`: `beta_debiased`, Gaussian noise, self-normalised, effort shared 1:1 with the"
         f" generator; default settings (fourier: {BetaDebiased().frequencies} frequencies)."
+        " `measured`: noisy means of features by the public rule, default settings, the same split"
+        " of the effort; published rows as many, chosen from base rows."
         " `unused`: the rows of such a release, its weights left out.",
         "- Weights are kept even where the plan would publish none, to see what they would do."
         " forecast: the plan's public resolution and tau; `no`: the plan advises against weights.",
@@ -193,7 +195,7 @@ def forecasts(chosen: argparse.Namespace, data: Path) -> dict[tuple[str, ...], d
     for dataset in chosen.datasets:
         for generator in GENERATORS:
             for epsilon in chosen.epsilons:
-                for kind in WEIGHTED:
+                for kind in (kind for kind in chosen.kinds if kind in WEIGHTED):
                     plan = plan_for(dataset, generator, epsilon, kind, data)
                     assert plan.forecast is not None
                     found[dataset, generator, epsilon, kind] = vars(plan.forecast)
@@ -208,6 +210,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs, for a look")
     parser.add_argument("--datasets", nargs="+", default=list(TABLE), choices=list(DATASETS))
     parser.add_argument("--epsilons", nargs="+", default=list(EPSILONS))
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--name", default="weights_table", help="of the result files")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args(arguments)
@@ -215,24 +219,25 @@ def main(arguments: list[str]) -> int:
     results = ROOT / "benchmarks" / "results"
     out = chosen.out or (chosen.cache / "quick" if chosen.quick else results)
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
-    wanted = cells(tuple(chosen.datasets), tuple(chosen.epsilons), KINDS, chosen.runs)
+    wanted = cells(tuple(chosen.datasets), tuple(chosen.epsilons), tuple(chosen.kinds), chosen.runs)
     made_records = {record["name"]: record for record in records(wanted, store, chosen.jobs)}
     frame = frame_of([made_records[cell.name] for cell in wanted])
     if not same_rows(frame):
         raise SystemExit("the weighted releases of a run do not rest on one generator draw")
     public = forecasts(chosen, store.data)
     minutes = frame.cpu_seconds.sum() / 60
-    command = f"python benchmarks/weights_table.py --data FOLDER --runs {chosen.runs}"
+    own = [word for word in arguments if word not in ("--data", str(chosen.data))]
+    command = " ".join(["python benchmarks/weights_table.py --data FOLDER", *own])
     facts = {
         "command": command, "dpiw": __version__, "commit": commit(),
         "python": platform.python_version(), "cpu_minutes": round(minutes, 1),
     }  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
-    (out / "weights_table.json").write_text(record_of(frame, facts, public))
+    (out / f"{chosen.name}.json").write_text(record_of(frame, facts, public))
     text = ["# Weights at equal total epsilon", "", *settings(chosen, command, minutes), "",
             *page(frame, public)]  # fmt: skip
-    (out / "weights_table.md").write_text("\n".join(text) + "\n")
-    print(f"wrote {out / 'weights_table.md'}; {REAL} rows: the floor")
+    (out / f"{chosen.name}.md").write_text("\n".join(text) + "\n")
+    print(f"wrote {out / chosen.name}.md; {REAL} rows: the floor")
     return 0
 
 

@@ -4,8 +4,7 @@ Totals come from privacy loss distributions (PLDs), composed as objects of `dp_a
 in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
 relation (METHOD sections 4.3 and 9). Every approximation rounds against ourselves.
 
-The exponential mechanism is accounted by the curves of `dpiw.bounded_range`, the best of several
-runs by those of `dpiw.repeat_and_select`.
+The exponential mechanism is accounted by the curves of `dpiw.bounded_range`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from dpiw.privacy import (
     GaussianEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
-    SelectedPureEvent,
 )
 from dpiw.privacy_loss import compose_privacy_losses, optimistic_privacy_losses
 from dpiw.renyi import ORDERS
@@ -196,8 +194,7 @@ def renyi_vector(
 
     Upper bounds at every order > 1, under `LATTICE_MARGIN`, in decimals that are the same on every
     machine: Gaussian a/(2m^2), Laplace exact, exponential mechanism min(epsilon, a epsilon^2/8),
-    Poisson-sampled Gaussian exact at the next whole order, the best of several runs by
-    `dpiw.repeat_and_select`.
+    Poisson-sampled Gaussian exact at the next whole order.
 
     Raises:
         PrivacyError: no events: no draw is free.
@@ -312,7 +309,7 @@ def _with_margin(merged: Sequence[PrivacyEvent]) -> tuple[Any, ...]:
     """The events as accounted; see `LATTICE_MARGIN`. Events of a pure epsilon are exact."""
     return tuple(
         event
-        if isinstance(event, ExponentialMechanismEvent | SelectedPureEvent)
+        if isinstance(event, ExponentialMechanismEvent)
         else dataclasses.replace(
             event, noise_multiplier=event.noise_multiplier / (1 + LATTICE_MARGIN)
         )

@@ -37,7 +37,7 @@ class StageRecord:
     """What one stage did to the confidential table.
 
     Attributes:
-        stage: `fit_generator`, `fit_weights` or `fit_calibration`.
+        stage: `fit_generator` or `fit_weights`.
         method: the registry's name of the method.
         events: the privacy events, as JSON values (`dpiw.accounting.event_to_json`).
         parameters: public settings of the mechanism, as JSON values.

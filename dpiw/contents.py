@@ -19,6 +19,7 @@ from dpiw.croissant import croissant_json
 from dpiw.manifest import (
     CERTIFICATE,
     CROISSANT,
+    REPLICATES,
     REPORT,
     SCHEMA,
     SYNTHETIC,
@@ -27,6 +28,7 @@ from dpiw.manifest import (
 )
 from dpiw.parquet import arrow_fields, arrow_schema, footer_facts, write_synthetic
 from dpiw.publication import FileSource
+from dpiw.replicate_weights import ReplicateWeights, replicate_facts, write_replicates
 from dpiw.report import build_report
 from dpiw.schema import PublicSchema
 from dpiw.truth import PublicTruth
@@ -69,6 +71,7 @@ def release_contents(
     workspace: Path,
     rng: np.random.Generator,
     truth: PublicTruth | None = None,
+    replicates: ReplicateWeights | None = None,
 ) -> ReleaseContents:
     """Make every file of a release but manifest and signature. Everything in it is public.
 
@@ -86,21 +89,27 @@ def release_contents(
             an earlier attempt is replaced.
         rng: shuffles the rows.
         truth: of simulated examples whose truth is public.
+        replicates: replicate weights of the rows, in the order of `frame`.
 
     Raises:
-        ReleaseError: as `write_synthetic`.
+        ReleaseError: as `write_synthetic` and `write_replicates`.
     """
-    rows_path = workspace / SYNTHETIC
-    rows_path.unlink(missing_ok=True)
-    write_synthetic(
+    rows_path, replicates_path = workspace / SYNTHETIC, workspace / REPLICATES
+    for path in (rows_path, replicates_path):
+        path.unlink(missing_ok=True)
+    order = write_synthetic(
         rows_path, frame=frame, log_weights=log_weights, schema=schema,
         facts=footer_facts(certificate), rng=rng, self_normalised=certificate.self_normalised,
     )  # fmt: skip
+    if replicates is not None:
+        stated = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
+        write_replicates(replicates_path, replicates, order=order, facts=stated)
     dictionary = canonical_json(plain(schema.to_mapping()))
     catalogue_page = croissant_json(
         certificate,
         schema=schema,
-        synthetic=FileEntry(size=rows_path.stat().st_size, sha256=file_digest(rows_path)),
+        synthetic=_entry(rows_path),
+        replicates=None if replicates is None else _entry(replicates_path),
         published_at=published_at,
         licence=catalogue.licence,
         url=catalogue.url,
@@ -117,6 +126,8 @@ def release_contents(
         REPORT: report.encode(),
         CROISSANT: catalogue_page,
     }
+    if replicates is not None:
+        files[REPLICATES] = partial(_copy, replicates_path)
     facts = ManifestFacts.of_certificate(
         certificate,
         rows=len(frame),
@@ -126,6 +137,10 @@ def release_contents(
         published_at=published_at,
     )
     return ReleaseContents(files=files, facts=facts)
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(size=path.stat().st_size, sha256=file_digest(path))
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from dpiw.canonical import canonical_json
 from dpiw.certificate import Certificate
 from dpiw.columns import ColumnKind
-from dpiw.manifest import SYNTHETIC, FileEntry
+from dpiw.manifest import REPLICATES, SYNTHETIC, FileEntry
 from dpiw.parquet import LOG_WEIGHT, WEIGHT
 from dpiw.schema import PublicSchema
 
@@ -54,6 +54,7 @@ def croissant_json(
     *,
     schema: PublicSchema,
     synthetic: FileEntry,
+    replicates: FileEntry | None = None,
     published_at: str,
     licence: str,
     url: str,
@@ -65,6 +66,8 @@ def croissant_json(
         certificate: of the release.
         schema: the public schema.
         synthetic: size and digest of `synthetic.parquet`.
+        replicates: of `replicate_weights.parquet`, if there is one: a file without a record set,
+            as its columns are not about the rows.
         published_at: ISO moment of publication, given.
         licence: URL of the licence.
         url: page of the data set.
@@ -89,17 +92,8 @@ def croissant_json(
         "version": "1.0.0",
         "isLiveDataset": False,
         "keywords": ["synthetic data", "differential privacy", "importance weights"],
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": SYNTHETIC,
-                "name": SYNTHETIC,
-                "contentUrl": SYNTHETIC,
-                "contentSize": f"{synthetic.size} B",
-                "encodingFormat": "application/x-parquet",
-                "sha256": synthetic.sha256,
-            }
-        ],
+        "distribution": [_file(SYNTHETIC, synthetic)]
+        + ([] if replicates is None else [_file(REPLICATES, replicates)]),
         "recordSet": [
             {
                 "@type": "cr:RecordSet",
@@ -111,6 +105,18 @@ def croissant_json(
         ],
     }
     return canonical_json(document)
+
+
+def _file(name: str, entry: FileEntry) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": name,
+        "contentSize": f"{entry.size} B",
+        "encodingFormat": "application/x-parquet",
+        "sha256": entry.sha256,
+    }
 
 
 def _description(certificate: Certificate) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 from dpiw.errors import PrivacyError, UncalibratedError
@@ -15,18 +14,13 @@ from dpiw.privacy import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
-    SelectedGaussianEvent,
-    SelectedPureEvent,
 )
-from dpiw.repeat_and_select import mean_runs, pure_total_float
 
 EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
     "gaussian": GaussianEvent,
     "laplace": LaplaceEvent,
     "exponential_mechanism": ExponentialMechanismEvent,
     "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
-    "selected_pure": SelectedPureEvent,
-    "selected_gaussian": SelectedGaussianEvent,
 }
 """Every event by its name in a manifest; nothing else is read back."""
 
@@ -36,14 +30,13 @@ def check_event(event: PrivacyEvent) -> None:
 
     Raises:
         UncalibratedError: a noise multiplier or an epsilon is zero, negative or not finite.
-        PrivacyError: an unknown type, a count below 1, a sampling or stopping probability outside
-            (0, 1], or a shape other than 0 and 1.
+        PrivacyError: an unknown type, a count below 1, or a sampling probability outside (0, 1].
     """
     if type(event) not in EVENT_TYPES.values():
         raise PrivacyError(f"privacy event of unknown type {type(event).__name__}")
     if isinstance(event.count, bool) or not isinstance(event.count, int) or event.count < 1:
         raise PrivacyError("privacy event: expected a whole count >= 1")
-    if isinstance(event, ExponentialMechanismEvent | SelectedPureEvent):
+    if isinstance(event, ExponentialMechanismEvent):
         strength = event.epsilon
     else:
         strength = event.noise_multiplier
@@ -53,11 +46,6 @@ def check_event(event: PrivacyEvent) -> None:
         )
     if isinstance(event, PoissonSampledGaussianEvent) and not 0 < event.sampling_probability <= 1:
         raise PrivacyError("privacy event: expected a sampling probability in (0, 1]")
-    if isinstance(event, SelectedPureEvent | SelectedGaussianEvent):
-        if event.shape not in (0, 1):
-            raise PrivacyError("privacy event: expected a shape of 0 or 1")
-        if not 0 < event.stopping <= 1:
-            raise PrivacyError("privacy event: expected a stopping parameter in (0, 1]")
 
 
 def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
@@ -136,8 +124,6 @@ def to_dp_event(event: PrivacyEvent) -> Any:
 
     The exponential mechanism has none in dp_accounting 0.6; it is given as the weaker zCDP
     statement rho = epsilon^2/8 per selection (Cesar & Rogers 2021), which RDP accounting reads.
-    So is a pure repeat-and-select, by its total: rho = epsilon^2/2 (Bun & Steinke 2016). A limit on
-    the number of runs is left out, which only costs more.
     """
     import dp_accounting
 
@@ -148,14 +134,6 @@ def to_dp_event(event: PrivacyEvent) -> Any:
         single = dp_accounting.LaplaceDpEvent(event.noise_multiplier)
     elif isinstance(event, ExponentialMechanismEvent):
         single = dp_accounting.ZCDpEvent(rho=event.epsilon**2 / 8)
-    elif isinstance(event, SelectedPureEvent):
-        single = dp_accounting.ZCDpEvent(rho=pure_total_float(event) ** 2 / 2)
-    elif isinstance(event, SelectedGaussianEvent):
-        single = dp_accounting.dp_event.RepeatAndSelectDpEvent(
-            dp_accounting.GaussianDpEvent(event.noise_multiplier),
-            float(mean_runs(event.shape, Decimal(event.stopping))),
-            event.shape,
-        )
     else:
         single = dp_accounting.PoissonSampledDpEvent(
             event.sampling_probability, dp_accounting.GaussianDpEvent(event.noise_multiplier)
@@ -171,8 +149,6 @@ def pure_epsilon(events: Sequence[PrivacyEvent]) -> float:
             part = event.count / event.noise_multiplier
         elif isinstance(event, ExponentialMechanismEvent):
             part = event.count * event.epsilon
-        elif isinstance(event, SelectedPureEvent):
-            part = event.count * pure_total_float(event)
         else:
             return math.inf
         total = math.nextafter(total + part, math.inf)

@@ -34,6 +34,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
 SYNTHETIC = "synthetic.parquet"
+REPLICATES = "replicate_weights.parquet"
 CERTIFICATE = "certificate.json"
 SCHEMA = "schema.json"
 REPORT = "report.html"

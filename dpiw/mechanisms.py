@@ -12,9 +12,7 @@ Source: METHOD sections 2.2 and 10; Mironov (2012); Canonne, Kamath & Steinke (2
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -230,28 +228,6 @@ def select(
     # Rounded up twice (1e-15), against ourselves.
     scale = 2 * (sensitivity + step) / epsilon / step * (1 + 1e-15)
     return noise.noisy_argmax(units, scale=scale)
-
-
-def draw_index(weights: Sequence[int], *, noise: NoiseSource) -> int:
-    """An index drawn with the exact probabilities weights[i] / sum(weights).
-
-    For hidden choices that no data decides, such as how many runs take place. Every weight is
-    looked at whatever is drawn.
-
-    Args:
-        weights: whole numbers >= 0, one of them positive.
-        noise: where the draw comes from.
-
-    Privacy:
-        None: nothing confidential enters, so no event.
-
-    Raises:
-        SpecError: negative weights, or none that is positive.
-    """
-    if any(weight < 0 for weight in weights) or not any(weights):
-        raise SpecError("draw_index: expected whole numbers >= 0, one of them positive")
-    drawn = noise.whole_below(sum(weights))
-    return sum(below <= drawn for below in itertools.accumulate(weights))
 
 
 def draw_below(bound: int, *, noise: NoiseSource) -> int:

@@ -16,7 +16,6 @@ from dpiw.weights.base import WeightEstimator
 from dpiw.weights.beta import BetaRegression
 from dpiw.weights.critic_features import Critic
 from dpiw.weights.discriminator import DiscriminatorWeights
-from dpiw.weights.selection import SelectedBeta
 
 CRITIC = "critic"
 
@@ -34,8 +33,6 @@ def check_pairing(generator: Synthesizer, weights: WeightEstimator | None) -> No
     Raises:
         SpecError: names the field and the generators that would do.
     """
-    if isinstance(weights, SelectedBeta) and any(map(needs_critic, weights.candidates)):
-        raise SpecError("weights.settings.candidates: features: expected another map than critic")
     if not needs_critic(weights):
         return
     if isinstance(weights, DiscriminatorWeights):

@@ -128,7 +128,7 @@ def write_synthetic(
     facts: Mapping[str, str],
     rng: np.random.Generator,
     self_normalised: bool = True,
-) -> None:
+) -> NDArray[np.int64]:
     """Write `synthetic.parquet`; the same arguments give the same bytes.
 
     Args:
@@ -141,6 +141,9 @@ def write_synthetic(
         rng: shuffles the rows.
         self_normalised: whether `weight` is scaled to mean one, or left as it is for totals.
 
+    Returns:
+        Which row of `frame` each row of the file is, shape (rows,).
+
     Raises:
         ReleaseError: columns or types other than declared, a null in a column that is not
             nullable, weights that do not fit, facts beside the allow-list, or a failed write.
@@ -149,7 +152,8 @@ def write_synthetic(
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
     weights = published_weights(log_weights, self_normalised=self_normalised)
     table = _table(frame, weights, log_weights, schema)
-    table = table.take(pa.array(rng.permutation(table.num_rows)))
+    order = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
+    table = table.take(pa.array(order))
     try:
         with (
             path.open("xb") as stream,
@@ -159,6 +163,7 @@ def write_synthetic(
             writer.add_key_value_metadata({name: facts[name] for name in FACTS})
     except OSError as reason:
         raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
+    return order
 
 
 def read_footer(path: Path) -> Footer:

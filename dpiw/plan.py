@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,7 +21,6 @@ from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.generators.base import Synthesizer
 from dpiw.privacy import PrivacyCost
 from dpiw.private_stages import (
-    CALIBRATION_STAGE,
     GENERATOR_STAGE,
     PRIVATE_STAGES,
     WEIGHTS_STAGE,
@@ -36,11 +34,9 @@ from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec, public_steps
 from dpiw.version import __version__
 from dpiw.weights.base import WeightEstimator
-from dpiw.weights.beta_calibration import BetaCalibration
 from dpiw.weights.discriminator import DiscriminatorWeights
 
 __all__ = [
-    "CALIBRATION_STAGE",
     "GENERATOR_STAGE",
     "PRIVATE_STAGES",
     "WEIGHTS_STAGE",
@@ -72,8 +68,7 @@ class WeightsForecast:
 
     Attributes:
         method: the estimator the spec asks for.
-        tau: predicted standard deviation of the log-weight noise at a reference row, that of a
-            private calibration included.
+        tau: predicted standard deviation of the log-weight noise at a reference row.
         resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
         feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
     """
@@ -92,7 +87,6 @@ class Plan:
         effort: the zCDP-equivalent rho that the search found, split by the spec's shares.
         generator: the calibrated generator.
         weights: the calibrated estimator; None when rows are published unweighted.
-        calibration: the calibrated beta calibration on private rows; None without one.
         stages: the private stages in order, with their events.
         cost: what a complete run is charged: the spec's total.
         epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
@@ -106,7 +100,6 @@ class Plan:
     effort: float
     generator: Synthesizer
     weights: WeightEstimator | None
-    calibration: BetaCalibration | None
     stages: tuple[StagePlan, ...]
     cost: PrivacyCost
     epsilon_pld: float
@@ -193,8 +186,6 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions["source"] = without_defaults(decisions["source"])
     decisions["public_truth"] = spec.public_truth is not None
     decisions["weights"]["post_processing"] = public_steps(spec)
-    if decisions["shares"]["calibration"] is None:  # as before there was such a share
-        del decisions["shares"]["calibration"]
     body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
     return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
 
@@ -219,16 +210,13 @@ def _solve(
 def _forecast(
     spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
 ) -> WeightsForecast | None:
-    weights, calibration = methods.weights, methods.calibration
+    weights = methods.weights
     if weights is None or isinstance(weights, DiscriminatorWeights):  # nothing public tells
         return None
     resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
-    tau = weights.predicted_log_weight_noise(schema=schema)
-    if calibration is not None:
-        tau = math.hypot(tau, calibration.predicted_log_weight_noise(schema=schema))
     return WeightsForecast(
         method=spec.weights.method,
-        tau=tau,
+        tau=weights.predicted_log_weight_noise(schema=schema),
         resolution=resolution,
         feasible=resolution >= RESOLUTION_FLOOR,
     )
@@ -264,9 +252,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             rho, ready = _solve(spec, schema, ready.generator_alone())
         else:
             warnings.append(f"{_infeasible(forecast)}: kept because the spec says so")
-    for method in (ready.weights, ready.calibration):
-        if method is not None:
-            warnings += method.warnings(schema=schema, nominal_rows=spec.nominal_rows)
+    if ready.weights is not None:
+        warnings += ready.weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
     return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
 
 
@@ -292,7 +279,6 @@ def _assemble(
         effort=rho,
         generator=methods.generator,
         weights=methods.weights,
-        calibration=methods.calibration,
         stages=stages,
         cost=spec.cost,
         epsilon_pld=composed,

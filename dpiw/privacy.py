@@ -118,40 +118,8 @@ class PoissonSampledGaussianEvent:
     count: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectedPureEvent:
-    """`count` times the best of K runs, each epsilon-DP with its score; K stays hidden.
-
-    K has the logarithmic (`shape` 0) or geometric (`shape` 1) law with parameter `stopping` in
-    (0, 1], or that law conditioned on K <= any number (`dpiw.repeat_and_select`).
-    """
-
-    epsilon: float
-    shape: float
-    stopping: float
-    count: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectedGaussianEvent:
-    """As `SelectedPureEvent`, of runs whose Gaussian noises together have `noise_multiplier`.
-
-    A run of multipliers m_i, its score's among them, has (sum 1/m_i^2)^(-1/2).
-    """
-
-    noise_multiplier: float
-    shape: float
-    stopping: float
-    count: int = 1
-
-
 PrivacyEvent = (
-    GaussianEvent
-    | LaplaceEvent
-    | ExponentialMechanismEvent
-    | PoissonSampledGaussianEvent
-    | SelectedPureEvent
-    | SelectedGaussianEvent
+    GaussianEvent | LaplaceEvent | ExponentialMechanismEvent | PoissonSampledGaussianEvent
 )
 """What a mechanism did to the data, in terms an accountant understands."""
 

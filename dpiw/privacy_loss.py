@@ -2,7 +2,7 @@
 
 Source: Koskela et al. (2020); Doroshenko et al. (2022) for the discretisation, through
 `dp_accounting`. Selections by the exponential mechanism, which it lacks, come from the curves of
-`dpiw.bounded_range`; the best of several runs from those of `dpiw.repeat_and_select`.
+`dpiw.bounded_range`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,9 @@ from dpiw.privacy import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
-    SelectedGaussianEvent,
-    SelectedPureEvent,
 )
-from dpiw.repeat_and_select import pure_total_float, rank_loss, selected_curve
 
 _FINEST_GRID = 1e-5
-_NEGLIGIBLE = math.log(1e-22)
 
 
 def compose_privacy_losses(merged: Sequence[PrivacyEvent], grid: float) -> Any:
@@ -52,8 +48,6 @@ def _loss(event: PrivacyEvent) -> float:
     """Largest loss of one pure event: a grid coarser than it would round many of them far up."""
     if isinstance(event, ExponentialMechanismEvent):
         return event.epsilon
-    if isinstance(event, SelectedPureEvent):
-        return pure_total_float(event)
     return 1 / event.noise_multiplier if isinstance(event, LaplaceEvent) else math.inf
 
 
@@ -73,11 +67,6 @@ def event_privacy_loss(event: PrivacyEvent, grid: float, *, as_block: bool = Fal
         )
     elif isinstance(event, ExponentialMechanismEvent):
         return _selection_pld(event, grid, as_block=as_block)
-    elif isinstance(event, SelectedPureEvent):
-        pure = pld.common.DifferentialPrivacyParameters(pure_total_float(event), 0.0)
-        single = pld.from_privacy_parameters(pure, value_discretization_interval=grid)
-    elif isinstance(event, SelectedGaussianEvent):
-        single = _selected_gaussian_pld(event, grid)
     else:
         single = pld.from_gaussian_mechanism(
             event.noise_multiplier,
@@ -104,21 +93,6 @@ def _selection_pld(event: ExponentialMechanismEvent, grid: float, *, as_block: b
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots(grid, support, np.clip(curve, 0.0, 1.0))
     total = pld.PrivacyLossDistribution(pmf)
     return total if as_block or event.count == 1 else total.self_compose(event.count)
-
-
-def _selected_gaussian_pld(event: SelectedGaussianEvent, grid: float) -> Any:
-    """The PLD of the best of Gaussian runs, rounded up onto the grid."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    # Beyond this loss one run's curve is below 1e-22 (zCDP); what is left counts as infinite.
-    rho = 0.5 / event.noise_multiplier**2
-    far = rho + 2 * math.sqrt(-rho * _NEGLIGIBLE) + (1 + event.shape) * float(rank_loss(event))
-    reach = math.ceil(far / grid)
-    support = np.arange(-reach, reach + 1)
-    curve = selected_curve(event, (support * grid).astype(np.float64))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(grid, support, np.clip(curve, 0.0, 1.0))
-    return pld.PrivacyLossDistribution(pmf)
 
 
 def optimistic_privacy_losses(merged: Sequence[PrivacyEvent], grid: float) -> Any | None:

@@ -1,8 +1,7 @@
 """The private stages of a run: which methods read the table, in what order, and at what effort.
 
-    fit_generator     always
-    fit_weights       unless rows are published unweighted
-    fit_calibration   where the spec asks for a beta calibration on private rows
+    fit_generator   always
+    fit_weights     unless rows are published unweighted
 
 Each is a method that is calibrated before data is read; the plan shares one effort among them.
 """
@@ -18,23 +17,23 @@ from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
 from dpiw.pairing import check_pairing
 from dpiw.privacy import PrivacyEvent
+from dpiw.replicate_weights import MOST_NUMBERS
 from dpiw.resumption import Resumption, Watched
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec
 from dpiw.weights.base import WeightEstimator
 from dpiw.weights.beta import BetaRegression
-from dpiw.weights.beta_calibration import BetaCalibration, private_calibration
 from dpiw.weights.discriminator import DiscriminatorWeights
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.weights.registry import make_weights
 
 GENERATOR_STAGE = "fit_generator"
 WEIGHTS_STAGE = "fit_weights"
-CALIBRATION_STAGE = "fit_calibration"
 
-PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE, CALIBRATION_STAGE)
-"""Every stage a run may draw, in the only order; a plan may lack the later ones."""
+PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE)
+"""Every stage a run may draw, in the only order; a plan may lack the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +57,10 @@ class PrivateMethods:
     Attributes:
         generator: of the synthetic rows.
         weights: of the density ratio; None when rows are published unweighted.
-        calibration: of the released ratio; None without one, or without weights.
     """
 
     generator: Synthesizer
     weights: WeightEstimator | None
-    calibration: BetaCalibration | None
 
     @classmethod
     def of_spec(cls, spec: ReleaseSpec) -> Self:
@@ -84,21 +81,20 @@ class PrivateMethods:
                     f"{method.method}: not a private method; it serves benchmarks alone"
                 )
         check_pairing(generator, weights)
+        if isinstance(weights, Measured):
+            _check_measured(spec, weights)
         step = parse_post_processing(spec.weights.post_processing).calibrate
-        calibration = None if step is None else _calibration(step, weights, pure=pure)
-        return cls(generator=generator, weights=weights, calibration=calibration)
+        if step is not None:
+            _check_calibration(step, weights)
+        return cls(generator=generator, weights=weights)
 
     def generator_alone(self) -> Self:
         """The same generator, with the whole effort; rows go unweighted."""
-        return replace(self, weights=None, calibration=None)
+        return replace(self, weights=None)
 
     def calibrate(self, spec: ReleaseSpec, schema: PublicSchema, rho: float) -> Self:
         """Every method at its share of the zCDP-equivalent effort `rho`."""
-        wishes = spec.shares
-        shares = dict(
-            zip(PRIVATE_STAGES, (wishes.generator, wishes.weights, wishes.for_calibration),
-                strict=True)
-        )  # fmt: skip
+        shares = {GENERATOR_STAGE: spec.shares.generator, WEIGHTS_STAGE: spec.shares.weights}
         total = sum(shares[name] for name in self.by_stage)
 
         def facts(stage: str) -> dict[str, Any]:
@@ -109,24 +105,19 @@ class PrivateMethods:
                 "nominal_rows": spec.nominal_rows,
             }
 
-        weights, calibration = self.weights, self.calibration
         return replace(
             self,
             generator=self.generator.calibrate(**facts(GENERATOR_STAGE)),
-            weights=weights and weights.calibrate(**facts(WEIGHTS_STAGE)),
-            calibration=calibration and calibration.calibrate(**facts(CALIBRATION_STAGE)),
+            weights=self.weights and self.weights.calibrate(**facts(WEIGHTS_STAGE)),
         )
 
     @property
-    def by_stage(self) -> dict[str, Synthesizer | WeightEstimator | BetaCalibration]:
+    def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
         """The methods there are by the name of their stage, in order; free ones have none."""
-        methods = (self.generator, self.weights, self.calibration)
-        pairs = zip(PRIVATE_STAGES, methods, strict=True)
-        return {
-            name: method
-            for name, method in pairs
-            if method is not None and not isinstance(method, DiscriminatorWeights)
-        }
+        found: dict[str, Synthesizer | WeightEstimator] = {GENERATOR_STAGE: self.generator}
+        if self.weights is not None and not isinstance(self.weights, DiscriminatorWeights):
+            found[WEIGHTS_STAGE] = self.weights
+        return found
 
     def events(self, spec: ReleaseSpec, schema: PublicSchema) -> list[PrivacyEvent]:
         """Everything the calibrated methods will do, in order."""
@@ -163,20 +154,28 @@ def device_of(methods: _Fitted, stage: str) -> str:
     return str(getattr(found, "device", "cpu"))
 
 
-def _calibration(
-    step: BetaCalibrate, weights: WeightEstimator | None, *, pure: bool
-) -> BetaCalibration | None:
-    """What a `beta_calibrate` step does to the table; None: it works on public rows."""
+def _check_measured(spec: ReleaseSpec, weights: Measured) -> None:
+    """Measured weights are made of a base, and are not worked over row by row."""
+    if spec.synthetic_rows * weights.replicates > MOST_NUMBERS:
+        raise SpecError(
+            f"weights.settings.replicates={weights.replicates}: expected at most {MOST_NUMBERS:,}"
+            " numbers, synthetic_rows times replicates"
+        )
+    if spec.weights.post_processing:
+        raise SpecError("weights.post_processing: expected no steps with weights.method=measured")
+    if spec.weights.normalisation != "self":
+        raise SpecError("weights.normalisation: expected self with weights.method=measured")
+
+
+def _check_calibration(step: BetaCalibrate, weights: WeightEstimator | None) -> None:
+    """A beta calibration fits a known ratio to rows that are known by their digest."""
     if not isinstance(weights, BetaRegression) or isinstance(weights, OutputNoised):
         raise SpecError(
             "weights.post_processing: beta_calibrate needs the released ratio at every row;"
             " expected weights.method beta_debiased or beta_noised"
         )
-    if step.source == "private":
-        return private_calibration(step, pure=pure)
     if step.sha256 is None:
         raise SpecError(
             "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"
             " that the rows' SHA-256 is known"
         )
-    return None

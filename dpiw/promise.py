@@ -50,7 +50,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
             " differs from the ideal one by less than 2^-150 in total variation."
         )
     step = _calibrate(plan)
-    if step is not None and step.source == "public" and plan.weights is not None:
+    if step is not None and plan.weights is not None:
         found.append(
             "The rows on which the weights were beta calibrated (SHA-256"
             f" {step.sha256}) are public: {step.declared}."
@@ -76,6 +76,13 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
         return (*found, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":
         found.append("Self-normalised weights have a bias of second order in the noise.")
+    if plan.spec.weights.method == "measured":
+        return (
+            *found,
+            "Weights move the generator's rows towards noisy means of public features. What no"
+            " feature reaches keeps the generator's error; dpiw.analysis.confidence_interval"
+            " includes it, ordinary standard errors leave it and the privacy noise out.",
+        )
     if plan.spec.weights.method == "dp_mlp":
         return (
             *found,
@@ -101,14 +108,6 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     errors = (
         "Ordinary standard errors of weighted analyses leave out the privacy noise of the weights;"
     )
-    if plan.spec.weights.method == "selected":
-        return (
-            *found,
-            "Weights were chosen by a private score among several noisy fits, whose number is"
-            " secret. What the choice did to their noise is not known: they are not debiased, the"
-            " stated noise is that of one fit, and no interval includes it. The signal test's"
-            " p-value is multiplied by the expected number of fits.",
-        )
     if plan.spec.weights.settings.get("features") == "critic":
         return (*found, f"{errors} of weights that ask a critic no interval includes it.")
     if _calibrate(plan) is None:

@@ -1,4 +1,4 @@
-"""What a rehearsal compares: the spec's own weights, none, and the feature maps as they come.
+"""What a rehearsal compares: the spec's own weights, none, and measured weights by map and split.
 
 Every candidate is a whole plan at the spec's total (epsilon, delta), compiled once; nothing is
 read.
@@ -18,12 +18,17 @@ from dpiw.weights.output import OutputNoised
 
 NONE, OWN = "none", "spec"
 
-FEATURES: Mapping[str, Mapping[str, Any]] = {
-    "linear": {"features": "linear"},
-    "interactions": {"features": "interactions"},
-    "fourier": {"features": "fourier", "omega_seed": 1},
+_LINEAR = {"features": {"linear": 1.0, "target": 1.0}}
+_FOURIER = {"omega_seed": 1}
+
+MEASURED: Mapping[str, tuple[Mapping[str, Any], SharesSpec | None]] = {
+    "linear": (_LINEAR, None),
+    "fourier": (_FOURIER, None),
+    "fourier 30:70": (_FOURIER, SharesSpec(generator=0.3, weights=0.7)),
+    "fourier 70:30": (_FOURIER, SharesSpec(generator=0.7, weights=0.3)),
 }
-"""Settings of `beta_debiased`, all others at their defaults. The frequencies' seed is public."""
+"""Settings of `measured`, all others at their defaults, and how the effort is shared between
+generator and weights; None: as the spec shares it. The frequencies' seed is public."""
 
 MOST_STAND_IN_ROWS = 100_000
 """Most rows of a stand-in table: a spec of more nominal rows is rehearsed at this size."""
@@ -34,7 +39,7 @@ class Candidate:
     """One way to spend the budget.
 
     Attributes:
-        name: `none`, `spec`, or that of a feature map.
+        name: `none`, `spec`, or one of `MEASURED`.
         told: method and settings for people.
         plan: compiled with `when_infeasible: keep`; None where it cannot be compiled.
         reason: why not.
@@ -75,9 +80,9 @@ def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
 
 
 def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]:
-    """Compile every candidate; `none` first, then the spec's own weights, then the maps.
+    """Compile every candidate; `none` first, then the spec's own weights, then `MEASURED`.
 
-    A map whose plan equals the spec's own is left out.
+    One whose plan equals the spec's own is left out.
 
     Raises:
         SpecError: the spec's own plan, or `none`, cannot be compiled.
@@ -92,19 +97,28 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
     if own.method != NONE:
         plan = compile_plan(_weighted(spec, own.method, own.settings), schema)
         found.append(Candidate(name=OWN, told=_told(own.method, own.settings), plan=plan))
-    for name, settings in FEATURES.items():
-        made = _feature_map(spec, schema, name, settings)
+    for name, (settings, shares) in MEASURED.items():
+        made = _measured(spec, schema, name, settings, shares)
         if not any(_same(made, other) for other in found):
             found.append(made)
     return tuple(found)
 
 
-def _feature_map(
-    spec: ReleaseSpec, schema: PublicSchema, name: str, settings: Mapping[str, Any]
+def _measured(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    name: str,
+    settings: Mapping[str, Any],
+    shares: SharesSpec | None,
 ) -> Candidate:
-    told = _told("beta_debiased", settings)
+    told = _told("measured", settings)
+    if shares is not None:
+        told += f", effort {shares.generator:g} to {shares.weights:g}"
+    asked = _weighted(spec, "measured", settings)
+    if shares is not None:
+        asked = asked.model_copy(update={"shares": shares})
     try:
-        plan = compile_plan(_weighted(spec, "beta_debiased", settings), schema)
+        plan = compile_plan(asked, schema)
     except SpecError as error:
         return Candidate(name=name, told=told, plan=None, reason=str(error))
     return Candidate(name=name, told=told, plan=plan)
@@ -117,8 +131,8 @@ def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> Re
         "settings": dict(settings),
         "when_infeasible": "keep",
     }
-    if method == NONE:
-        changes["post_processing"] = []
+    if method == NONE or method != spec.weights.method:  # other weights take other steps, or none
+        changes |= {"post_processing": [], "normalisation": "self"}
     # A spec without weights may give them no share.
     shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec()
     return spec.model_copy(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpiw.diagnostics import Verdict
+from dpiw.generators.base import GenerativeModel
+from dpiw.measured_weighting import weigh_measured
 from dpiw.pairing import informed
 from dpiw.plan import Plan
 from dpiw.randomness import SeededNoise
@@ -21,6 +23,7 @@ from dpiw.weighting import Normalisation, Weights, starting_ratio, uniform_weigh
 from dpiw.weights.base import DensityRatio, WeightEstimator
 from dpiw.weights.beta import BetaRatio
 from dpiw.weights.beta_calibration import PublicRows, calibrate_on_public_rows
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.post_processing import PostProcessing, parse_post_processing
 
@@ -70,6 +73,8 @@ def play(
     table = PrivateTable(schema=plan.schema, scaled=stand_in)
     noise = SeededNoise(int(rng.integers(2**62)))
     model = plan.generator.model(plan.generator.measure(table, noise=noise), schema=plan.schema)
+    if isinstance(plan.weights, Measured):
+        return _measured(plan, plan.weights, table, model, noise=noise, rng=rng)
     rows = model.sample(plan.spec.synthetic_rows, rng=rng)
     if plan.weights is None:
         even = np.full(rows.rows, 1 / rows.rows)
@@ -89,8 +94,28 @@ def play(
     return _judged(rows, _weights(stage, informed(plan.weights, model), rng))
 
 
+def _measured(
+    plan: Plan,
+    estimator: Measured,
+    table: PrivateTable,
+    model: GenerativeModel,
+    *,
+    noise: SeededNoise,
+    rng: np.random.Generator,
+) -> Played:
+    """A release of measured weights: the base first, and of it the published rows.
+
+    Privacy:
+        The table is made of public stand-ins; the event is that of `Measured.measure`.
+    """
+    published = plan.spec.synthetic_rows
+    base = model.sample(estimator.base_rows_for(published), rng=rng)
+    drawn = estimator.measure(table, base, noise=noise)
+    return _judged(base, weigh_measured(estimator, drawn, base, rows=published, rng=rng))
+
+
 def _weights(stage: _Stage, estimator: WeightEstimator, rng: np.random.Generator) -> Weights:
-    """The weights' draw, the calibration's, and everything free that follows."""
+    """The weights' draw and everything free that follows."""
     plan, settings = stage.plan, stage.plan.spec.weights
     drawing = estimator
     if isinstance(estimator, OutputNoised):
@@ -118,20 +143,12 @@ def _calibrated(
     if step is None:
         return ratio, steps
     assert isinstance(ratio, BetaRatio)  # the plan sees to it
-    start = starting_ratio(
-        ratio,
-        stage.fitting,
-        debias=estimator.debias,
-        normalisation=Normalisation(plan.spec.weights.normalisation),
-    )
-    if plan.calibration is not None:
-        drawn = plan.calibration.measure(stage.table, stage.fitting, ratio=start, noise=stage.noise)
-        return plan.calibration.apply(start, drawn), steps
+    start = starting_ratio(ratio, stage.fitting, debias=estimator.debias)
     public = PublicRows(
         table=SyntheticTable(schema=plan.schema, scaled=stage.labelled), declared=step.declared
     )
-    found = calibrate_on_public_rows(start, public, stage.fitting, limit=step.bound)
-    return start, steps.with_calibration(*found.map, limit=step.bound)
+    found = calibrate_on_public_rows(start, public, stage.fitting, limit=step.limit)
+    return start, steps.with_calibration(*found.map)
 
 
 def _judged(rows: SyntheticTable, weights: Weights) -> Played:

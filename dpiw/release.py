@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from dpiw.canonical import parse_canonical
 from dpiw.certificate import Certificate
-from dpiw.errors import ManifestError, ReleaseError
-from dpiw.manifest import SCHEMA, SYNTHETIC
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.manifest import REPLICATES, SCHEMA, SYNTHETIC
 from dpiw.parquet import read_synthetic
-from dpiw.verification import VerifiedRelease, verify
+from dpiw.verification import VerifiedRelease, file_digest, verify
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import WeightedSample
+    from dpiw.replicate_weights import ReplicateWeights
 
 
 class UnreliableWeightsWarning(UserWarning):
@@ -73,6 +74,25 @@ class Release:
         from dpiw.analysis.sample import sample_of_release
 
         return sample_of_release(self)
+
+    @cached_property
+    def replicate_weights(self) -> ReplicateWeights | None:
+        """Replicate weights in the order of `table`'s rows, with their scale; None: not published.
+
+        Read when first asked for.
+
+        Raises:
+            ChecksumError: the file was changed since the release was loaded.
+        """
+        from dpiw.replicate_weights import read_replicates
+
+        manifest = self.verified.manifest
+        if REPLICATES not in manifest.files:
+            return None
+        path = self.verified.folder / REPLICATES
+        if file_digest(path) != manifest.files[REPLICATES].sha256:
+            raise ChecksumError(f"{REPLICATES}: its SHA-256 differs from the manifest")
+        return read_replicates(path, self.certificate, rows=len(self.table))
 
     def mean(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
         """Return the weighted mean of a column, or of a function of the table.

@@ -11,11 +11,8 @@ from dpiw.privacy import (
     GaussianEvent,
     LaplaceEvent,
     PrivacyEvent,
-    SelectedGaussianEvent,
-    SelectedPureEvent,
 )
 from dpiw.renyi import exactly, units_up
-from dpiw.repeat_and_select import mean_runs, pure_total, rank_loss
 
 
 def total_units(events: Sequence[PrivacyEvent], order: Decimal) -> int:
@@ -38,35 +35,11 @@ def single(event: PrivacyEvent, order: Decimal) -> Decimal:
         # Of privacy-loss range epsilon: epsilon^2/8-zCDP (Cesar & Rogers 2021, lemma 3.2).
         epsilon = Decimal(event.epsilon)
         return min(epsilon, order * epsilon**2 / 8)
-    if isinstance(event, SelectedPureEvent):
-        return _pure(pure_total(event), order)
-    if isinstance(event, SelectedGaussianEvent):
-        return _selected_gaussian(event, order)
     return _sampled_gaussian(
         Decimal(event.sampling_probability),
         Decimal(event.noise_multiplier),
         math.ceil(order),  # divergences grow with the order; the sum below needs a whole one
     )
-
-
-def _pure(epsilon: Decimal, order: Decimal) -> Decimal:
-    """Two-point randomised response, which is the worst epsilon-DP pair at every order.
-
-    The likelihood ratio may be moved to its ends exp(+-epsilon), as its power is convex.
-    """
-    a = order
-    return (((a * epsilon).exp() + ((1 - a) * epsilon).exp()) / (1 + epsilon.exp())).ln() / (a - 1)
-
-
-def _selected_gaussian(event: SelectedGaussianEvent, order: Decimal) -> Decimal:
-    """One run's divergence, the rank loss, and log(E K)/(a-1) (`dpiw.repeat_and_select`).
-
-    At a low order the bound of the best higher one: divergences grow with the order.
-    """
-    multiplier, shape = Decimal(event.noise_multiplier), Decimal(event.shape)
-    runs = mean_runs(event.shape, Decimal(event.stopping)).ln()
-    a = max(order, 1 + multiplier * (2 * runs).sqrt())
-    return a / (2 * multiplier**2) + (1 + shape) * rank_loss(event) + runs / (a - 1)
 
 
 def _laplace(shift: Decimal, order: Decimal) -> Decimal:

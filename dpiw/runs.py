@@ -6,8 +6,7 @@
         private/                              copies of the source, scaled snapshot, validation,
                                               cells.txt (what the custodian is told of cells)
         log/                                  what the confidential stages said
-        fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger);
-        fit_calibration.npz                   the last where weights are calibrated privately
+        fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger)
         *.parquet  *.json                     post-processing of those, repeatable
         built/                                the signed release folder, before it is published
 

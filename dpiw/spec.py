@@ -28,10 +28,6 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
 
-CALIBRATION_SHARE = 0.1
-"""Share of a private calibration that states none, beside 0.5 for each other stage: it has three
-coefficients, and does not pay for much more (docs/spec.md)."""
-
 _CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@|[?&]password=")
 
 
@@ -172,19 +168,10 @@ class WeightsSpec(_Section):
 
 
 class SharesSpec(_Section):
-    """Wishes about effort: how much of the joint budget each private stage gets.
-
-    `calibration` is for a beta calibration on private rows alone; None: `CALIBRATION_SHARE`.
-    """
+    """Wishes about effort: how much of the joint budget each private stage gets."""
 
     generator: Share = 0.5
     weights: Share = 0.5
-    calibration: Share | None = None
-
-    @property
-    def for_calibration(self) -> float:
-        """The share of a private calibration, should there be one."""
-        return CALIBRATION_SHARE if self.calibration is None else self.calibration
 
 
 class CatalogueSpec(_Section):
@@ -239,12 +226,6 @@ class ReleaseSpec(_Section):
 def _check_weights(spec: ReleaseSpec) -> None:
     steps = parse_post_processing(spec.weights.post_processing)
     steps.check(self_normalised=spec.weights.normalisation == "self")
-    if not steps.needs_private_stage and spec.shares.calibration is not None:
-        raise SpecError(
-            "shares.calibration: expected only with a beta_calibrate step of source: private"
-        )
-    if steps.needs_private_stage and spec.shares.for_calibration <= 0:
-        raise SpecError("shares.calibration: expected a number > 0, or no beta_calibrate step")
     if steps.calibrate is not None:
         _check_calibration(spec, steps.calibrate)
 
@@ -264,7 +245,7 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
     if step.a is not None:
         raise SpecError(
             "weights.post_processing: beta_calibrate.a, b, c: the released ratio they belong to"
-            " does not exist yet; expected source: private, or source: public with `rows`, a file"
+            " does not exist yet; expected `rows`, a file"
         )
 
 

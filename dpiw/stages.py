@@ -46,7 +46,6 @@ STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
     "fit_weights": lambda run, progress: steps.fit_weights(
         run, noise=SecureNoise(), progress=progress
     ),
-    "fit_calibration": lambda run, _: steps.fit_calibration(run, noise=SecureNoise()),
 }
 
 _SPEAKING = (

@@ -12,7 +12,15 @@ from pathlib import Path
 
 from dpiw.certificate import Certificate
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
-from dpiw.manifest import CERTIFICATE, MANIFEST, SCHEMA, SIGNATURE, SYNTHETIC, Manifest
+from dpiw.manifest import (
+    CERTIFICATE,
+    MANIFEST,
+    REPLICATES,
+    SCHEMA,
+    SIGNATURE,
+    SYNTHETIC,
+    Manifest,
+)
 from dpiw.signing import SIGNATURE_BYTES, PublicKey, load_public_key
 
 STAGING_PREFIX = ".staging-"
@@ -176,6 +184,7 @@ def _read(path: Path, *, limit: int, error: type[ManifestError | SignatureError]
 def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
     from dpiw.parquet import footer_facts, read_footer
+    from dpiw.replicate_weights import check_replicates, replicates_promised
 
     for name in REQUIRED:
         if name not in manifest.files:
@@ -201,4 +210,8 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     for name, (one, other) in pairs.items():
         if one != other:
             raise ManifestError(f"{name}: manifest, certificate and Parquet file disagree")
+    if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):
+        raise ManifestError(f"{REPLICATES}: certificate and manifest disagree on whether it exists")
+    if REPLICATES in manifest.files:
+        check_replicates(folder / REPLICATES, certificate, rows=facts.rows)
     return certificate

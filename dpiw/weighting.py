@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.diagnostics import Diagnostics, diagnose
-from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.errors import SpecError, WeightError
 from dpiw.privacy import NoiseKind, NoiseLaw
 from dpiw.smoothing import pareto_smooth
 from dpiw.weights.beta_map import (
@@ -18,7 +19,6 @@ from dpiw.weights.beta_map import (
     DebiasedRatio,
     TemperedRatio,
     to_coefficients,
-    to_map,
 )
 from dpiw.weights.debiasing import (
     debias_self_normalised,
@@ -37,7 +37,6 @@ from dpiw.weights.post_processing import (
     parse_post_processing,
 )
 from dpiw.weights.resampling import resample_rows
-from dpiw.weights.selected_ratio import SelectedRatio
 from dpiw.weights.signal import Signal, noise_test
 
 if TYPE_CHECKING:
@@ -86,6 +85,7 @@ class Weights:
             resampling.
         chosen: shape (n,), indices of the resampled rows in the table that was weighted,
             ascending, rows may repeat; None without resampling.
+        facts: what else the certificate says of them, JSON values.
     """
 
     log_weights: Array
@@ -94,6 +94,7 @@ class Weights:
     noise: Array
     diagnostics: Diagnostics
     chosen: NDArray[np.int64] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -116,7 +117,7 @@ def uniform_weights(rows: int) -> Weights:
 
 
 def starting_ratio(
-    ratio: BetaRatio, fitting: SyntheticTable, *, debias: bool, normalisation: Normalisation
+    ratio: BetaRatio, fitting: SyntheticTable, *, debias: bool
 ) -> BetaRatio | DebiasedRatio:
     """What a beta calibration starts from: the ratio as its weights would be without one.
 
@@ -124,12 +125,9 @@ def starting_ratio(
         ratio: the released ratio.
         fitting: public rows that are not published; mu is the weighted mean of their features.
         debias: as for `weigh`.
-        normalisation: as for `weigh`.
     """
     if not debias:
         return ratio
-    if normalisation is Normalisation.UNNORMALISED:
-        return DebiasedRatio(base=ratio, centre=None)
     features = ratio.features(fitting)
     return DebiasedRatio(base=ratio, centre=weighted_centre(ratio.score(features), features))
 
@@ -148,12 +146,12 @@ def weigh(
 
     Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
     resampling. Everything is computed from released values and public constants: free. After a
-    private calibration the factor is that of its own noise, b(g); the ratio's own is in the ratio
-    before it (`starting_ratio`), or left to the calibration.
+    calibration there is no factor: it is in the ratio before it (`starting_ratio`), or left to the
+    calibration.
 
     Args:
-        ratio: the ratio with the law of its noise; with a private beta calibration, the ratio
-            that `BetaCalibration.apply` returned.
+        ratio: the ratio with the law of its noise; with a beta calibration, the ratio it was
+            fitted on.
         synthetic: the rows to weight, public.
         debias: divide out the mean of the noise's exponential (`beta_debiased`) or not.
         normalisation: self-normalised or as they are.
@@ -164,14 +162,12 @@ def weigh(
     Raises:
         WeightError: no rows, or the debiasing factor does not exist.
         SpecError: a step contradicts `normalisation`, or resampling without `rng`.
-        UncalibratedError: a private beta calibration was asked for and not drawn, or drawn and
-            not asked for.
+        UncalibratedError: a beta calibration was asked for and not fitted.
     """
     steps = PostProcessing() if post_processing is None else post_processing
     steps.check(self_normalised=normalisation is Normalisation.SELF)
     if steps.resample is not None and rng is None:
         raise SpecError("post_processing.resample: expected a random generator")
-    steps = _filled(ratio, steps)
     whole, reworded = _rewritten(ratio, steps)
     features, log_ratio = whole.features(synthetic), whole.log_ratio(synthetic)
     if log_ratio.size == 0:
@@ -199,28 +195,15 @@ def weigh(
     return found if rng is None else _resampled(found, steps, rng)
 
 
-def _filled(ratio: DensityRatio, steps: PostProcessing) -> PostProcessing:
-    """The steps with the numbers of a private calibration, and never without."""
-    drawn = isinstance(ratio, CalibratedRatio)
-    if drawn is not steps.needs_private_stage:
-        told = "was drawn and not asked for" if drawn else "was asked for and not drawn"
-        raise UncalibratedError(f"beta_calibrate: a private calibration {told}")
-    if not isinstance(ratio, CalibratedRatio):
-        return steps
-    return steps.with_calibration(*to_map(ratio.coefficients, ratio.limit), limit=ratio.limit)
-
-
 def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio, tuple[str, ...]]:
     """The ratio after the steps that act on it, and their texts."""
     texts = []
     calibrate = steps.calibrate
     if calibrate is not None:
-        below = ratio.base if isinstance(ratio, CalibratedRatio) else ratio
-        texts += [below.text] if isinstance(below, DebiasedRatio) else []
+        texts += [ratio.text] if isinstance(ratio, DebiasedRatio) else []
         texts.append(calibrate.text)
-        if calibrate.source == "public":
-            coefficients = to_coefficients(*calibrate.map, calibrate.bound)
-            ratio = CalibratedRatio(base=ratio, coefficients=coefficients, limit=calibrate.bound)
+        coefficients = to_coefficients(*calibrate.map, calibrate.limit)
+        ratio = CalibratedRatio(base=ratio, coefficients=coefficients, limit=calibrate.limit)
     for step in steps.steps:
         if isinstance(step, Temper):
             texts.append(step.text)
@@ -237,16 +220,15 @@ def _debiased(
     normalisation: Normalisation,
 ) -> tuple[Array, tuple[str, ...]]:
     # The features of a tempered ratio are alpha x, so b(alpha x) and b(alpha (x - mu)) come out.
-    x = "g" if steps.calibrate is not None else "x"
     tempered = any(isinstance(step, Temper) for step in steps.steps)
     if normalisation is Normalisation.UNNORMALISED:
         if not debias or law is None or law.scale == 0:
             return log_ratio, ()
-        told = f"debias b(alpha {x})" if tempered else f"debias b({x})"
+        told = "debias b(alpha x)" if tempered else "debias b(x)"
         return debias_unnormalised(log_ratio, features, law), (told,)
     if not debias or law is None or law.scale == 0:
         return normalised(log_ratio), ()
-    told = f"debias b(alpha ({x} - mu))" if tempered else f"debias b({x} - mu)"
+    told = "debias b(alpha (x - mu))" if tempered else "debias b(x - mu)"
     return debias_self_normalised(log_ratio, features, law)[0], (told,)
 
 
@@ -283,8 +265,7 @@ def _noise_parts(ratio: DensityRatio, synthetic: SyntheticTable) -> list[tuple[N
         return [(law, ratio.alpha * x) for law, x in _noise_parts(ratio.base, synthetic)]
     if isinstance(ratio, CalibratedRatio):
         slope = ratio.slope(synthetic)[:, None]
-        below = [(law, slope * x) for law, x in _noise_parts(ratio.base, synthetic)]
-        return [(ratio.law, ratio.features(synthetic)), *below]
+        return [(law, slope * x) for law, x in _noise_parts(ratio.base, synthetic)]
     return [] if ratio.law is None else [(ratio.law, ratio.features(synthetic))]
 
 
@@ -303,9 +284,6 @@ def _signal(ratio: DensityRatio, synthetic: SyntheticTable) -> Signal | None:
     """Asked of the released ratio itself: calibration and tempering add nothing to it."""
     if isinstance(ratio, CalibratedRatio | TemperedRatio):
         return _signal(ratio.base, synthetic)
-    if isinstance(ratio, SelectedRatio):
-        own = _signal(ratio.base, synthetic)
-        return None if own is None else own.among(ratio.mean_runs)
     if isinstance(ratio, NetworkRatio):
         return ratio.signal(synthetic)
     if ratio.law is None or ratio.law.scale == 0:

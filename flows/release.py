@@ -3,7 +3,7 @@
     python -m flows.release examples/breast-cancer/release.yaml
 
 Private rows are read by three tasks, each in a process of its own that hands back an exit code:
-`ingest`, `fit_generator` and `fit_weights`; by a fourth, `fit_calibration`, where the plan has it.
+`ingest`, `fit_generator` and `fit_weights`.
 Everything else works on what the fits released.
 Prefect sees the name of a spec, a period, and which step succeeded: never a value.
 """
@@ -16,13 +16,12 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.plan import Plan
-from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE, device_of
+from dpiw.private_stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.runs import ReleaseRun
 from flows import console
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
-from tasks.fit_calibration import fit_calibration
 from tasks.fit_generator import fit_generator
 from tasks.fit_weights import fit_weights
 from tasks.ingest import ingest
@@ -57,8 +56,6 @@ def release(spec: str, period: str | None = None) -> str:
     fit_generator.with_options(tags=gpu_tags(planned.plan, GENERATOR_STAGE))(run)
     draw_synthetic(run)
     fit_weights.with_options(tags=gpu_tags(planned.plan, WEIGHTS_STAGE))(run)
-    if planned.draws(CALIBRATION_STAGE):
-        fit_calibration(run)
     debias(run)
     diagnose(run)
     return str(publish(run))

@@ -91,18 +91,6 @@ publish_to: state/releases
 """
 
 
-CALIBRATED = "{step: beta_calibrate, source: private, limit: 2}"
-"""A post-processing step that adds a third private stage."""
-
-
-def with_steps(spec: str, *steps: str) -> str:
-    """A spec made of `SPEC` with post-processing steps."""
-    listed = ", ".join(steps)
-    return spec.replace(
-        "when_infeasible: keep", f"when_infeasible: keep, post_processing: [{listed}]"
-    )
-
-
 def town(rows: int, seed: int) -> pd.DataFrame:
     """A confidential table of the schema above."""
     rng = np.random.default_rng(seed)
@@ -140,7 +128,9 @@ class Workplace:
 
     def add_steps(self, *steps: str) -> None:
         """Add post-processing steps to the spec."""
-        self.spec.write_text(with_steps(self.spec.read_text(), *steps))
+        kept, listed = "when_infeasible: keep", ", ".join(steps)
+        text = self.spec.read_text().replace(kept, f"{kept}, post_processing: [{listed}]")
+        self.spec.write_text(text)
 
 
 @pytest.fixture(scope="session", autouse=True)

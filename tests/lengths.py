@@ -40,8 +40,6 @@ MOVED = (
            "test_a_training_queues_for_the_gpu_and_shows_public_numbers",
            "deployments/test_scheduled_release.py::"
            "test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"),
-    _moved("crash", "crash/test_kill_matrix.py::test_a_few_histories_of_three_stages",
-           "crash/test_kill_matrix.py::test_a_few_histories"),
     _moved("crash", "crash/test_training_kills.py::"
            "test_killed_in_mid_training_it_resumes_and_is_charged_as_planned",
            "dpiw/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned"),
@@ -69,9 +67,6 @@ MOVED = (
            "test_no_claim_is_broken_and_one_with_less_noise_is",
            "proof/test_hockey_stick.py::test_no_claim_is_broken_and_one_with_less_noise_is",
            "fast-DP-SGD lots"),
-    _moved("nightly", "leaks/test_non_interference.py::"
-           "test_public_fields_are_equal_with_a_third_stage",
-           "leaks/test_non_interference.py::test_public_fields_are_equal_for_neighbours"),
     _moved("nightly", "statistical/test_debiasing.py::"
            "test_self_normalised_use_needs_the_centred_factor",
            "statistical/test_debiasing.py::test_self_normalised_use_needs_the_centred_factor",
@@ -85,9 +80,6 @@ MOVED = (
            "LAPLACE", "SPHERICAL"),
     _moved("nightly", "dpiw/test_pairing.py::test_a_release_from_beginning_to_end",
            "dpiw/test_pairing.py::test_a_release_from_beginning_to_end", "dpcgan", "wasserstein"),
-    _moved("nightly", "dpiw/test_calibration_noise.py::"
-           "test_calibrated_totals_are_unbiased_given_the_released_ratio",
-           "dpiw/test_calibration_noise.py::test_the_noise_drawn_is_that_of_the_reserved_event"),
     _moved("nightly", "test_benchmarks_neural.py::test_one_generator_with_and_without_weights",
            "test_benchmarks_neural.py::test_without_privacy_the_same_networks_and_no_plan"),
     _moved("nightly", "test_analysts.py::test_the_notebook_runs_and_says_when_to_stop",
@@ -158,7 +150,7 @@ MOVED = (
            "test_a_structural_failure_tells_the_custodian_and_not_prefect",
            "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code"),
     _moved("nightly", "dpiw/test_accounting.py::test_monotone_in_noise_and_count",
-           "dpiw/test_accounting.py::test_monotone_in_noise_and_count", "<lambda>1", "best_of"),
+           "dpiw/test_accounting.py::test_monotone_in_noise_and_count", "<lambda>1"),
     _moved("nightly", "dpiw/audit/test_accountant.py::test_both_accountants_agree_with_the_audit",
            "dpiw/audit/test_accountant.py::test_both_accountants_agree_with_the_audit",
            "little noise", "dp-sgd and more"),

@@ -13,7 +13,8 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
-from dpiw.analysis.intervals import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
+from dpiw.analysis import means_law
+from dpiw.analysis.noise import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.cli import main
 from dpiw.release import UnreliableWeightsWarning
 from tests import documents
@@ -38,7 +39,13 @@ def places(tmp_path_factory):
     folder, key = publish(curator, rows=3000)
     weights = {"method": "beta_debiased", "normalisation": "unnormalised"}
     totals, _ = publish(curator, rows=3000, name="totals", weights=weights)
+    weights = {
+        "method": "measured", "when_infeasible": "keep",
+        "settings": {"omega_seed": 1, "frequencies": 50, "base_rows": 6000, "replicates": 40},
+    }  # fmt: skip
+    measured, _ = publish(curator, rows=3000, name="measured", weights=weights)
     return {
+        "population-measured-9a8b7c6d": measured,
         "population-once-1a2b3c4d": folder,
         "population-totals-5e6f7a8b": totals,
         "curator.pub": key,
@@ -117,6 +124,10 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     text = GUIDE.read_text()
     assert "support at least 0.9, shrinkage at most a quarter of the variance" in text
     assert "support 0.5 to 0.9" in text
+    assert (means_law.SUPPORT_USE, means_law.SUPPORT_CARE) == (0.5, 0.3)
+    assert (means_law.ROWS_USE, means_law.ROWS_CARE) == (500, 50)
+    assert "support of at least 0.5, `use with care` from 0.3" in text
+    assert "fewer than 500 or 50 of the rows" in text
 
 
 def test_the_notebook_is_committed_without_outputs():

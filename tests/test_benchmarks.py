@@ -316,7 +316,7 @@ def test_agreement_counts_releases_by_verdict_and_outcome():
 
 def test_the_page_says_where_weights_help_and_where_not():
     forecast = {"resolution": 0.7, "tau": 0.2, "feasible": True}
-    kinds = summary.WEIGHTED
+    kinds = summary.WEIGHTED[:3]
     keys = [("d", "g", epsilon, kind) for epsilon in ("1", "6") for kind in kinds]
     text = "\n".join(page.page(small_frame(kinds), dict.fromkeys(keys, forecast)))
     assert "All aspects together, against no weights at equal total epsilon: of 6" in text
@@ -411,6 +411,7 @@ paper_page = load("paper_page")
 for name in ("weights_table", "mnist", "paper_mnist", "paper_peers"):
     load(name)
 paper_report = load("paper_report")
+paper_peers = load("paper_peers")
 
 
 def least_transport(one, w, two):
@@ -678,6 +679,48 @@ def test_peers_are_compared_run_by_run():
     assert told("privbayes", "mlp") == (2, 1, 1, 1)  # an area, and Boston's squared error
     assert told("dpgan", "wst") == (2, 2, 0, 0)  # worse by 0.1, better by 0.2
     assert paper_summary.against_peer(ours, "aim", "dpgan", "none", "wst").cells == 0
+
+
+def test_one_fit_gives_both_rows_of_a_peer_and_rows_to_fit_weights_on(paper_store, monkeypatch):
+    """Kept once, since its noise has no seed; what other benchmarks ask for is the same rows."""
+    asked = []
+
+    def fit(python, codes, sizes, one):
+        asked.append(one)
+        rng = np.random.default_rng(len(asked))
+        own = [rng.integers(0, sizes, (n, len(sizes))) for n in (one.rows, one.fitting, one.rows)]
+        parts = dict(zip(("independent", "fitting", "as_shipped"), own, strict=True))
+        return paper_peers.PeerRows(**parts)
+
+    monkeypatch.setattr(paper_peers, "fit", fit)
+    fair, shipped = (paper_cell(generator=name) for name in ("mst", "mst as shipped"))
+    records = [paper_peers.compute_peer(c, paper_store, Path()) for c in (fair, shipped)]
+    assert [record["generator"] for record in records] == ["mst", "mst as shipped"]
+    assert records[0]["metrics"] != records[1]["metrics"]
+    rows, fitting = paper_peers.peer_tables(fair, paper_store, Path())
+    others, _ = paper_peers.peer_tables(shipped, paper_store, Path())
+    assert (rows.rows, others.rows, fitting.rows) == (1097, 1097, paper_peers.FITTING_ROWS)
+    assert not rows.frame().equals(others.frame())
+    assert len(asked) == 1
+    paper_peers.peer_rows(paper_cell(generator="mst", epsilon=0.3), paper_store, Path())
+    assert [(one.epsilon, one.method) for one in asked] == [(1.0, "mst"), (0.3, "mst")]
+    text = "\n".join(paper_page.peer_counts(paper_summary.figures([
+        record | {"generator": name}
+        for name in ("privbayes", *paper_peers.PEERS[::2]) for record in records[:1]
+    ]), paper_peers.PEERS))  # fmt: skip
+    assert "| PrivBayes, None | MST |" in text
+    assert "| PrivBayes, None | MST as shipped |" in text
+
+
+def test_a_refused_fit_is_kept_and_has_no_rows(paper_store, monkeypatch):
+    def fit(*_):
+        return paper_peers.PeerRows(refused="not done")
+
+    monkeypatch.setattr(paper_peers, "fit", fit)
+    cell = paper_cell(generator="aim as shipped")
+    assert paper_peers.compute_peer(cell, paper_store, Path())["refused"] == "not done"
+    assert paper_peers.peer_tables(cell, paper_store, Path()) is None
+    assert paper_peers.peer_rows(cell, paper_store, Path()).refused == "not done"
 
 
 def test_numbers_without_powers_of_ten():

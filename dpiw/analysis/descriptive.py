@@ -160,7 +160,8 @@ def quantile(
     pull = np.where(present, (reached - below) / (density * share), 0.0)
     return Estimate(
         names=(name or f"quantile({_label(column)}, {probability:g})",), values=found,
-        influence=pull[:, None], refit=refit, sample=sample, facts={"density": density},
+        influence=pull[:, None], refit=refit, sample=sample,
+        facts={"density": density, "smooth": False},
     )  # fmt: skip
 
 

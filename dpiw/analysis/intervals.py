@@ -1,6 +1,8 @@
 """Confidence intervals for population parameters, from weighted synthetic rows.
 
-The error of an estimate has five parts, each with a variance that follows from released values:
+The error of an estimate has parts, each with a variance that follows from released values. With
+weights made of noisy means (`measured`) there are two, `rows` and `means`, and nothing is out of
+sight (`dpiw.analysis.means_law`). With weights made of noisy coefficients there are five:
 
 - rows: the synthetic rows are a sample (sandwich);
 - noise: the privacy noise z in the coefficients, of published law;
@@ -9,8 +11,8 @@ The error of an estimate has five parts, each with a variance that follows from 
 - shrinkage: the penalty keeps the coefficients short of the truth; taken as random, with the
   spread that the released coefficients show.
 
-What no interval holds is a misfit of the generator that the weights' features do not see. `support`
-is the share of the estimate they do see; `verdicts` say whether that is enough, whether
+What none of these five holds is a misfit of the generator that the weights' features do not see.
+`support` is the share of the estimate they do see; `verdicts` say whether that is enough, whether
 shrinkage, the one part that is a guess, is small, and whether the weights are stable enough for
 linearisation. On simulated populations the noise-aware interval covers where they say `use`, and
 can fail badly below (benchmarks/coverage.py). The thresholds are our choice, made after looking
@@ -29,19 +31,13 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.noise import Spectrum, WeightLaw, spread, tilt
+from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.diagnostics import Verdict, diagnose
 from dpiw.errors import ReleaseError
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
-
-SUPPORT_USE, SUPPORT_CARE = 0.9, 0.5
-"""Least support for the verdicts `use` and `use with care`."""
-
-SHRINKAGE_USE = 0.25
-"""Most that shrinkage may be of an interval's variance for the verdict `use`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,10 +88,10 @@ def unshrunk(source: Source) -> WeightedSample:
     there is much. Estimators take the result as any other source.
 
     Raises:
-        ReleaseError: the source's weights have no known law.
+        ReleaseError: the source's weights have no known law, or are not made of coefficients.
     """
     sample = weighted_sample(source)
-    found = tilt(sample.known_law, sample.weights)
+    found = tilt(sample.coefficient_law, sample.weights)
     return replace(sample, weights=found.weights, tilt=found, original=sample, totals=None)
 
 
@@ -105,36 +101,16 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
     Raises:
         ReleaseError: the weights have no known law.
     """
-    sample, g = estimate.sample, estimate.influence
-    law, w = sample.known_law, sample.weights[:, None]
-    # By the chain rule a shift of the coefficients moves the values by mean(w g phi').
-    # mean(w g) is zero for ratios; for totals it is the weights' scale, which z moves as well.
-    slope = (w * g).T @ law.features / len(g)
-    found = {
-        "rows": np.diag(estimate.covariance()),
-        "private": (w * g**2).mean(axis=0) / law.nominal_rows,
-    }
-    if sample.tilt is not None:
-        return found | {"coefficients": ((slope @ sample.tilt.factor) ** 2).sum(axis=1)}
-    base = sample.spectrum
-    squares = (slope @ base.directions) ** 2
-    return found | {
-        "noise": squares.sum(axis=1) * base.noise,
-        "fitting": squares @ base.fitting,
-        "shrinkage": squares @ (1 - base.shrinkage) ** 2 * spread(base),
-    }
+    return estimate.sample.known_law.parts(estimate)
 
 
-def _verdicts(sample: WeightedSample, share: Array, parts: Mapping[str, Array]) -> tuple[str, ...]:
+def _verdicts(estimate: Estimate, parts: dict[str, Array]) -> tuple[str, ...]:
     if not parts:
-        return ("not assessed",) * share.size
-    order = (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)
-    guessed = parts.get("shrinkage", np.zeros(share.size))
-    guessed = guessed / np.maximum(sum(parts.values()), 1e-300)
+        return ("not assessed",) * estimate.values.size
+    sample, order = estimate.sample, (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)
     # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
     stable = order.index(diagnose(np.log(np.maximum(sample.weights, 1e-300))).verdict)
-    own = np.where(share >= SUPPORT_USE, 0, np.where(share >= SUPPORT_CARE, 1, 2))
-    own = np.maximum(np.maximum(own, guessed > SHRINKAGE_USE), stable)
+    own = np.maximum(sample.known_law.grades(estimate, parts), stable)
     return tuple(order[int(value)].value for value in own)
 
 
@@ -151,7 +127,7 @@ def confidence_interval(
     Args:
         estimate: of this package.
         level: nominal coverage, in (0, 1).
-        method: `noise_aware` (the default where the weights' law is known): all five parts, by
+        method: `noise_aware` (the default where the weights' law is known): all parts, by
             linearisation. `noise_aware_bootstrap`: the same errors drawn and the estimator
             recomputed: slower, for estimates that are far from linear. `sandwich`: the synthetic
             rows alone. `bootstrap`: the same by resampling rows. The last two ignore the privacy
@@ -182,60 +158,21 @@ def confidence_interval(
         low, high = 2 * estimate.values - np.quantile(
             drawn, [(1 + level) / 2, (1 - level) / 2], axis=0
         )
-    share = _support(estimate)
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
-        method=chosen, parts=parts, support=share,
-        verdicts=_verdicts(estimate.sample, share, known if chosen in NOISE_AWARE else {}),
+        method=chosen, parts=parts, support=_support(estimate),
+        verdicts=_verdicts(estimate, known if chosen in NOISE_AWARE else {}),
     )  # fmt: skip
 
 
 def _support(estimate: Estimate) -> Array:
-    sample = estimate.sample
-    if sample.law is None:
-        return np.full(estimate.values.size, np.nan)
-    return sample.sight.support(estimate.influence)
+    law = estimate.sample.law
+    return np.full(estimate.values.size, np.nan) if law is None else law.support(estimate)
 
 
 def _draws(estimate: Estimate, replicates: int, rng: np.random.Generator, *, noisy: bool) -> Array:
-    """Estimates under drawn errors, shape (replicates, p).
-
-    Rows get random multipliers of mean one and variance 1 (the synthetic sample) plus
-    n/(n0 w) (the confidential sample, whose rows are the weighted ones).
-    """
-    sample = estimate.sample
-    w = sample.weights
-    if not noisy:
-        return np.array(
-            [estimate.refit(w * rng.exponential(size=w.size)) for _ in range(replicates)]
-        )
-    law = sample.known_law
-    if not estimate.facts.get("normalised", True):
-        raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
-    spread_of_rows = 1 + w.size / (law.nominal_rows * np.maximum(w, 1e-12))
-    base = sample.spectrum
-    prior = spread(base)
-    found = []
-    for _ in range(replicates):
-        moved = _shifted(sample, law, base, prior, rng)
-        multipliers = rng.gamma(1 / spread_of_rows, spread_of_rows)
-        found.append(estimate.refit(moved * multipliers))
-    return np.array(found)
-
-
-def _shifted(
-    sample: WeightedSample,
-    law: WeightLaw,
-    base: Spectrum,
-    prior: float,
-    rng: np.random.Generator,
-) -> Array:
-    """Weights under one drawn error of the coefficients."""
-    if sample.tilt is not None:
-        shift = sample.tilt.factor @ rng.standard_normal(sample.tilt.factor.shape[1])
-        moved = sample.weights * np.exp(law.features @ shift)
-        return np.asarray(moved / moved.mean())
-    other = np.sqrt(base.fitting + (1 - base.shrinkage) ** 2 * prior)
-    return law.reweighted(
-        law.draw(rng) + base.directions @ (other * rng.standard_normal(other.size))
-    )
+    """Estimates under drawn errors, shape (replicates, p): of the rows alone unless `noisy`."""
+    if noisy:
+        return estimate.sample.known_law.draws(estimate, replicates, rng)
+    w = estimate.sample.weights
+    return np.array([estimate.refit(w * rng.exponential(size=w.size)) for _ in range(replicates)])

@@ -11,14 +11,25 @@ Everything here is post-processing of released values; it costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.errors import ReleaseError
 from dpiw.privacy import NoiseKind, NoiseLaw
 from dpiw.weights.debiasing import log_debias, normalised, weighted_centre
 
+if TYPE_CHECKING:
+    from dpiw.analysis.sample import Estimate, WeightedSample
+
 Array = NDArray[np.float64]
+
+SUPPORT_USE, SUPPORT_CARE = 0.9, 0.5
+"""Least support for the verdicts `use` and `use with care`."""
+
+SHRINKAGE_USE = 0.25
+"""Most that shrinkage may be of an interval's variance for the verdict `use`."""
 
 _SMALLEST = 1e-9
 """Directions of less than this share of the largest curvature are empty (METHOD section 14)."""
@@ -87,6 +98,72 @@ class WeightLaw:
             centred = self.features - weighted_centre(log_ratio, self.features)
             log_ratio = log_ratio + log_debias(self.noise, centred)
         return np.asarray(np.exp(normalised(log_ratio)))
+
+    def parts(self, estimate: Estimate) -> dict[str, Array]:
+        """Variance of each value by source, shape (p,) each; see `dpiw.analysis.intervals`."""
+        sample, g = estimate.sample, estimate.influence
+        w = sample.weights[:, None]
+        # By the chain rule a shift of the coefficients moves the values by mean(w g phi').
+        # mean(w g) is zero for ratios; for totals it is the weights' scale, which z moves as well.
+        slope = (w * g).T @ self.features / len(g)
+        found = {
+            "rows": np.diag(estimate.covariance()),
+            "private": (w * g**2).mean(axis=0) / self.nominal_rows,
+        }
+        if sample.tilt is not None:
+            return found | {"coefficients": ((slope @ sample.tilt.factor) ** 2).sum(axis=1)}
+        base = sample.spectrum
+        squares = (slope @ base.directions) ** 2
+        return found | {
+            "noise": squares.sum(axis=1) * base.noise,
+            "fitting": squares @ base.fitting,
+            "shrinkage": squares @ (1 - base.shrinkage) ** 2 * spread(base),
+        }
+
+    def support(self, estimate: Estimate) -> Array:
+        """Share of each value that the weights can correct, shape (p,); see `Sight.support`."""
+        return estimate.sample.sight.support(estimate.influence)
+
+    def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
+        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,), by support and shrinkage."""
+        share = self.support(estimate)
+        guessed = parts.get("shrinkage", np.zeros(share.size))
+        guessed = guessed / np.maximum(sum(parts.values()), 1e-300)
+        own = np.where(share >= SUPPORT_USE, 0, np.where(share >= SUPPORT_CARE, 1, 2))
+        return np.maximum(own, guessed > SHRINKAGE_USE)
+
+    def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
+        """Estimates under drawn errors, shape (replicates, p).
+
+        Rows get random multipliers of mean one and variance 1 (the synthetic sample) plus
+        n/(n0 w) (the confidential sample, whose rows are the weighted ones).
+        """
+        if not estimate.facts.get("normalised", True):
+            raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
+        sample = estimate.sample
+        w = sample.weights
+        spread_of_rows = 1 + w.size / (self.nominal_rows * np.maximum(w, 1e-12))
+        base = sample.spectrum
+        prior = spread(base)
+        found = []
+        for _ in range(replicates):
+            moved = self._shifted(sample, base, prior, rng)
+            multipliers = rng.gamma(1 / spread_of_rows, spread_of_rows)
+            found.append(estimate.refit(moved * multipliers))
+        return np.array(found)
+
+    def _shifted(
+        self, sample: WeightedSample, base: Spectrum, prior: float, rng: np.random.Generator
+    ) -> Array:
+        """Weights under one drawn error of the coefficients."""
+        if sample.tilt is not None:
+            shift = sample.tilt.factor @ rng.standard_normal(sample.tilt.factor.shape[1])
+            moved = sample.weights * np.exp(self.features @ shift)
+            return np.asarray(moved / moved.mean())
+        other = np.sqrt(base.fitting + (1 - base.shrinkage) ** 2 * prior)
+        return self.reweighted(
+            self.draw(rng) + base.directions @ (other * rng.standard_normal(other.size))
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

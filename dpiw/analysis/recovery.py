@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpiw.analysis.means_law import MeansLaw
 from dpiw.analysis.noise import Array, WeightLaw
 from dpiw.errors import ReleaseError
 from dpiw.privacy import NoiseKind, NoiseLaw
 from dpiw.schema import PublicSchema
 from dpiw.weights.debiasing import log_debias, weighted_centre
 from dpiw.weights.features import feature_map
+from dpiw.weights.stack import Stack
 
 if TYPE_CHECKING:
+    from dpiw.certificate import StageRecord
     from dpiw.release import Release
 
 _RECOVERY = 1e-6
@@ -22,7 +25,11 @@ _RECOVERY = 1e-6
 _UNDERSTOOD = {"debias b(x - mu)", "debias b(x)", "self-normalise"}
 
 
-def law_of_release(release: Release) -> WeightLaw | None:
+_MEASURED_STEPS = ("tilt ", "choose ", "debias b(x - mu)", "self-normalise")
+"""How the steps of `measured` weights begin."""
+
+
+def law_of_release(release: Release) -> WeightLaw | MeansLaw | None:
     """The law of a release's weights, from its certificate, schema and rows.
 
     None where weights are not published, or were changed after debiasing by steps this version
@@ -32,13 +39,15 @@ def law_of_release(release: Release) -> WeightLaw | None:
         ReleaseError: the weights are not what certificate and rows say.
     """
     certificate = release.certificate
-    steps = set(certificate.post_processing)
-    if not certificate.weights.get("published", False) or not steps <= _UNDERSTOOD:
-        return None
     stage = next(
         (s for s in certificate.stages if s.stage == certificate.weights.get("stage")), None
     )
-    if stage is None or stage.method not in ("beta_debiased", "beta_noised"):
+    if stage is None or not certificate.weights.get("published", False):
+        return None
+    if stage.method == "measured":
+        return _law_of_means(release, stage)
+    steps = set(certificate.post_processing)
+    if stage.method not in ("beta_debiased", "beta_noised") or not steps <= _UNDERSTOOD:
         return None
     facts: dict[str, Any] = dict(stage.parameters)
     if facts["features"] == "critic":  # the generator's discriminator is not in the release
@@ -64,6 +73,49 @@ def law_of_release(release: Release) -> WeightLaw | None:
         nominal_rows=certificate.nominal_rows,
         fitting_rows=len(features),
         debias=bool(facts["debias"]),
+    )
+
+
+def _law_of_means(release: Release, stage: StageRecord) -> MeansLaw | None:
+    """The law of `measured` weights: S = (s/N)^2 (I + m m'/c^2), or (s/n0)^2 I without a count.
+
+    s is the noise of the sums over N rows; the second part of S is the count's own error (METHOD
+    section 15.1). m is taken from the weighted published rows.
+    """
+    certificate = release.certificate
+    if not all(step.startswith(_MEASURED_STEPS) for step in certificate.post_processing):
+        return None
+    facts: dict[str, Any] = dict(stage.parameters)
+    try:
+        fitted = dict(certificate.diagnostics["measured"])
+        schema = PublicSchema.from_mapping(release.schema)
+        stack = Stack(
+            schema=schema,
+            shares={str(part): float(share) for part, share in facts["features"].items()},
+            scales=tuple(float(one) for one in facts["scales"]),
+            frequencies=int(facts["frequencies"]),
+            omega_seed=int(facts["omega_seed"] or 0),
+        )
+        rows, constant = float(fitted["rows"]), float(facts["constant"])
+        noise = (float(facts["scale"]) / rows) ** 2
+        credit, base_rows = float(fitted["credit"]), float(fitted["effective_base_rows"])
+    except KeyError as reason:
+        raise ReleaseError(f"certificate: measured weights without {reason}") from None
+    logs = np.asarray(release.log_weights, dtype=np.float64)
+    weights = np.exp(logs - logs.max())
+    weights /= weights.mean()
+    features = stack.matrix(schema.scale(release.table))
+    covariance = noise * np.eye(features.shape[1])
+    if constant:
+        means = weights @ features / len(features)
+        covariance += noise * np.outer(means, means) / constant**2
+    return MeansLaw(
+        features=features,
+        weights=weights,
+        covariance=covariance,
+        rows=rows,
+        credit=credit,
+        base_rows=base_rows,
     )
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dpiw.tables import SyntheticTable
     from dpiw.weighting import Weights
     from dpiw.weights.beta import BetaRegression
+    from dpiw.weights.measured import Measured
 
 MIN_REPLICATES = 20
 
@@ -91,7 +92,7 @@ class Mechanism:
 
     schema: PublicSchema
     generator: Synthesizer
-    weights: BetaRegression | None
+    weights: BetaRegression | Measured | None
     nominal_rows: int
     synthetic_rows: int
 
@@ -99,11 +100,16 @@ class Mechanism:
         """Publish the scaled rows `truth` (public stand-ins) once more, in memory."""
         from dpiw.randomness import SeededNoise
         from dpiw.tables import PrivateTable
+        from dpiw.weights.measured import Measured
 
         table = PrivateTable(schema=self.schema, scaled=truth)
         noise = SeededNoise(int(rng.integers(2**62)))
         measured = self.generator.measure(table, noise=noise)
         model = self.generator.model(measured, schema=self.schema)
+        if isinstance(self.weights, Measured):
+            base = model.sample(self.weights.base_rows_for(self.synthetic_rows), rng=rng)
+            drawn = self.weights.measure(table, base, noise=noise)
+            return measured_rows(self.weights, drawn, base, rows=self.synthetic_rows, rng=rng)
         rows = model.sample(self.synthetic_rows, rng=rng)
         if self.weights is None:
             return weighted_sample((rows.frame(), None))
@@ -147,6 +153,33 @@ def weighted_rows(
     return WeightedSample(table=rows.frame(), weights=raised / raised.mean(), law=law)
 
 
+def measured_rows(
+    estimator: Measured,
+    measurement: Any,
+    base: SyntheticTable,
+    *,
+    rows: int,
+    rng: np.random.Generator,
+) -> WeightedSample:
+    """Rows chosen from a base with `measured` weights, and their law, as a release would hold them.
+
+    Args:
+        estimator: calibrated.
+        measurement: drawn by it.
+        base: the generator's rows.
+        rows: how many to choose.
+        rng: of the choice.
+    """
+    from dpiw.measured_weighting import law_of_measured, weigh_measured
+    from dpiw.tables import SyntheticTable
+
+    found = weigh_measured(estimator, measurement, base, rows=rows, rng=rng)
+    assert found.chosen is not None  # measured weights choose their rows
+    kept = SyntheticTable(schema=base.schema, scaled=base.scaled.take(found.chosen))
+    law = law_of_measured(estimator, measurement, kept, found.log_weights, found.facts["measured"])
+    return WeightedSample(table=kept.frame(), weights=law.weights, law=law)
+
+
 def mechanism_of(release: Release) -> Mechanism:
     """Rebuild generator and weights from a certificate.
 
@@ -186,8 +219,6 @@ def mechanism_of(release: Release) -> Mechanism:
         asked = certificate.weights["settings"].get("features") == "critic"
         if asked or certificate.weights["method"] == "discriminator":
             raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
-        if certificate.weights["method"] == "selected":
-            raise ReleaseError("rehearsal: weights chosen by a private score cannot be replayed")
         found = make_weights(
             certificate.weights["method"], certificate.weights["settings"], pure=pure
         )
@@ -246,7 +277,7 @@ def rehearse(
         replicates: replays, at least 20.
         mechanism: for a source that is not a `Release`; else rebuilt from the certificate.
         undo_shrinkage: whether the stand-in population is weighted by `unshrunk` weights, which
-            keep more of the dependence that weights are there to restore.
+            keep more of the dependence that weights are there to restore; not of measured weights.
 
     Raises:
         ReleaseError: too few replicates, or the mechanism cannot be rebuilt.
@@ -259,7 +290,8 @@ def rehearse(
             raise ReleaseError("rehearsal: expected a release, or its mechanism")
         mechanism = mechanism_of(sample.release)
     own = estimator(sample)
-    base = unshrunk(sample) if undo_shrinkage and sample.law is not None else sample
+    known = isinstance(sample.law, WeightLaw)
+    base = unshrunk(sample) if undo_shrinkage and known else sample
     shares = base.weights / base.weights.sum()
     scaled = mechanism.schema.scale(sample.table)
     replays, failed = [], 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,35 @@ if TYPE_CHECKING:
     from dpiw.release import Release
 
 Array = NDArray[np.float64]
+
+
+class ErrorLaw(Protocol):
+    """What intervals ask of the law of a release's weights.
+
+    `dpiw.analysis.noise.WeightLaw`: of weights made from noisy coefficients.
+    `dpiw.analysis.means_law.MeansLaw`: of weights made from noisy means.
+    """
+
+    @property
+    def nominal_rows(self) -> float:
+        """How many private rows there are, as far as is public."""
+        ...
+
+    def parts(self, estimate: Estimate) -> dict[str, Array]:
+        """Variance of each value by source, shape (p,) each."""
+        ...
+
+    def support(self, estimate: Estimate) -> Array:
+        """Share of each value that the weights can correct, in [0, 1], shape (p,)."""
+        ...
+
+    def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
+        """Verdicts by `support` and `parts`: 0 `use`, 1 `use with care`, 2 `do not use`; (p,)."""
+        ...
+
+    def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
+        """Estimates under drawn errors, shape (replicates, p)."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +75,7 @@ class WeightedSample:
     table: pd.DataFrame
     weights: Array
     scale: float = 1.0
-    law: WeightLaw | None = None
+    law: ErrorLaw | None = None
     tilt: Tilt | None = None
     original: WeightedSample | None = field(default=None, repr=False)
     totals: Array | None = field(default=None, repr=False)
@@ -63,7 +92,7 @@ class WeightedSample:
         return float(self.weights.sum() ** 2 / (self.weights**2).sum())
 
     @property
-    def known_law(self) -> WeightLaw:
+    def known_law(self) -> ErrorLaw:
         """The weights' law.
 
         Raises:
@@ -76,12 +105,29 @@ class WeightedSample:
             )
         return self.law
 
+    @property
+    def coefficient_law(self) -> WeightLaw:
+        """The law of weights made from noisy coefficients.
+
+        Raises:
+            ReleaseError: it is not known, or the weights are made of something else.
+        """
+        from dpiw.analysis.noise import WeightLaw
+
+        law = self.known_law
+        if not isinstance(law, WeightLaw):
+            raise ReleaseError(
+                "unshrunk, tilt: these weights are made of noisy means, not of coefficients: there"
+                " is no penalty to undo, and noise-aware intervals hold what shrinks them"
+            )
+        return law
+
     @cached_property
     def spectrum(self) -> Spectrum:
         """Of the weights' fit, computed once for all estimates (`dpiw.analysis.noise`)."""
         from dpiw.analysis.noise import spectrum
 
-        return spectrum(self.known_law, self.weights)
+        return spectrum(self.coefficient_law, self.weights)
 
     @cached_property
     def sight(self) -> Sight:
@@ -90,7 +136,7 @@ class WeightedSample:
 
         if self.original is not None:
             return self.original.sight
-        return sight(self.known_law, self.weights)
+        return sight(self.coefficient_law, self.weights)
 
 
 Source = Any
@@ -137,7 +183,8 @@ def sample_of_release(release: Release) -> WeightedSample:
         return found
     if law is None:
         return replace(found, totals=found.weights)
-    ratios = law.reweighted(np.zeros(law.features.shape[1]))
+    fitted = found.coefficient_law
+    ratios = fitted.reweighted(np.zeros(fitted.features.shape[1]))
     return replace(found, weights=ratios, totals=found.weights)
 
 
@@ -146,7 +193,7 @@ def _sample(
     weights: Array,
     *,
     factor: float = 1.0,
-    law: WeightLaw | None = None,
+    law: ErrorLaw | None = None,
     release: Release | None = None,
 ) -> WeightedSample:
     good = weights.shape == (len(table),) and bool(np.all(np.isfinite(weights) & (weights >= 0)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -25,8 +25,6 @@ from dpiw.privacy import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
-    SelectedGaussianEvent,
-    SelectedPureEvent,
 )
 
 _MARGIN = 1 + 1e-4
@@ -119,10 +117,6 @@ def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN
         if probability == 1:
             return of.gaussian(noise_multiplier, event.count)
         return of.sampled_gaussian(probability, noise_multiplier, event.count, removed=removed)
-    if isinstance(event, SelectedPureEvent):
-        return of.response(of.best_of_pure(event), event.count)
-    if isinstance(event, SelectedGaussianEvent):
-        return of.best_of_gaussians(_shrunk(event))
     raise PrivacyError(f"{type(event).__name__}: the audit has no account of its own for it")
 
 
@@ -130,15 +124,7 @@ def _admitted(event: PrivacyEvent, share: float) -> Loss:
     """The floor of `dpiw.audit.losses`, of the noise as it is."""
     if isinstance(event, ExponentialMechanismEvent):
         return of.two_point(event.epsilon, share, event.count)
-    if isinstance(event, SelectedPureEvent):
-        return of.response(event.epsilon, event.count)
-    if isinstance(event, SelectedGaussianEvent):
-        return of.gaussian(event.noise_multiplier, event.count)
     return _worst(event, margin=1.0)
-
-
-def _shrunk(event: SelectedGaussianEvent) -> SelectedGaussianEvent:
-    return replace(event, noise_multiplier=event.noise_multiplier / _MARGIN)
 
 
 def audited_sum(events: Sequence[PrivacyEvent]) -> float:
@@ -149,8 +135,6 @@ def audited_sum(events: Sequence[PrivacyEvent]) -> float:
             total += event.count / Fraction(event.noise_multiplier)
         elif isinstance(event, ExponentialMechanismEvent):
             total += event.count * Fraction(event.epsilon)
-        elif isinstance(event, SelectedPureEvent):
-            total += event.count * Fraction(of.best_of_pure(event))
         else:
             return math.inf
     return float(total)
@@ -195,10 +179,6 @@ def _accounted(event: PrivacyEvent, order: float) -> float:
     """One mechanism's divergence, or the bound of it that a Renyi accountant is given."""
     if isinstance(event, ExponentialMechanismEvent):
         return order * event.epsilon**2 / 8  # Cesar & Rogers (2021)
-    if isinstance(event, SelectedPureEvent):
-        return order * of.best_of_pure(event) ** 2 / 2  # Bun & Steinke (2016)
-    if isinstance(event, SelectedGaussianEvent):
-        return _papernot_steinke(_shrunk(event), order)
     return _divergence(_worst(event), order)
 
 
@@ -206,8 +186,6 @@ def _filtered(event: PrivacyEvent, order: float) -> float:
     """The same for the filter: capped, or at the next whole order."""
     if isinstance(event, ExponentialMechanismEvent):
         return min(event.epsilon, order * event.epsilon**2 / 8)
-    if isinstance(event, SelectedGaussianEvent):
-        return _by_rank_loss(_shrunk(event), order)
     if isinstance(event, PoissonSampledGaussianEvent) and event.sampling_probability < 1:
         order = math.ceil(order)
     return _divergence(_worst(event), order)
@@ -216,31 +194,3 @@ def _filtered(event: PrivacyEvent, order: float) -> float:
 def _divergence(loss: Loss, order: float) -> float:
     single = Loss(log_transform=loss.log_transform)
     return log_transform([single], order - 1) / (order - 1)
-
-
-def _log_mean_runs(event: SelectedGaussianEvent) -> float:
-    stopping = event.stopping
-    if stopping == 1:
-        return 0.0
-    if event.shape:
-        return -math.log(stopping)
-    return math.log((1 / stopping - 1) / -math.log(stopping))
-
-
-def _papernot_steinke(event: SelectedGaussianEvent, order: float) -> float:
-    """Papernot & Steinke (2022), theorem 2, at the best second order for Gaussian runs."""
-    rho, log_share = 0.5 / event.noise_multiplier**2, -math.log(event.stopping)
-    second = max(1.0, math.sqrt(log_share / rho))
-    return _best_run(event, order) + (1 + event.shape) * ((second - 1) * rho + log_share / second)
-
-
-def _by_rank_loss(event: SelectedGaussianEvent, order: float) -> float:
-    """`dpiw.repeat_and_select`, with step 2's loss of rank."""
-    return _best_run(event, order) + (1 + event.shape) * of.rank_loss(event)
-
-
-def _best_run(event: SelectedGaussianEvent, order: float) -> float:
-    """One run's divergence and log(E K)/(b - 1), at the best b >= order: it grows with b."""
-    rho, runs = 0.5 / event.noise_multiplier**2, _log_mean_runs(event)
-    best = max(order, 1 + math.sqrt(runs / rho))
-    return best * rho + runs / (best - 1)

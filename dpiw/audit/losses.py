@@ -9,9 +9,8 @@ it uses: the audit counts again what they counted.
 
 Each event has two such losses. Its *floor* is the loss of a mechanism that the event admits: no
 sound bound is below what follows from it. Its *ceiling* is the loss of the pair of laws that a
-theorem proves to be the worst. They differ for selections alone. By the exponential mechanism, the
-floor keeps one offset of the loss in all selections, and the ceiling picks it anew for every order;
-the best of several runs is at least one run.
+theorem proves to be the worst. They differ for selections by the exponential mechanism alone: the
+floor keeps one offset of the loss in all of them, and the ceiling picks it anew for every order.
 """
 
 from __future__ import annotations
@@ -23,16 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.privacy import SelectedGaussianEvent, SelectedPureEvent
-
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 _CELLS = 2**18
 _WIDTH = 10.0
 """Standard deviations of Gaussian noise that an integral reaches: exp(-50) of it is left out."""
-
-_NODES = 4001
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,24 +71,6 @@ def laplace(noise_multiplier: float, count: int = 1) -> Loss:
         return np.asarray(z * shift + np.log((z + 1 + lower) / (2 * z + 1)))
 
     return Loss(log_transform=log_transform, count=count)
-
-
-def response(epsilon: float, count: int = 1) -> Loss:
-    """L is epsilon or -epsilon: randomised response, the worst of all epsilon-DP pairs."""
-
-    def log_transform(z: Complex) -> Complex:
-        lower = np.log1p(np.exp(-(2 * z + 1) * epsilon))
-        return np.asarray(z * epsilon + lower - math.log1p(math.exp(-epsilon)))
-
-    return Loss(log_transform=log_transform, count=count)
-
-
-def best_of_pure(event: SelectedPureEvent) -> float:
-    """Epsilon of the best of pure runs: e + (1 + shape) log((exp(e) + g) / (1 + g exp(e)))."""
-    grown = math.exp(-event.epsilon)
-    lost = event.epsilon + math.log1p(event.stopping * grown) - math.log(event.stopping + grown)
-    rank = lost - event.epsilon if event.stopping < 1 else 0.0
-    return event.epsilon + (1 + event.shape) * rank
 
 
 def two_point(epsilon: float, share: float, count: int = 1) -> Loss:
@@ -183,77 +160,3 @@ def _log_integral(power: Complex, log_base: Array, log_weight: Array) -> Complex
         top = terms.real.max(axis=1, keepdims=True)
         found.append(top[:, 0] + np.log(np.exp(terms - top).sum(axis=1)))
     return np.concatenate(found)
-
-
-def best_of_gaussians(event: SelectedGaussianEvent) -> Loss:
-    """The pair of the curve in step 3 of `dpiw.repeat_and_select`, its loss on a lattice."""
-    losses, chances = _best_of_gaussians(event)
-
-    def log_transform(z: Complex) -> Complex:
-        return _log_integral(z, losses, np.log(chances))
-
-    return Loss(
-        log_transform=log_transform,
-        count=event.count,
-        atoms=False,  # but for those of the lattice, whose frequencies are far beyond
-        work=lambda order, frequency: losses.size,
-    )
-
-
-def _best_of_gaussians(event: SelectedGaussianEvent) -> tuple[Array, Array]:
-    """Losses and their chances under P, of the largest curve below the bound."""
-    m, stopping = event.noise_multiplier, event.stopping
-    shift = (1 + event.shape) * rank_loss(event)
-    order = np.linspace(-1, 1, _NODES) * (0.5 / m**2 + 10 / m + shift)
-    hit = _gaussian_curve(m, order - shift)
-    if stopping == 1:
-        bound = hit
-    elif event.shape:
-        bound = hit / (stopping + (1 - stopping) * hit)
-    else:
-        bound = np.log1p((1 - stopping) * hit / stopping) / -math.log(stopping)
-    bound = np.minimum(bound, 1.0)
-    # The neighbours' roles exchanged: H(-s) = 1 - exp(-s) + exp(-s) H(s).
-    turned = -np.expm1(order) + np.exp(order) * bound[::-1]
-    bound = np.where(order < 0, np.minimum(bound, turned), bound)
-    x, y = _convex(np.append(0.0, np.exp(order)), np.append(1.0, bound))
-    slopes = np.append(np.diff(y) / np.diff(x), 0.0)
-    chances = x[1:] * np.diff(slopes)
-    kept = chances > 0
-    return np.log(x[1:][kept]), chances[kept]
-
-
-def rank_loss(event: SelectedGaussianEvent) -> float:
-    """The l at which (1 - g) H(l) = g (exp(l) - 1), H being one run's curve."""
-    from scipy.optimize import brentq
-
-    def excess(loss: float) -> float:
-        hit = float(_gaussian_curve(event.noise_multiplier, np.array([loss]))[0])
-        return (1 - event.stopping) * hit - event.stopping * math.expm1(loss)
-
-    if event.stopping == 1:
-        return 0.0
-    high = 1e-9
-    while excess(high) > 0:
-        high *= 2
-    return float(brentq(excess, 0.0, high))
-
-
-def _gaussian_curve(noise_multiplier: float, order: Array) -> Array:
-    """Phi(1/(2m) - s m) - exp(s) Phi(-1/(2m) - s m)."""
-    from scipy.special import log_ndtr
-
-    half = 0.5 / noise_multiplier
-    upper = log_ndtr(half - order * noise_multiplier)
-    lower = order + log_ndtr(-half - order * noise_multiplier)
-    return np.asarray(np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0)))
-
-
-def _convex(x: Array, y: Array) -> tuple[Array, Array]:
-    """Corners of the largest convex function below points of ascending x."""
-    while True:
-        slopes = np.diff(y) / np.diff(x)
-        kept = np.concatenate([[True], slopes[:-1] < slopes[1:], [True]])
-        if kept.all():
-            return x, y
-        x, y = x[kept], y[kept]

@@ -1,15 +1,14 @@
 """The steps of a run, in order. Each finds what is already there and continues from it.
 
     reserve                                     hold the budget
-    ingest, fit_generator, fit_weights,
-    fit_calibration                             confidential: a process of their own each
+    ingest, fit_generator, fit_weights          confidential: a process of their own each
     draw_synthetic, debias, diagnose, publish   work on what the fits released
 
 Repeating a step is free: a draw happens at most once for each time it was paid for, and everything
 after it works on files.
 """
 
-from dpiw.steps.confidential import fit_calibration, fit_generator, fit_weights, ingest
+from dpiw.steps.confidential import fit_generator, fit_weights, ingest
 from dpiw.steps.postprocessing import debias, diagnose, draw_synthetic
 from dpiw.steps.publish import publish
 from dpiw.steps.reserve import reserve
@@ -18,7 +17,6 @@ __all__ = [
     "debias",
     "diagnose",
     "draw_synthetic",
-    "fit_calibration",
     "fit_generator",
     "fit_weights",
     "ingest",

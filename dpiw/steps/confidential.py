@@ -21,7 +21,7 @@ from dpiw.ingest import ingest as read_source
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.measurement import Measurement
 from dpiw.neural.backend import make_backend
-from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.private_stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.randomness import NoiseSource
 from dpiw.resumption import Progress, TrainingWatch, Watched, silent
 from dpiw.runs import ReleaseRun
@@ -39,11 +39,11 @@ from dpiw.steps.postprocessing import (
     PUBLISHED_ROWS,
     check_output,
     estimator,
-    ratio_to_calibrate,
     read_rows,
 )
 from dpiw.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.weights.base import WeightEstimator
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 
 _ROOM, _ROOM_TO_TRAIN = 2**20, 2**25
@@ -253,6 +253,8 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = sil
     if isinstance(weights, OutputNoised):  # noise on log weights: those of the published rows
         synthetic = read_rows(run, PUBLISHED_ROWS)
         weights = weights.for_rows(synthetic)
+    elif isinstance(weights, Measured):  # whose measurement looks at no synthetic row
+        synthetic = read_rows(run, PUBLISHED_ROWS)
     else:
         synthetic = read_rows(run, FITTING_ROWS)
     ready = weights
@@ -261,23 +263,4 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = sil
         WEIGHTS_STAGE,
         lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
         progress=progress,
-    )
-
-
-def fit_calibration(run: ReleaseRun, *, noise: NoiseSource) -> None:
-    """Draw a beta calibration's coefficients; nothing to do when the plan has no such stage.
-
-    Privacy:
-        The events of the plan's third stage, reserved and armed before the table is opened. The
-        ratio it calibrates is released by then, and public: adaptive composition, which the
-        plan's privacy loss distribution allows.
-    """
-    calibration = run.plan.calibration
-    if calibration is None:
-        return
-    ratio, synthetic = ratio_to_calibrate(run), read_rows(run, FITTING_ROWS)
-    _draw_once(
-        run,
-        CALIBRATION_STAGE,
-        lambda table, _: calibration.measure(table, synthetic, ratio=ratio, noise=noise),
     )

@@ -14,10 +14,11 @@ import numpy as np
 from dpiw.durable import write_durably
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
+from dpiw.measured_weighting import weigh_measured
 from dpiw.measurement import Measurement
 from dpiw.pairing import informed, needs_critic
 from dpiw.plan import canonical_json
-from dpiw.private_stages import CALIBRATION_STAGE, GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.private_stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.runs import ReleaseRun
 from dpiw.schema import ScaledTable
 from dpiw.steps.locks import working
@@ -26,7 +27,7 @@ from dpiw.weighting import Normalisation, Weights, starting_ratio, uniform_weigh
 from dpiw.weights.base import DensityRatio, WeightEstimator
 from dpiw.weights.beta import BetaRatio
 from dpiw.weights.beta_calibration import PublicRows, calibrate_on_public_rows
-from dpiw.weights.beta_map import DebiasedRatio
+from dpiw.weights.measured import Measured
 from dpiw.weights.post_processing import PostProcessing, parse_post_processing
 
 PUBLISHED_ROWS = "synthetic_rows.parquet"
@@ -83,11 +84,18 @@ def draw_synthetic(run: ReleaseRun) -> None:
     with working(run):
         measurement = committed_measurement(run, GENERATOR_STAGE)
         model = run.plan.generator.model(measurement, schema=run.plan.schema)
-        names = [PUBLISHED_ROWS] + ([FITTING_ROWS] if run.plan.weights is not None else [])
-        for name in names:
+        for name, rows in _tables(run).items():
             if not (run.directory / name).exists():
                 rng = np.random.default_rng(secrets.randbits(128))
-                _write_rows(run, name, model.sample(run.spec.synthetic_rows, rng=rng).scaled)
+                _write_rows(run, name, model.sample(rows, rng=rng).scaled)
+
+
+def _tables(run: ReleaseRun) -> dict[str, int]:
+    """Which tables are sampled, and how many rows of each."""
+    weights, rows = run.plan.weights, run.spec.synthetic_rows
+    if isinstance(weights, Measured):  # a base, of which the published rows are chosen
+        return {PUBLISHED_ROWS: weights.base_rows_for(rows)}
+    return {PUBLISHED_ROWS: rows} | ({} if weights is None else {FITTING_ROWS: rows})
 
 
 def debias(run: ReleaseRun) -> None:
@@ -111,8 +119,18 @@ def _weights(run: ReleaseRun) -> Weights:
         return uniform_weights(run.spec.synthetic_rows)
     stage = WEIGHTS_STAGE if run.draws(WEIGHTS_STAGE) else GENERATOR_STAGE
     measurement = committed_measurement(run, stage)
+    # Fixed by the measurement: repeating the step repeats its rows.
+    rng = np.random.default_rng(int(measurement.digest[:32], 16))
+    if isinstance(weights, Measured):
+        return weigh_measured(
+            weights,
+            measurement,
+            read_rows(run, PUBLISHED_ROWS),
+            rows=run.spec.synthetic_rows,
+            rng=rng,
+        )
     forecast = plan.forecast
-    ratio, steps = _calibrated(run, weights.ratio(measurement, schema=plan.schema))
+    ratio, steps = _calibrated(run, weights, weights.ratio(measurement, schema=plan.schema))
     return weigh(
         ratio,
         read_rows(run, PUBLISHED_ROWS),
@@ -120,43 +138,24 @@ def _weights(run: ReleaseRun) -> Weights:
         normalisation=Normalisation(run.spec.weights.normalisation),
         resolution=None if forecast is None else forecast.resolution,
         post_processing=steps,
-        # Fixed by the measurement: repeating the step repeats its rows.
-        rng=np.random.default_rng(int(measurement.digest[:32], 16)),
+        rng=rng,
     )
 
 
-def ratio_to_calibrate(run: ReleaseRun) -> BetaRatio | DebiasedRatio:
-    """What the run's beta calibration starts from; public.
-
-    Raises:
-        StageFailedError: the weights have not been drawn, or there are none.
-    """
-    weights = estimator(run)
-    if weights is None:
-        raise StageFailedError(WEIGHTS_STAGE, StageFailedError.exit_code)
-    ratio = weights.ratio(committed_measurement(run, WEIGHTS_STAGE), schema=run.plan.schema)
-    assert isinstance(ratio, BetaRatio)  # the plan sees to it
-    return starting_ratio(
-        ratio,
-        read_rows(run, FITTING_ROWS),
-        debias=weights.debias,
-        normalisation=Normalisation(run.spec.weights.normalisation),
-    )
-
-
-def _calibrated(run: ReleaseRun, ratio: DensityRatio) -> tuple[DensityRatio, PostProcessing]:
-    """The ratio to be weighed by, and the steps: those of the spec, a public map filled in."""
+def _calibrated(
+    run: ReleaseRun, weights: WeightEstimator, ratio: DensityRatio
+) -> tuple[DensityRatio, PostProcessing]:
+    """The ratio to be weighed by, and the steps: those of the spec, a fitted map filled in."""
     steps = parse_post_processing(run.spec.weights.post_processing)
     step = steps.calibrate
     if step is None:
         return ratio, steps
-    start = ratio_to_calibrate(run)
-    if run.plan.calibration is not None:
-        drawn = committed_measurement(run, CALIBRATION_STAGE)
-        return run.plan.calibration.apply(start, drawn), steps
+    assert isinstance(ratio, BetaRatio)  # the plan sees to it
+    fitting = read_rows(run, FITTING_ROWS)
+    start = starting_ratio(ratio, fitting, debias=weights.debias)
     public = PublicRows(table=read_rows(run, run.public_rows.name), declared=step.declared)
-    found = calibrate_on_public_rows(start, public, read_rows(run, FITTING_ROWS), limit=step.bound)
-    return start, steps.with_calibration(*found.map, limit=step.bound)
+    found = calibrate_on_public_rows(start, public, fitting, limit=step.limit)
+    return start, steps.with_calibration(*found.map)
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:
@@ -164,7 +163,8 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
     np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
     write_durably(run.directory / "weights.npz", buffer.getvalue())
-    facts = {"steps": list(weights.steps), "diagnostics": weights.diagnostics.to_json()}
+    judged = weights.diagnostics.to_json() | dict(weights.facts)
+    facts = {"steps": list(weights.steps), "diagnostics": judged}
     write_durably(run.directory / "weights.json", canonical_json(facts).encode())
 
 

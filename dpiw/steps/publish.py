@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import secrets
 import shutil
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpiw.contents import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.durable import make_folder, sync_directory
 from dpiw.errors import LedgerTamperedError, ReleaseError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead
 from dpiw.manifest import Manifest
+from dpiw.measured_weighting import law_of_measured, replicate_measured
 from dpiw.privacy import PrivacyBudget
+from dpiw.private_stages import WEIGHTS_STAGE
 from dpiw.publication import build_folder, clean_staging, publish_built
+from dpiw.replicate_weights import ReplicateWeights
 from dpiw.runs import ReleaseRun
+from dpiw.schema import ScaledTable
 from dpiw.signing import PrivateKey, load_private_key
 from dpiw.steps.certify import certify
 from dpiw.steps.locks import working
-from dpiw.steps.postprocessing import PUBLISHED_ROWS, read_rows
+from dpiw.steps.postprocessing import PUBLISHED_ROWS, committed_measurement, read_rows
+from dpiw.tables import SyntheticTable
 from dpiw.truth import PublicTruth
 from dpiw.verification import read_signed_manifest, verify
+from dpiw.weights.measured import Measured
 
 
 def publish(run: ReleaseRun) -> Path:
@@ -131,9 +139,10 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
     with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
         log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
     truth = spec.public_truth
+    rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
     return release_contents(
         certify(run, ledger),
-        frame=plan.schema.unscale(read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)),
+        frame=plan.schema.unscale(rows),
         log_weights=log_weights,
         log_weight_noise_sd=noise if plan.weights is not None else None,
         schema=plan.schema,
@@ -143,7 +152,22 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
         workspace=workspace,
         rng=np.random.default_rng(secrets.randbits(128)),
         truth=None if truth is None else PublicTruth.read(Path(truth)),
+        replicates=_replicates(run, rows, log_weights),
     )
+
+
+def _replicates(
+    run: ReleaseRun, rows: ScaledTable, log_weights: NDArray[np.float64]
+) -> ReplicateWeights | None:
+    """Replicate weights of the published rows, if the spec asks for them; free."""
+    weights = run.plan.weights
+    if not isinstance(weights, Measured) or weights.replicates == 0:
+        return None
+    fitted = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]["measured"]
+    measurement = committed_measurement(run, WEIGHTS_STAGE)
+    table = SyntheticTable(schema=run.plan.schema, scaled=rows)
+    law = law_of_measured(weights, measurement, table, log_weights, fitted)
+    return replicate_measured(law, measurement, count=weights.replicates)
 
 
 def _today() -> str:

@@ -209,9 +209,7 @@ class BetaRegression:
             UncalibratedError: before `calibrate`.
             SpecError: names the noise, the value and the range.
         """
-        check_moments(
-            self._ready().law, self.feature_map(schema).bounds, field="weights.settings.noise"
-        )
+        check_moments(self._ready().law, self.feature_map(schema).bounds)
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
         """Share of the log ratio's variance that survives shrinkage, in [0, 1].

@@ -10,7 +10,7 @@ Imports nothing but NumPy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dpiw.tables import SyntheticTable
     from dpiw.weights.base import DensityRatio
     from dpiw.weights.beta import BetaRatio
-    from dpiw.weights.features import FeatureMap
 
 Array = NDArray[np.float64]
 
@@ -77,17 +76,16 @@ class DebiasedRatio:
     Attributes:
         base: the released ratio, on a feature map.
         centre: mu, shape (d',), the weighted mean of the features over rows that are not
-            published, for self-normalised weights; None for unnormalised ones: b(x).
+            published.
     """
 
     base: BetaRatio
-    centre: Array | None
+    centre: Array
 
     @property
     def text(self) -> str:
         """For the certificate."""
-        factor = "b(x)" if self.centre is None else "b(x - mu)"
-        return f"debias {factor} before the calibration"
+        return "debias b(x - mu) before the calibration"
 
     @property
     def law(self) -> NoiseLaw:
@@ -99,23 +97,15 @@ class DebiasedRatio:
         """Those of the base."""
         return self.base.coefficients
 
-    @property
-    def map(self) -> FeatureMap:
-        """That of the base."""
-        return self.base.map
-
     def features(self, synthetic: SyntheticTable) -> Array:
         """Those of the base, shape (rows, d')."""
         return self.base.features(synthetic)
 
-    def score(self, features: Array) -> Array:
-        """b_bar.x + log b(x - centre) at feature rows of the map, shape (rows,)."""
-        centred = features if self.centre is None else features - self.centre
-        return np.asarray(self.base.score(features) + log_debias(self.law, centred))
-
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
-        """`score` of the rows."""
-        return self.score(self.features(synthetic))
+        """b_bar.x + log b(x - centre), shape (rows,)."""
+        features = self.features(synthetic)
+        factor = log_debias(self.law, features - self.centre)
+        return np.asarray(self.base.score(features) + factor)
 
     def sampling_covariance(self, synthetic: SyntheticTable) -> Array | None:
         """That of the base."""
@@ -127,20 +117,22 @@ class CalibratedRatio:
     """A released ratio seen through a beta calibration: log-linear in g, whatever it was before.
 
     It is fitted to the released ratio as it is, noise included, and so corrects what that noise
-    does; only the noise z in its own three coefficients is left to be debiased, with b(g). Given
-    the released ratio, b(g) exp(g.(c + z)) is on average exp(g.c), the weight without that noise.
+    does; its own three coefficients hold none.
 
     Attributes:
         base: the ratio that is calibrated.
-        coefficients: on g, shape (3,), noisy if they come from the private mechanism.
-        law: of the noise in them; scale 0 for numbers fitted on public rows.
+        coefficients: on g, shape (3,).
         limit: public clip bound of the log ratio.
     """
 
     base: DensityRatio
     coefficients: Array
     limit: float
-    law: NoiseLaw = field(default=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.0, dimension=DIMENSION))
+
+    @property
+    def law(self) -> NoiseLaw:
+        """Of noise of scale 0: the numbers were fitted on public rows."""
+        return NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.0, dimension=DIMENSION)
 
     def features(self, synthetic: SyntheticTable) -> Array:
         """The features g of the base's log ratio, shape (rows, 3)."""

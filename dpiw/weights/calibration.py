@@ -201,7 +201,7 @@ def calibration(
     )
 
 
-def check_moments(law: NoiseLaw, bounds: FeatureBounds, *, field: str) -> None:
+def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
     """Refuse noise whose exponential has no variance at some admissible row. Public.
 
     Needs scale * norm(x) < 1/2 (laplace: scale * max|x_j| < 1/2) for x and for x - mu. Gaussian
@@ -210,7 +210,6 @@ def check_moments(law: NoiseLaw, bounds: FeatureBounds, *, field: str) -> None:
     Args:
         law: of the coefficient noise.
         bounds: of the features.
-        field: the spec's field that chose the noise, for the message.
 
     Raises:
         SpecError: names the field, the value and the range.
@@ -223,9 +222,9 @@ def check_moments(law: NoiseLaw, bounds: FeatureBounds, *, field: str) -> None:
     if product >= 0.5:
         lacking = "variance" if product < 1 else "mean"
         raise SpecError(
-            f"{field}={law.kind.value}: debiased weights may have no {lacking}: scale times row"
-            f" length is {product:.3g} (expected < 0.5); raise epsilon, nominal_rows or penalty,"
-            " lower tau, or use gaussian noise"
+            f"weights.settings.noise={law.kind.value}: debiased weights may have no {lacking}:"
+            f" scale times row length is {product:.3g} (expected < 0.5); raise epsilon,"
+            " nominal_rows or penalty, lower tau, or use gaussian noise"
         )
 
 

@@ -10,8 +10,8 @@
 They are applied in this order, each at most once, by `dpiw.weighting.weigh`. The first two act on
 the log-linear ratio and come before debiasing, because the debiasing factor must know them; a
 tail is fitted before it is cut, because a cut tail is none. Every step is a function of released
-values and public constants, so it costs nothing. Only a beta calibration on private rows costs:
-it is a measurement of its own (`dpiw.weights.beta_calibration`).
+values and public constants, so it costs nothing; a beta calibration is fitted on declared public
+rows (`dpiw.weights.beta_calibration`).
 Imports nothing but NumPy.
 """
 
@@ -27,7 +27,6 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.privacy import NoiseKind
 from dpiw.weights.resampling import Scheme
 
 
@@ -49,15 +48,12 @@ class BetaCalibrate:
     """The calibrated log ratio a log s - b log(1-s) + c, s = sigmoid(u), u the ratio's log.
 
     Attributes:
-        source: `public`: the numbers are fitted on public labelled rows, or chosen;
-            `private`: they come from the charged mechanism `BetaCalibration`. Until they are
-            there, a, b and c are None.
-        a, b, c: the map; a = b = 1 and c = 0 change nothing.
-        limit: public bound: u is clipped to [-limit, limit] first. Default 5; private 2.
+        source: `public`, the only one: the numbers are fitted on public labelled rows, or chosen.
+        a, b, c: the map; a = b = 1 and c = 0 change nothing. None until they are fitted.
+        limit: public bound: u is clipped to [-limit, limit] first.
         declared: where public labelled rows came from, in words for the certificate.
         rows: CSV file of public labelled rows.
         sha256: of that file's bytes, hexadecimal.
-        noise, tau: settings of `BetaCalibration`; None: its own defaults.
     """
 
     step: ClassVar[str] = "beta_calibrate"
@@ -65,84 +61,49 @@ class BetaCalibrate:
     a: float | None = None
     b: float | None = None
     c: float | None = None
-    limit: float | None = None
+    limit: float = 5.0
     declared: str = ""
     rows: str | None = None
     sha256: str | None = None
-    noise: NoiseKind | None = None
-    tau: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is out of range, missing, or of the other source."""
-        if self.source not in ("public", "private"):
-            raise SpecError("post_processing.beta_calibrate.source: expected public or private")
+        """Raises SpecError: a setting is out of range or missing."""
+        if self.source != "public":
+            raise SpecError("post_processing.beta_calibrate.source: expected public")
         for name, low, high in _RANGES:
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or name == "limit":
                 found = _number(f"beta_calibrate.{name}", value, low=low, high=high)
                 object.__setattr__(self, name, found)
-        if self.limit is None:
-            object.__setattr__(self, "limit", 2.0 if self.source == "private" else 5.0)
         for name in ("declared", "rows", "sha256"):
             value = getattr(self, name)
             if not isinstance(value, str) and (name == "declared" or value is not None):
                 raise SpecError(f"post_processing.beta_calibrate.{name}: expected text")
-        if self.noise is not None:
-            object.__setattr__(self, "noise", _noise(self.noise))
-        self._check_source()
-
-    def _check_source(self) -> None:
-        foreign = ("noise", "tau") if self.source == "public" else ("declared", "rows", "sha256")
-        for name in foreign:
-            if getattr(self, name):
-                raise SpecError(
-                    f"post_processing.beta_calibrate.{name}: not with source {self.source}"
-                )
         given = [getattr(self, name) is not None for name in "abc"]
-        if self.source == "public" and not (self.declared and (all(given) or self.rows)):
+        if not (self.declared and (all(given) or self.rows)):
             raise SpecError(
-                "post_processing.beta_calibrate: with source public expected a, b, c and"
-                " `declared`, where the labelled rows came from; or `rows`, a file, and `declared`"
+                "post_processing.beta_calibrate: expected a, b, c and `declared`, where the"
+                " labelled rows came from; or `rows`, a file, and `declared`"
             )
         if any(given) and not all(given):
             raise SpecError("post_processing.beta_calibrate: expected all of a, b, c or none")
 
     @property
-    def bound(self) -> float:
-        """`limit`, which always has a value."""
-        assert self.limit is not None
-        return self.limit
-
-    @property
     def map(self) -> tuple[float, float, float]:
-        """(a, b, c); UncalibratedError while they have not been drawn or fitted."""
+        """(a, b, c); UncalibratedError while they have not been fitted."""
         if self.a is None or self.b is None or self.c is None:
-            how = "drawn" if self.source == "private" else "fitted"
-            raise UncalibratedError(
-                f"beta_calibrate: its {self.source} calibration has not been {how}"
-            )
+            raise UncalibratedError("beta_calibrate: its calibration has not been fitted")
         return self.a, self.b, self.c
 
     @property
     def text(self) -> str:
         """For the certificate."""
-        private = self.source == "private"
-        origin = "a private stage of its own" if private else self.declared
         if self.a is None:
-            return f"beta calibration by {origin}" if private else f"beta calibration on {origin}"
-        return f"beta calibration (a={self.a:.4g}, b={self.b:.4g}, c={self.c:.4g}; {origin})"
+            return f"beta calibration on {self.declared}"
+        return f"beta calibration (a={self.a:.4g}, b={self.b:.4g}, c={self.c:.4g}; {self.declared})"
 
 
-_RANGES = (
-    ("a", -1e6, 1e6), ("b", -1e6, 1e6), ("c", -1e6, 1e6), ("limit", 0, 50), ("tau", 0, 1),
-)  # fmt: skip
-
-
-def _noise(value: object) -> NoiseKind:
-    kinds = [kind.value for kind in NoiseKind]
-    if not isinstance(value, NoiseKind) and value not in kinds:
-        raise SpecError(f"post_processing.beta_calibrate.noise: expected one of {', '.join(kinds)}")
-    return NoiseKind(value)
+_RANGES = (("a", -1e6, 1e6), ("b", -1e6, 1e6), ("c", -1e6, 1e6), ("limit", 0, 50))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,13 +226,13 @@ class PostProcessing:
         """Refuse steps that contradict the release's normalisation.
 
         Raises:
-            SpecError: `self_normalise`, `resample` or a calibration on public rows, whose number
-                says nothing, with unnormalised weights: their scale is what they are published
-                for.
+            SpecError: `self_normalise`, `resample` or a beta calibration, whose number of public
+                rows says nothing, with unnormalised weights: their scale is what they are
+                published for.
         """
         for step in self.steps:
-            public = isinstance(step, BetaCalibrate) and step.source == "public"
-            if not self_normalised and (public or isinstance(step, SelfNormalise | Resample)):
+            rescales = isinstance(step, BetaCalibrate | SelfNormalise | Resample)
+            if rescales and not self_normalised:
                 raise SpecError(
                     f"post_processing.{step.step}: loses the scale that weights.normalisation:"
                     " unnormalised keeps; remove one of the two"
@@ -287,19 +248,11 @@ class PostProcessing:
         """The resampling, if any."""
         return next((step for step in self.steps if isinstance(step, Resample)), None)
 
-    @property
-    def needs_private_stage(self) -> bool:
-        """Whether a plan must reserve and draw a `BetaCalibration` for these steps."""
-        found = self.calibrate
-        return found is not None and found.source == "private"
-
-    def with_calibration(self, a: float, b: float, c: float, *, limit: float) -> PostProcessing:
-        """The same steps with the numbers that were drawn or fitted."""
+    def with_calibration(self, a: float, b: float, c: float) -> PostProcessing:
+        """The same steps with the numbers that were fitted."""
         return PostProcessing(
             steps=tuple(
-                replace(step, a=a, b=b, c=c, limit=limit)
-                if isinstance(step, BetaCalibrate)
-                else step
+                replace(step, a=a, b=b, c=c) if isinstance(step, BetaCalibrate) else step
                 for step in self.steps
             )
         )

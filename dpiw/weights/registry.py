@@ -13,23 +13,23 @@ from dpiw.weights.beta import BetaDebiased, BetaNoised, BetaRegression
 from dpiw.weights.discriminator import DiscriminatorWeights
 from dpiw.weights.dp_mlp import DensityNetwork
 from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.measured import Measured
 from dpiw.weights.none import NoWeights
 from dpiw.weights.output import OutputNoised
-from dpiw.weights.selection import SelectedBeta
 
 WEIGHTS: dict[
     str,
     type[BetaRegression]
     | type[NoWeights]
     | type[LogisticRegressionRatio]
-    | type[SelectedBeta]
     | type[DensityNetwork]
-    | type[DiscriminatorWeights],
+    | type[DiscriminatorWeights]
+    | type[Measured],
 ] = {
+    "measured": Measured,
     "beta_debiased": BetaDebiased,
     "beta_noised": BetaNoised,
     "output_noised": OutputNoised,
-    "selected": SelectedBeta,
     "dp_mlp": DensityNetwork,
     "discriminator": DiscriminatorWeights,
     "none": NoWeights,
@@ -49,8 +49,8 @@ def make_weights(
     Args:
         method: a name in `WEIGHTS`.
         settings: public settings of the method.
-        pure: whether the release promises delta = 0. Then `beta_*` and `selected` default to
-            spherical noise and refuse gaussian noise.
+        pure: whether the release promises delta = 0. Then `beta_*` and `output_noised` default
+            to spherical noise and refuse gaussian noise.
         rows: number of rows the release will publish; `output_noised` needs it.
 
     Raises:
@@ -65,11 +65,10 @@ def make_weights(
     if unknown:
         known = ", ".join(sorted(allowed)) or "none"
         raise SpecError(f"weights.settings.{unknown[0]}: unknown for {method} (known: {known})")
-    if pure and chosen is DensityNetwork:
-        raise SpecError("weights.method=dp_mlp: its noise is Gaussian; expected a delta > 0")
+    if pure and chosen in (DensityNetwork, Measured):
+        raise SpecError(f"weights.method={method}: its noise is Gaussian; expected a delta > 0")
     given = dict(settings)
-    noisy = (BetaRegression, SelectedBeta)
-    if pure and issubclass(chosen, noisy):
+    if pure and issubclass(chosen, BetaRegression):
         given.setdefault("noise", NoiseKind.SPHERICAL)
     sized = rows is not None and issubclass(chosen, OutputNoised)
     if sized and given.setdefault("rows", rows) != rows:
@@ -77,7 +76,7 @@ def make_weights(
     estimator = chosen(**given)
     if isinstance(estimator, NoWeights):
         return None
-    gaussian = isinstance(estimator, noisy) and estimator.noise is NoiseKind.GAUSSIAN
+    gaussian = isinstance(estimator, BetaRegression) and estimator.noise is NoiseKind.GAUSSIAN
     if pure and gaussian:
         raise SpecError("weights.settings.noise=gaussian: expected spherical or laplace at delta 0")
     return estimator

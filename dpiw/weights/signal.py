@@ -12,7 +12,7 @@ nothing. Imports nothing but NumPy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial import polynomial
@@ -51,14 +51,6 @@ class Signal:
         if chance <= 0:
             return math.inf if self.spread > 0 else 0.0
         return max(0.0, self.spread - chance) / chance
-
-    def among(self, runs: float) -> Signal:
-        """The same, of the best of a number of runs with mean `runs`, however it was chosen.
-
-        An event that has probability p in each run has at most `runs` p in any of them, whatever
-        their number depends on but the runs: so the p-value is multiplied.
-        """
-        return replace(self, p_value=min(1.0, runs * self.p_value))
 
 
 @dataclass(frozen=True, kw_only=True)

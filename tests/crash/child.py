@@ -25,7 +25,7 @@ from dpiw.randomness import SecureNoise
 from dpiw.runs import ReleaseRun
 from dpiw.steps import confidential
 
-STAGES = ("fit_generator", "fit_weights", "fit_calibration")
+STAGES = ("fit_generator", "fit_weights")
 SAMPLERS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax")
 
 
@@ -242,7 +242,6 @@ def take_all_steps(run: ReleaseRun, watch: Watch | None = None) -> None:
     steps.fit_generator(run, noise=noise)
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=noise)
-    steps.fit_calibration(run, noise=noise)
     steps.debias(run)
     steps.diagnose(run)
     tell("p")

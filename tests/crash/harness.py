@@ -32,13 +32,10 @@ from dpiw.privacy import (
 from dpiw.runs import ReleaseRun
 from dpiw.signing import create_key_pair
 from dpiw.verification import STAGING_PREFIX, verify
-from tests.conftest import CALIBRATED, SCHEMA, SPEC, town, with_steps
+from tests.conftest import SCHEMA, SPEC, town
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("fit_generator", "fit_weights")
-"""Of a plain spec; one that calibrates its weights privately has `CALIBRATION` besides."""
-
-CALIBRATION = "fit_calibration"
 _Answer = TypeVar("_Answer")
 _Item = TypeVar("_Item")
 
@@ -168,12 +165,8 @@ def make_place(
     url: str,
     max_attempts: int = 6,
     epsilon: str = "500",
-    calibrated: bool = False,
 ) -> Place:
-    """A workplace of the suite's table and spec, with a registered population.
-
-    `calibrated`: the plan has a third private stage.
-    """
+    """A workplace of the suite's table and spec, with a registered population."""
     (root / "state" / "keys").mkdir(parents=True, mode=0o700)
     (root / "schema.yaml").write_text(SCHEMA)
     town(400, seed=7).to_csv(root / "data.csv", index=False)
@@ -182,7 +175,6 @@ def make_place(
         population="town", epsilon=2, generator="histogram", weights="beta_debiased",
         max_attempts=max_attempts,
     )  # fmt: skip
-    spec = with_steps(spec, CALIBRATED) if calibrated else spec
     (root / "ledger.url").write_text(url)
     (root / "release.yaml").write_text(spec + f'ledger: "{url}"\n')
     Ledger.create(url).register(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpiw.ledger import EntryKind
-from tests.crash.harness import CALIBRATION, STAGES, Place, units
+from tests.crash.harness import STAGES, Place, units
 
 # Armed, and no output is durable under its own name: the draw is lost and its charge stands.
 LOSING = ("after_arm", "mid_draw", "after_draw", "mid_stage_write", "after_stage_fsync")
@@ -30,9 +30,6 @@ def drawing(stage: str) -> tuple[str, ...]:
 SINGLE = (
     *RESERVING, *READING, *(point for stage in STAGES for point in drawing(stage)), *PUBLISHING,
 )  # fmt: skip
-THIRD = drawing(CALIBRATION)
-"""Reached only where the plan has a third private stage."""
-
 ALL = (*SINGLE, *SETTLING)
 
 

@@ -12,7 +12,7 @@ from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind
 from tests.crash.conftest import Places
 from tests.crash.harness import ForkServer, Place, Servers, check, check_published, units
-from tests.crash.points import ALL, SETTLING, SINGLE, THIRD, Account, loses
+from tests.crash.points import ALL, SETTLING, SINGLE, Account, loses
 from tests.crash.stores import on_stores
 
 KILLED = -signal.SIGKILL
@@ -38,14 +38,6 @@ A_FEW = [
     ("after_publish", "before_rename"),
 ]
 
-A_FEW_OF_THE_THIRD = [
-    ("in_arm_tx:fit_calibration",),
-    ("mid_draw:fit_calibration", "in_lose_tx"),
-    ("mid_stage_write:fit_calibration",),
-    ("after_stage_rename:fit_calibration", "in_commit_tx:fit_calibration"),
-    ("after_draw:fit_weights", "after_draw:fit_calibration"),
-]
-
 
 def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool]:
     """One history: die at each point in turn, then run to the end; which points were reached."""
@@ -66,14 +58,10 @@ def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool
 
 
 def live_all(
-    servers: Servers,
-    new_place: Places,
-    histories: list[tuple[str, ...]],
-    *,
-    calibrated: bool = False,
+    servers: Servers, new_place: Places, histories: list[tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[bool]]:
     def one(server: ForkServer, points: tuple[str, ...]) -> list[bool]:
-        place = new_place(calibrated=calibrated)
+        place = new_place()
         try:
             reached = live(server, place, points)
         except AssertionError as error:
@@ -88,31 +76,6 @@ def live_all(
 def test_a_few_histories(servers: Servers, new_place: Places) -> None:
     for points, reached in live_all(servers, new_place, A_FEW).items():
         assert all(reached), f"{points}: a point was not reached"
-
-
-def test_a_few_histories_of_three_stages(servers: Servers, new_place: Places) -> None:
-    found = live_all(servers, new_place, A_FEW_OF_THE_THIRD, calibrated=True)
-    for points, reached in found.items():
-        assert all(reached), f"{points}: a point was not reached"
-
-
-@pytest.mark.crash
-@on_stores("sqlite", "postgresql")
-def test_every_point_of_a_third_stage(
-    servers: Servers, new_place: Places, figures: Callable[..., None]
-) -> None:
-    """Alone, after a lost draw of the weights, and before deaths that a rerun may die."""
-    after = ("after_arm:fit_calibration", "after_stage_rename:fit_calibration", "before_rename")
-    histories = [
-        *((point,) for point in THIRD),
-        *itertools.product(("after_draw:fit_weights",), THIRD),
-        *itertools.product(THIRD, (*after, *SETTLING)),
-    ]
-    found = live_all(servers, new_place, histories, calibrated=True)
-    assert all(reached[0] for reached in found.values())
-    second = {points[1] for points, reached in found.items() if len(reached) > 1 and reached[1]}
-    assert second == {*THIRD, *after, *SETTLING}
-    figures(f"kill matrix, third stage, {new_place.kind}", histories=len(found), violations=0)
 
 
 @pytest.mark.crash

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -38,8 +37,6 @@ from dpiw.privacy import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
-    SelectedGaussianEvent,
-    SelectedPureEvent,
 )
 from dpiw.privacy_loss import compose_privacy_losses, event_privacy_loss
 
@@ -63,16 +60,6 @@ def sgd(multiplier: float, count: int, probability: float = 0.01) -> PoissonSamp
     return PoissonSampledGaussianEvent(
         sampling_probability=probability, noise_multiplier=multiplier, count=count
     )
-
-
-def best_of(multiplier: float, count: int = 1, shape: float = 0.0) -> SelectedGaussianEvent:
-    return SelectedGaussianEvent(
-        noise_multiplier=multiplier, shape=shape, stopping=0.1, count=count
-    )
-
-
-def best_of_pure(of: float, count: int = 1, shape: float = 1.0) -> SelectedPureEvent:
-    return SelectedPureEvent(epsilon=of, shape=shape, stopping=0.1, count=count)
 
 
 def plan(rho: float) -> list[PrivacyEvent]:
@@ -277,8 +264,6 @@ event_lists = st.lists(
         st.builds(laplace, strengths, st.integers(1, 4)),
         st.builds(selection, st.floats(0.05, 1.0), st.integers(1, 4)),
         st.builds(sgd, strengths, st.integers(1, 50)),
-        st.builds(best_of, st.floats(2.0, 20.0), st.integers(1, 2)),
-        st.builds(best_of_pure, st.floats(0.05, 0.5), st.integers(1, 2)),
     ),
     min_size=1,
     max_size=4,
@@ -304,8 +289,7 @@ def test_more_events_and_less_noise_never_cost_less(
 @pytest.mark.parametrize(
     "make",
     [
-        gaussian, laplace, lambda m: selection(1 / m), lambda m: sgd(m, 100), best_of,
-        lambda m: best_of_pure(1 / m),
+        gaussian, laplace, lambda m: selection(1 / m), lambda m: sgd(m, 100),
     ],
 )  # fmt: skip
 def test_monotone_in_noise_and_count(make: Any) -> None:
@@ -332,18 +316,6 @@ def test_pure_total_is_the_exact_sum() -> None:
     assert epsilon([laplace(4.0)], delta=1e-6) <= 0.25 * (1 + 1e-12)
     assert delta([laplace(4.0)], epsilon=0.26) == 0.0
     assert epsilon([], delta=0) == epsilon([], delta=1e-6) == 0.0
-
-
-def test_pure_totals_of_the_best_of_several_runs() -> None:
-    each = 0.2 + 2 * math.log((math.exp(0.2) + 0.1) / (1 + 0.1 * math.exp(0.2)))
-    assert epsilon([best_of_pure(0.2, count=3), laplace(4.0)], delta=0) == pytest.approx(
-        3 * each + 0.25, rel=1e-14
-    )
-    with pytest.raises(PrivacyError, match="delta = 0 cannot be met with Gaussian"):
-        epsilon([best_of(3.0)], delta=0)
-    assert best_of(3.0) in merge_events([best_of(3.0)])
-    (folded,) = merge_events([best_of(3.0), best_of(3.0, 2)])
-    assert folded == best_of(3.0, 3)
 
 
 def test_pure_total_with_gaussian_noise_is_refused_by_name() -> None:
@@ -441,9 +413,8 @@ def test_calibration_far_from_the_usual_totals(target: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [gaussian(2.5, 3), laplace(1.25), selection(0.1, 14), sgd(1.1, 800, 0.0128),
-              best_of(7.5, 2), best_of_pure(0.2)]
-)  # fmt: skip
+    "event", [gaussian(2.5, 3), laplace(1.25), selection(0.1, 14), sgd(1.1, 800, 0.0128)]
+)
 def test_events_survive_json(event: PrivacyEvent) -> None:
     assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
     assert stored_event(json.loads(canonical_json(canonical(event_to_json(event), field="e")))) == (
@@ -452,7 +423,7 @@ def test_events_survive_json(event: PrivacyEvent) -> None:
 
 
 def test_every_kind_of_event_is_among_these_tests() -> None:
-    made = [gaussian(1.0), laplace(1.0), selection(1.0), sgd(1.0, 1), best_of(1.0), best_of_pure(1)]
+    made = [gaussian(1.0), laplace(1.0), selection(1.0), sgd(1.0, 1)]
     assert {type(event) for event in made} == set(EVENT_TYPES.values())
     assert len(made) == len(EVENT_TYPES)
 
@@ -479,7 +450,6 @@ def test_foreign_json_is_refused(data: dict[str, Any], match: str) -> None:
 def test_events_without_noise_are_refused(strength: float) -> None:
     for event in (
         gaussian(strength), laplace(strength), selection(strength), sgd(strength, 5),
-        best_of(strength), best_of_pure(strength),
     ):  # fmt: skip
         with pytest.raises(UncalibratedError, match=type(event).__name__):
             epsilon([event], delta=1e-6)
@@ -489,19 +459,6 @@ def test_events_without_noise_are_refused(strength: float) -> None:
 def test_sampling_probabilities_outside_their_range_are_refused(probability: float) -> None:
     with pytest.raises(PrivacyError, match="sampling probability"):
         epsilon([sgd(1.0, 5, probability)], delta=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [({"stopping": 0.0}, "stopping"), ({"stopping": 1.5}, "stopping"),
-     ({"stopping": math.nan}, "stopping"), ({"shape": 0.5}, "shape"), ({"shape": -1}, "shape")],
-)  # fmt: skip
-def test_laws_of_runs_outside_their_range_are_refused(
-    changes: dict[str, float], match: str
-) -> None:
-    for event in (best_of(3.0), best_of_pure(0.3)):
-        with pytest.raises(PrivacyError, match=match):
-            epsilon([dataclasses.replace(event, **changes)], delta=1e-6)  # type: ignore[arg-type]
 
 
 def test_unknown_events_are_refused() -> None:
@@ -521,11 +478,6 @@ def test_dp_accounting_forms() -> None:
     assert to_dp_event(gaussian(2.0, 3)) == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(2.0), 3)
     assert to_dp_event(laplace(2.0)) == dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(2.0), 1)
     assert to_dp_event(selection(0.4)).event == dpa.ZCDpEvent(rho=pytest.approx(0.02))
-    best = to_dp_event(best_of(2.0, 3)).event
-    assert best.event == dpa.GaussianDpEvent(2.0)
-    assert (best.shape, best.mean) == (0, pytest.approx(9 / math.log(10)))
-    total = 0.2 + 2 * math.log((math.exp(0.2) + 0.1) / (1 + 0.1 * math.exp(0.2)))
-    assert to_dp_event(best_of_pure(0.2)).event == dpa.ZCDpEvent(rho=pytest.approx(total**2 / 2))
     assert to_dp_event(sgd(2.0, 5)).event == dpa.PoissonSampledDpEvent(
         0.01, dpa.GaussianDpEvent(2.0)
     )

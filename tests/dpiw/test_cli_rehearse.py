@@ -7,10 +7,21 @@ import pytest
 
 from dpiw.cli import main
 from dpiw.errors import ReleaseError, SourceError, SpecError
+from dpiw.rehearsal_candidates import MEASURED
 from dpiw.rehearsal_inputs import labelled_rows
 from dpiw.spec import load_schema, load_spec
 
 FAST = ["--runs", "5", "--rows", "150", "--populations", "strong"]
+
+
+@pytest.fixture(autouse=True)
+def small_candidates(monkeypatch):
+    """Measured weights of few features and few base rows: what is compared, not how well."""
+    small = {
+        name: (settings | {"frequencies": 10, "base_rows": 300, "omega_seed": 1}, shares)
+        for name, (settings, shares) in MEASURED.items()
+    }
+    monkeypatch.setattr("dpiw.rehearsal_candidates.MEASURED", small)
 
 
 @pytest.fixture
@@ -55,8 +66,8 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(place, caps
     found = json.loads(target.read_text())
     assert found["seed"] == seed
     assert found["synthetic_rows"] == 150
-    assert {c["name"] for c in found["candidates"]} == {"none", "spec", "interactions", "fourier"}
-    assert len(found["scores"]) == 5 * 5
+    assert {c["name"] for c in found["candidates"]} == {"none", "spec", *MEASURED}
+    assert len(found["scores"]) == 5 * (3 + len(MEASURED))  # and real rows, none, the spec
     assert found["recommendation"] in " ".join(shown.out.split())
 
 

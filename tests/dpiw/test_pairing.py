@@ -44,12 +44,6 @@ def planned(place, **choices):
         ("pategan", PATE, LOGIT, "method=discriminator: expected generator.method dpgan"),
         ("dpgan", GAME.replace("{", "{loss: wasserstein, "), LOGIT, "are no ratios"),
         ("histogram", "{}", CRITIC, "features=critic: expected generator.method dpgan"),
-        (
-            "dpgan", GAME,
-            "{method: selected, settings: {candidates: [{settings: {features: critic}},"
-            " {settings: {features: linear}}]}}",
-            "expected another map than critic",
-        ),
     ],
 )  # fmt: skip
 def test_weights_that_ask_what_is_not_there_are_refused(

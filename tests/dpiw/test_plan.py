@@ -21,7 +21,7 @@ from dpiw.plan import (
 from dpiw.plan_table import plan_table
 from dpiw.privacy import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
 from dpiw.schema import PublicSchema
-from dpiw.spec import CALIBRATION_SHARE, parse_spec
+from dpiw.spec import parse_spec
 from dpiw.version import __version__
 
 SCHEMA = PublicSchema.from_mapping(
@@ -220,28 +220,19 @@ def test_fourier_features_need_a_column_that_varies():
         compile_plan(spec(weights=weights), constant)
 
 
-CALIBRATE = {"step": "beta_calibrate", "source": "private"}
-
-
-def calibrated(**changes):
-    step = CALIBRATE | changes.pop("step", {})
-    weights = {"method": "beta_debiased", "when_infeasible": "keep"} | changes.pop("weights", {})
-    return spec(weights=weights | {"post_processing": [step]}, **changes)
-
-
 @pytest.mark.parametrize("delta", ["1e-6", "0"])
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
-def test_three_stages_compose_to_the_total(delta, relation):
-    plan = compile_plan(calibrated(delta=delta, relation=relation, epsilon="2"), SCHEMA)
+def test_the_stages_compose_to_the_total(delta, relation):
+    weights = {"method": "beta_debiased", "when_infeasible": "keep"}
+    plan = compile_plan(spec(weights=weights, delta=delta, relation=relation, epsilon="2"), SCHEMA)
     assert [stage.name for stage in plan.stages] == list(PRIVATE_STAGES)
     found = accounting.epsilon(all_events(plan), delta=float(delta))
     assert 2 * (1 - 2e-4) <= found <= 2
     kind = LaplaceEvent if delta == "0" else GaussianEvent
-    assert all(type(event) is kind for event in plan.stages[2].events)
-    assert plan.stages[2].parameters["noise"] == ("spherical" if delta == "0" else "gaussian")
+    assert all(type(event) is kind for event in plan.stages[1].events)
+    assert plan.stages[1].parameters["noise"] == ("spherical" if delta == "0" else "gaussian")
     if delta == "0":
         assert plan.epsilon_rdp is None
-        assert found == pytest.approx(accounting.epsilon(all_events(plan), delta=0))
     else:  # the second accountant, looser and never tighter
         assert found <= plan.epsilon_rdp <= 2 * found
     alone = [plan.stage_cost(frozenset({stage.name})).epsilon for stage in plan.stages]
@@ -250,85 +241,10 @@ def test_three_stages_compose_to_the_total(delta, relation):
     assert plan.cost == plan.spec.cost
 
 
-def test_the_calibration_has_a_share_of_the_effort():
-    """Effort rho = 1/(2 s^2) of a Gaussian: shares are ratios of rho."""
-
-    def efforts(**shares):
-        plan = compile_plan(calibrated(shares=shares), SCHEMA)
-        weights, calibration = (stage.events[0] for stage in plan.stages[1:])
-        return weights.noise_multiplier**-2, calibration.noise_multiplier**-2
-
-    weights, calibration = efforts()
-    assert calibration / weights == pytest.approx(CALIBRATION_SHARE / 0.5)
-    weights, calibration = efforts(calibration=0.4, weights=0.2)
-    assert calibration / weights == pytest.approx(2)
-
-
-def test_the_forecast_counts_the_calibrations_noise():
-    plan = compile_plan(calibrated(), SCHEMA)
-    taus = [stage.parameters["predicted_log_weight_noise"] for stage in plan.stages[1:]]
-    assert plan.forecast.tau == pytest.approx(math.hypot(*taus))
-    assert plan.forecast.tau > taus[0]
-
-
-def test_infeasible_weights_are_not_calibrated():
-    low = {"epsilon": "0.05", "nominal_rows": 200}
-    plan = compile_plan(calibrated(**low, weights={"when_infeasible": "none"}), SCHEMA)
-    alone = compile_plan(spec(**low, weights={"method": "none"}), SCHEMA)
-    assert (plan.weights, plan.calibration) == (None, None)
-    assert [stage.events for stage in plan.stages] == [stage.events for stage in alone.stages]
-    record = {"effort": plan.effort, "publishes_weights": False, "forecast": vars(plan.forecast),
-              "warnings": []}  # fmt: skip
-    assert restore_plan(plan.spec, SCHEMA, record).stages == plan.stages
-
-
-def test_a_restored_plan_has_its_calibration():
-    plan = compile_plan(calibrated(step={"tau": 0.1, "limit": 3}), SCHEMA)
-    record = {"effort": plan.effort, "publishes_weights": True, "forecast": vars(plan.forecast),
-              "warnings": list(plan.warnings)}  # fmt: skip
-    again = restore_plan(plan.spec, SCHEMA, json.loads(json.dumps(record)))
-    assert again.stages == plan.stages
-    assert again.calibration == plan.calibration
-    assert (plan.calibration.tau, plan.calibration.limit) == (0.1, 3.0)
-    page = plan_table(plan)
-    assert "fit_calibration (beta_calibration)" in page
-    told = plan.to_json()["stages"][2]
-    assert (told["name"], told["events"][0]["type"]) == ("fit_calibration", "gaussian")
-
-
-def test_a_small_calibration_is_warned_of():
-    warned = compile_plan(calibrated(nominal_rows=400, epsilon="0.5"), SCHEMA).warnings
-    assert any("beta_calibrate" in warning and "tau=0.2" in warning for warning in warned)
-    large = compile_plan(calibrated(nominal_rows=10**6), SCHEMA).warnings
-    assert [warning for warning in large if "beta_calibrate" in warning] == [warned[-2]]
-    assert "seldom worth its budget" in warned[-2]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"delta": "0", "step": {"noise": "gaussian"}},
-            r"beta_calibrate\.noise=gaussian: expected",
-        ),
-        (
-            {"delta": "0", "step": {"tau": 1.0}, "nominal_rows": 50},
-            "beta_calibrate.noise=spherical",
-        ),
-        ({"weights": {"method": "output_noised"}}, "than output_noised"),
-        ({"weights": {"method": "none"}}, "than none"),
-    ],
-)
-def test_calibrations_that_cannot_be(changes, message):
-    with pytest.raises(SpecError, match=message):
-        compile_plan(calibrated(**changes), SCHEMA)
-
-
-def test_a_share_that_is_not_asked_for_leaves_the_digest():
-    """What a spec without a calibration promises is what it promised before there was one."""
+def test_a_digest_is_that_of_the_decisions():
+    """By hand: what a spec promised it promises still, whatever settings come and go."""
     plan = compile_plan(spec(), SCHEMA)
     dumped = plan.spec.model_dump(mode="json")
-    assert dumped["shares"] == {"generator": 0.5, "weights": 0.5, "calibration": None}
     decisions = {
         "format": 1, "name": "town", "population": "town", "cadence": "once",
         "source": {key: dumped["source"][key]
@@ -341,5 +257,3 @@ def test_a_share_that_is_not_asked_for_leaves_the_digest():
     body = {"spec": decisions, "schema": SCHEMA.to_mapping(), "dpiw": __version__}
     text = b"dpiw-plan-v1\n" + canonical_json(body).encode()
     assert plan.digest == hashlib.sha256(text).hexdigest()
-    asked = [compile_plan(calibrated(shares={"calibration": s}), SCHEMA).digest for s in (0.1, 0.2)]
-    assert len({plan.digest, compile_plan(calibrated(), SCHEMA).digest, *asked}) == 4

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
+import re
 import warnings
 
 import numpy as np
 import pytest
 
-from dpiw import steps
+from dpiw import analysis, steps
 from dpiw.analysis.recovery import law_of_release
-from dpiw.errors import SpecError
+from dpiw.certificate import Certificate
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan import compile_plan
 from dpiw.plan_table import plan_table
@@ -17,6 +19,12 @@ from dpiw.randomness import SecureNoise
 from dpiw.release import UnreliableWeightsWarning, load_release
 from dpiw.runs import ReleaseRun
 from dpiw.spec import load_schema, load_spec, parse_spec
+from dpiw.steps.postprocessing import (
+    FITTING_ROWS,
+    PUBLISHED_ROWS,
+    committed_measurement,
+    read_rows,
+)
 from tests.conftest import town
 
 STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
@@ -41,7 +49,6 @@ def publish(run):
     steps.fit_generator(run, noise=noise)
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=noise)
-    steps.fit_calibration(run, noise=noise)
     steps.debias(run)
     steps.diagnose(run)
     folder = steps.publish(run)
@@ -67,7 +74,9 @@ def test_a_release_calibrated_on_public_rows(place):
     assert second.startswith("beta calibration (a=")
     assert second.endswith("; the 2020 survey)")
     assert last == "self-normalise"  # the map has no noise of its own
-    assert law_of_release(release) is None
+    assert any("no interval of dpiw.analysis includes it" in said for said in certificate.caveats)
+    assert Certificate.from_json(certificate.to_json()) == certificate
+    assert "beta calibration (a=" in (folder / "report.html").read_text()
     assert digest in plan_table(run.plan)
     # neither the file's place nor its rows are published
     published = b"".join(path.read_bytes() for path in folder.iterdir())
@@ -79,6 +88,56 @@ def test_a_release_calibrated_on_public_rows(place):
     with np.load(run.directory / "weights.npz") as again:
         assert again["log_weights"].size == 300
     assert (run.directory / "weights.npz").read_bytes() == before
+
+
+def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place):
+    """By hand: log w = g(u).c + constant, u the log ratio with the factor b(x - mu) in it."""
+    run = prepared(place)
+    publish(run)
+    plan = run.plan
+    published, fitting = (read_rows(run, name) for name in (PUBLISHED_ROWS, FITTING_ROWS))
+    drawn = committed_measurement(run, "fit_weights")
+    x = plan.weights.feature_map(plan.schema).matrix
+    beta, scale = drawn.arrays["coefficients"], drawn.facts["scale"]
+    fitted, rows = x(fitting.scaled), x(published.scaled)
+    share = np.exp(fitted @ beta)
+    mu = share @ fitted / share.sum()
+    u = rows @ beta - scale**2 * ((rows - mu) ** 2).sum(axis=1) / 2
+    (said,) = (s for s in json.loads((run.directory / "weights.json").read_bytes())["steps"]
+               if s.startswith("beta calibration"))  # fmt: skip
+    a, b, c = (float(found) for found in re.findall(r"[abc]=([-+.e0-9]+)", said))
+    s = 1 / (1 + np.exp(-np.clip(u, -5, 5)))
+    logs = a * np.log(s) - b * np.log1p(-s) + c
+    with np.load(run.directory / "weights.npz") as stored:
+        released = stored["log_weights"]
+    np.testing.assert_allclose(released, logs - np.log(np.exp(logs).mean()), atol=1e-2)
+    assert np.exp(released).mean() == pytest.approx(1)
+
+
+def test_analysts_are_told_that_the_law_of_these_weights_is_not_known(place):
+    _, release = publish(prepared(place))
+    assert law_of_release(release) is None
+    found = analysis.mean(release, "age").interval()
+    assert (found.method, found.verdicts) == ("sandwich", ("not assessed",))
+    with pytest.raises(ReleaseError, match="law of these weights is not known"):
+        analysis.mean(release, "age").interval(method="noise_aware")
+    with pytest.raises(ReleaseError, match="beta calibrated weights cannot be replayed"):
+        analysis.rehearse(
+            release, lambda s: analysis.mean(s, "age"), rng=np.random.default_rng(1), replicates=20
+        )
+    _, size = analysis.bayes.scaled_weights(release)
+    assert size.sum() <= 400  # no more evidence than nominal_rows
+
+
+def test_dropped_weights_take_their_calibration_with_them(place):
+    """`when_infeasible: none`: rows unweighted, and the file is not asked."""
+    text = place.spec.read_text().replace("when_infeasible: keep", "when_infeasible: none")
+    place.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.01"))
+    _, release = publish(prepared(place))
+    assert release.certificate.verdict == "none"
+    assert len(release.certificate.stages) == 1
+    assert np.all(release.weights == 1)
+    assert not any("beta calibrat" in said for said in release.certificate.assumptions)
 
 
 def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):

@@ -53,7 +53,8 @@ def table():
 
 def test_candidates_cost_the_same_and_none_has_it_all():
     found = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
-    assert list(found) == ["none", "spec", "linear", "fourier"]  # `interactions` is the spec's own
+    splits = ["fourier 30:70", "fourier 70:30"]
+    assert list(found) == ["none", "spec", "linear", "fourier", *splits]
     assert found["none"].weights is None
     for plan in found.values():
         assert plan.spec.epsilon == 3
@@ -63,7 +64,7 @@ def test_candidates_cost_the_same_and_none_has_it_all():
 
 
 def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
-    own = spec(delta="0", epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
+    own = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
     found = {c.name: c for c in candidates(own, SCHEMA)}
     assert all(c.plan is None or c.plan.weights is not None or c.name == "none"
                for c in found.values())  # fmt: skip
@@ -75,7 +76,26 @@ def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
     lacking = {c.name: c.reason for c in candidates(spec(weights={"method": "none"}), wide)}
     assert next(iter(lacking)) == "none"
     assert "spec" not in lacking
-    assert "needs a column that can vary" in lacking["fourier"]
+    for name in ("linear", "fourier"):
+        assert "none that this schema has" in lacking[name]
+
+
+def test_the_spec_s_own_weights_are_played_once():
+    own = spec(weights={"method": "measured", "settings": {"omega_seed": 1}})
+    assert [c.name for c in candidates(own, SCHEMA)] == [
+        "none", "spec", "linear", "fourier 30:70", "fourier 70:30",
+    ]  # fmt: skip
+
+
+def test_splits_share_the_effort_otherwise():
+    found = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
+    noise = {
+        name: [stage.events[0].noise_multiplier for stage in found[name].stages]
+        for name in ("fourier 30:70", "fourier", "fourier 70:30")
+    }
+    generator, weights = zip(*noise.values(), strict=True)
+    assert generator[0] > generator[1] > generator[2]
+    assert weights[0] < weights[1] < weights[2]
 
 
 def test_played_sizes_are_the_specs_up_to_a_limit():
@@ -102,8 +122,6 @@ def test_a_play_does_what_the_spec_says(table):
     resampled = played(post_processing=steps)
     assert any("clip at 5" in step for step in resampled.weights.steps)
     assert resampled.rows.scaled.rows == 70
-    private = played(post_processing=[{"step": "beta_calibrate", "source": "private"}])
-    assert any("beta calibration" in step and "private" in step for step in private.weights.steps)
     named = {"step": "beta_calibrate", "rows": "r.csv", "declared": "a census", "sha256": "0" * 64}
     public = played(post_processing=[named])
     assert any("beta calibration" in step and "census" in step for step in public.weights.steps)

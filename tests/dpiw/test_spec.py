@@ -197,7 +197,6 @@ def test_missing_and_oversized_files(tmp_path):
         load_spec(big)
 
 
-PRIVATE = {"step": "beta_calibrate", "source": "private"}
 PUBLIC = {"step": "beta_calibrate", "rows": "survey.csv", "declared": "the 2020 survey"}
 
 
@@ -205,41 +204,21 @@ def calibrating(step, **weights):
     return changed("weights", {"method": "beta_debiased", "post_processing": [step], **weights})
 
 
-def test_a_spec_may_ask_for_a_private_calibration():
-    spec = parse_spec(calibrating(PRIVATE | {"limit": Decimal(3), "noise": "gaussian"}))
-    assert spec.shares.calibration is None
-    assert spec.shares.for_calibration == 0.1
-    share = parse_spec(calibrating(PRIVATE) | {"shares": {"calibration": Decimal("0.3")}})
-    assert share.shares.for_calibration == 0.3
-    assert parse_spec(calibrating(PRIVATE, normalisation="unnormalised")).weights.post_processing
-
-
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        (changed("shares.calibration", 0.1), r"^shares.calibration: expected only with"),
-        (calibrating(PUBLIC) | {"shares": {"calibration": 0.1}}, "source: private"),
-        (calibrating(PRIVATE) | {"shares": {"calibration": 0}}, r"^shares.calibration: .* > 0"),
-        (calibrating(PRIVATE) | {"shares": {"calibration": 2}}, r"^shares.calibration: .* 1"),
-        (calibrating(PRIVATE, method="none"), "expected another weights.method than none"),
-        (calibrating(PRIVATE, method="output_noised"), "than output_noised"),
+        (calibrating(PUBLIC) | {"shares": {"calibration": 0.1}}, r"^shares.calibration: Extra"),
+        (calibrating(PUBLIC, method="none"), "expected another weights.method than none"),
         (calibrating(PUBLIC, method="output_noised"), "than output_noised"),
-        (calibrating(PRIVATE | {"a": 1, "b": 1, "c": 0}), "does not exist yet"),
         (calibrating({**PUBLIC, "rows": None, "a": 1, "b": 1, "c": 0}), "does not exist yet"),
-        (calibrating(PRIVATE | {"rows": "survey.csv"}), "rows: not with source private"),
-        (calibrating(PRIVATE | {"declared": "it"}), "declared: not with source private"),
-        (calibrating(PUBLIC | {"noise": "laplace"}), "noise: not with source public"),
-        (calibrating(PUBLIC | {"tau": Decimal("0.1")}), "tau: not with source public"),
+        (calibrating(PUBLIC | {"source": "private"}), "source: expected public"),
+        (calibrating(PUBLIC | {"tau": Decimal("0.1")}), "beta_calibrate.tau: unknown"),
         (calibrating(PUBLIC | {"rows": 7}), "rows: expected text"),
         (calibrating(PUBLIC | {"declared": ""}), "or `rows`, a file, and `declared`"),
         (calibrating(PUBLIC | {"declared": "\ud800"}), "declared: expected at most 4096 plain"),
         (calibrating(PUBLIC | {"rows": "x" * 5000}), "rows: expected at most 4096 plain"),
         (calibrating(PUBLIC, normalisation="unnormalised"), "loses the scale"),
-        (calibrating(PRIVATE | {"noise": "cauchy"}), "noise: expected one of gaussian"),
-        (calibrating(PRIVATE | {"noise": ["gaussian"]}), "noise: expected one of gaussian"),
-        (calibrating(PRIVATE | {"tau": 0}), "beta_calibrate.tau=0: expected above 0, at most 1"),
-        (calibrating(PRIVATE | {"limit": 51}), "limit=51"),
-        (calibrating(PRIVATE | {"rho": 1}), "beta_calibrate.rho: unknown"),
+        (calibrating(PUBLIC | {"limit": 51}), "limit=51"),
     ],
 )
 def test_calibrations_that_no_spec_may_ask_for(mapping, message):

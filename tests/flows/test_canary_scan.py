@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import CALIBRATED
 from tests.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
 from tests.patience import until
 
@@ -38,7 +37,6 @@ class Mode:
     extra: str = ""  # appended to the table
     code: int = 70  # the flow's exit code
     inner: str = "ended with code 70"  # what Prefect is told
-    calibrated: bool = False  # the plan has a third private stage
     talks: bool = False  # our own error quotes a cell: a bug of ours that Prefect must survive
 
 
@@ -65,9 +63,6 @@ MODES = {
     "the weights fail in a chain": Mode(
         stage="fit_weights", deed="\n        try: int(cells)\n        except ValueError as e:"
         " raise RuntimeError(cells) from e"),
-    "the calibration fails": Mode(stage="fit_calibration", deed=QUOTE, calibrated=True),
-    "the calibration talks": Mode(
-        stage="fit_calibration", deed=CHATTER, before=True, code=0, inner="", calibrated=True),
     "the stage exits with a text": Mode(
         stage="fit_generator", deed="sys.exit(cells)", inner="ended with code 1"),
     "the stage aborts": Mode(
@@ -96,14 +91,13 @@ if 'dpiw.stages' in ' '.join(sys.orig_argv) and {stage!r} in ('all', *sys.orig_a
                 deed()
                 return real(*args, **kwargs)
             return run
-        for name in ('ingest', 'fit_generator', 'fit_weights', 'fit_calibration'):
+        for name in ('ingest', 'fit_generator', 'fit_weights'):
             setattr(steps, name, early(getattr(steps, name)))
     else:
         import dpiw.generators.histogram as g, dpiw.weights.beta as b
-        import dpiw.weights.beta_calibration as c
         def measure(self, *args, **kwargs):
             deed()
-        g.Histogram.measure = b.BetaRegression.measure = c.BetaCalibration.measure = measure
+        g.Histogram.measure = b.BetaRegression.measure = measure
 """
 
 
@@ -127,8 +121,6 @@ def run_mode(server, place, label):
     """Run a mode to its end; what the terminal saw, and the folders to search."""
     mode = MODES[label]
     plant(place, label, mode)
-    if mode.calibrated:
-        place.add_steps(CALIBRATED)
     folders = {name: place.root / name for name in ("tmp", "home", "patch")}
     for folder in folders.values():
         folder.mkdir()

@@ -9,7 +9,6 @@ from dpiw.errors import BudgetExceededError, SourceError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.private_stages import PRIVATE_STAGES
 from dpiw.verification import verify
-from tests.conftest import CALIBRATED
 from tests.flows.conftest import ROOT
 from tests.patience import until
 from tests.whole_runs import publish_run
@@ -52,9 +51,7 @@ def test_a_run_shows_up_and_holds_no_private_value(prefect_server, workplace):
     newest = prefect_server.newest_run()
     assert newest["state_type"] == "COMPLETED"
     assert newest["parameters"] == {"spec": str(workplace.spec), "period": None}
-    names = task_names(prefect_server, newest)
-    assert "fit_weights" in names
-    assert "fit_calibration" not in names
+    assert "fit_weights" in task_names(prefect_server, newest)
     mine = {"flow_runs": {"id": {"any_": [newest["id"]]}}}
     assert not any(task["tags"] for task in prefect_server.api("task_runs/filter", mine))
     assert prefect_server.api("artifacts/filter", mine) == []
@@ -139,17 +136,16 @@ def test_the_search_would_find_a_leak(prefect_server, tmp_path):
     until(lambda: token.encode() in prefect_server.everything_stored(), what="the leak")
 
 
-def check_three_stages(server, place, done):
-    """A private calibration is a task of its own, and a stage of the one reservation."""
+def check_stages(server, place, done):
+    """Every private stage is a task of its own, and a stage of the one reservation."""
     (folder,) = place.releases.iterdir()
     certificate = verify(folder).certificate
     assert [stage.stage for stage in certificate.stages] == list(PRIVATE_STAGES)
     (attempt,) = certificate.attempts
-    assert (attempt["epsilon"], len(attempt["stages"])) == ("2", 3)
-    assert "fit_calibration" in done.stdout
+    assert (attempt["epsilon"], len(attempt["stages"])) == ("2", 2)
     assert task_names(server, server.newest_run()) == [
         "plan", "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights",
-        "fit_calibration", "debias", "diagnose", "publish",
+        "debias", "diagnose", "publish",
     ]  # fmt: skip
     assert traces(server.everything_stored()) == []
     assert traces((done.stdout + done.stderr).encode()) == []
@@ -158,11 +154,10 @@ def check_three_stages(server, place, done):
 
 def test_overspending_is_refused_before_a_private_byte_is_read(prefect_server, make_workplace):
     place = make_workplace(epsilon="3")
-    place.add_steps(CALIBRATED)
     plant(place)
     done = prefect_server.run_flow(place.spec, "--period", "2026-11")
     assert done.returncode == 0, done.stdout + done.stderr
-    check_three_stages(prefect_server, place, done)
+    check_stages(prefect_server, place, done)
     refused = prefect_server.run_flow(place.spec, "--period", "2026-12")
     assert refused.returncode == BudgetExceededError.exit_code
     assert "asks epsilon=2" in refused.stdout

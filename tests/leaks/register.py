@@ -126,12 +126,9 @@ REGISTER: tuple[Leak, ...] = (
          open="That structure failed is one bit per attempt, seen by operators and not charged."),
     leak(17, "early stopping by private loss", "H", "no such step; the solver's stop is certified",
          "dpiw/weights/solver.py::", "dpiw/weights/test_solver.py::test_certificate_holds"),
-    leak(18, "model selection on a private score", "H", "one declared method; private scores only"
-         " inside a charged repeat-and-select",
-         "dpiw/plan.py::compile_plan dpiw/weights/selection.py::SelectedBeta",
-         "dpiw/weights/test_selection.py::test_the_number_of_runs_leaves_no_trace",
-         "dpiw/test_repeat_and_select.py::"
-         "test_the_pure_total_is_attained_and_smaller_charges_are_broken",
+    leak(18, "model selection on a private score", "H", "one declared method; of measured weights"
+         " the settings are chosen from the noisy sum",
+         "dpiw/plan.py::compile_plan dpiw/measured_weighting.py::weigh_measured",
          "dpiw/test_plan.py::test_infeasible_weights_are_dropped_in_advance_and_cost_nothing",
          "leaks/test_controls.py::test_keys_names_and_plans_are_the_same_for_any_table"),
     leak(19, "retry until it looks right", "H", "every armed draw is charged, no gate after it",

@@ -209,6 +209,8 @@ MECHANISMS = {"mechanisms.py", "gaussian.py", "lattice.py"}
 MAY_SEED = {
     # post-processing of released measurements, from a seed the operating system gives
     "steps/postprocessing.py", "steps/publish.py",
+    # post-processing as well, from the digest of the measurement
+    "measured_weighting.py",
     # public random features, from a public seed in the spec
     "weights/features.py",
     # public starting networks, latents and reference rows, from digests of public settings;

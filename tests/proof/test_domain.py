@@ -34,6 +34,8 @@ from dpiw.sources import IngestLimits, read_csv
 from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weights.beta import BetaRegression
 from dpiw.weights.features import FourierMap, InteractionMap, LinearMap
+from dpiw.weights.measured import Measured
+from dpiw.weights.stack import PARTS, Stack
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.fuzz.corpus import UNIT, schema
 from tests.named_tests import TESTS
@@ -51,6 +53,8 @@ HOSTILE = (
     "=1+1", "1,5", "a\nb", '"', "4\x00", "\ufffd", "\u0130", "NULL", "0x10", "1_000", "9999-12-31",
     "0001-01-01", "24:00:00", "-7", "10", "JA", "e\u0301", "canary",
 )  # fmt: skip
+
+ALL_PARTS = dict.fromkeys(PARTS, 1.0)
 
 Row = tuple[str, ...]
 
@@ -106,10 +110,12 @@ def fixed(private: PrivateTable, synthetic: SyntheticTable) -> list[object]:
         noise = Recording()
         measurements.append(generator.calibrate(rho=0.3, **calls).measure(private, noise=noise))
         found.append(noise.asked)
-    noise = Recording()
-    weights = BetaRegression().calibrate(rho=0.3, **calls)
-    measurements.append(weights.measure(private, synthetic, noise=noise))
-    found += [noise.asked, private.schema.to_mapping()]
+    for method in (BetaRegression(), Measured(features=ALL_PARTS, frequencies=5, omega_seed=1)):
+        noise = Recording()
+        weights = method.calibrate(rho=0.3, **calls)
+        measurements.append(weights.measure(private, synthetic, noise=noise))
+        found.append(noise.asked)
+    found.append(private.schema.to_mapping())
     for measurement in measurements:
         shapes = {name: array.shape for name, array in measurement.arrays.items()}
         found += [measurement.kind, dict(measurement.facts), shapes]
@@ -131,7 +137,7 @@ def test_a_strange_row_changes_nothing_that_was_planned(cases, rng, tmp_path, pr
         "P2", "columns, shapes, scales and draws beside a strange row",
         power="a domain of the levels that occur is found: test_a_domain_from_the_data_is_found",
         reached=f"{cases} cases, {changed} changed",
-        limit="histogram, PrivBayes, beta regression; whole runs: tests/leaks/"
+        limit="histogram, PrivBayes, beta regression, measured sum; whole runs: tests/leaks/"
         "test_non_interference.py",
     )  # fmt: skip
 
@@ -172,6 +178,7 @@ def prepared(frame: pd.DataFrame, own: PublicSchema) -> dict[str, np.ndarray]:
     forms["centred"] = own.centred(scaled)
     for features in (LinearMap(own), InteractionMap(own), FourierMap(own, 4, None, 7)):
         forms[type(features).__name__] = features.matrix(scaled)
+    forms["stack"] = Stack(schema=own, shares=ALL_PARTS, frequencies=5).matrix(scaled)
     return forms
 
 
@@ -226,8 +233,9 @@ def test_a_row_touches_no_other(cases, rng, tmp_path, monkeypatch, prove):
         power="scaling by the table's own minimum and maximum is found:"
         " test_scaling_by_the_tables_own_range_is_found",
         reached=f"{cases:,} cases: {moved} other rows and {others} other persons touched",
-        limit="features to 1e-12: a matrix product may round a row otherwise at another place,"
-        " which the stated bounds cover (1e-9)",
+        limit="features of a regression to 1e-12: a matrix product may round a row otherwise at"
+        " another place, which the stated bounds cover (1e-9); all else, stacks too, to the last"
+        " bit",
     )  # fmt: skip
 
 
@@ -262,7 +270,7 @@ def test_forbidden_constructs_of_a_plan_are_counted(least, prove):
     for module, name in (
         (test_spec, "test_what_is_refused_names_its_field"),
         (test_plan, "test_settings_are_refused_by_name"),
-        (test_plan, "test_calibrations_that_cannot_be"),
+        (test_spec, "test_calibrations_that_no_spec_may_ask_for"),
     ):
         (mark,) = [m for m in getattr(module, name).pytestmark if m.name == "parametrize"]
         counted[name] = len(mark.args[1])

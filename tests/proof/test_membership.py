@@ -26,6 +26,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from dpiw.measured_weighting import weigh_measured
 from dpiw.pairing import informed
 from dpiw.plan import Plan, compile_plan
 from dpiw.randomness import SecureNoise, SeededNoise
@@ -33,6 +34,7 @@ from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTabl
 from dpiw.spec import parse_spec
 from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weighting import weigh
+from dpiw.weights.measured import Measured
 from tests.proof.attacks import Approximate, Bound, Scaled, proved
 
 OTHERS, PUBLISHED, FITTING = 40, 200, 500
@@ -93,10 +95,20 @@ class Pipeline:
         rows: SyntheticTable = model.sample(PUBLISHED, rng=rng)
         if self.plan.weights is None:
             return rows.scaled, np.ones(PUBLISHED)
+        if isinstance(self.plan.weights, Measured):
+            return self._measured(self.plan.weights, table, model, noise, rng)
         estimator = informed(self.plan.weights, model)
         measured = estimator.measure(table, model.sample(FITTING, rng=rng), noise=noise)
         ratio = estimator.ratio(measured, schema=SCHEMA)
         return rows.scaled, np.exp(weigh(ratio, rows, debias=estimator.debias).log_weights)
+
+    def _measured(self, own: Measured, table: PrivateTable, model: Any, *chance: Any) -> Release:
+        """Rows that measured weights choose from a base."""
+        noise, rng = chance
+        base = model.sample(own.base_rows_for(PUBLISHED), rng=rng)
+        drawn = own.measure(table, base, noise=noise)
+        found = weigh_measured(own, drawn, base, rows=PUBLISHED, rng=rng)
+        return base.scaled.take(found.chosen), np.exp(found.log_weights)
 
     def bound_of(self, scores: list[Array]) -> Bound:
         """What classified releases prove against the plan's total."""
@@ -148,9 +160,14 @@ def area(scores: list[Array]) -> float:
 
 
 LINEAR = {"method": "beta_debiased", "when_infeasible": "keep"}
+MEASURED = {
+    "method": "measured", "when_infeasible": "keep",
+    "settings": {"frequencies": 20, "omega_seed": 1, "base_rows": 2000},
+}  # fmt: skip
 PLANS: dict[str, Callable[[], Plan]] = {
     "histogram, no weights": lambda: plan_of("histogram", {"method": "none"}),
     "histogram, beta_debiased": lambda: plan_of("histogram", LINEAR),
+    "histogram, measured": lambda: plan_of("histogram", MEASURED),
     "privbayes, beta_debiased": lambda: plan_of("privbayes", LINEAR),
     "dpgan, discriminator": lambda: plan_of(
         "dpgan", {"method": "discriminator"}, steps=40, resumes=0,
@@ -178,6 +195,7 @@ def test_a_twentieth_of_the_noise_is_found() -> None:
 
 LENGTHS = [
     ("histogram, no weights", 0.05, FULL), ("histogram, beta_debiased", 0.05, FULL),
+    ("histogram, measured", 0.05, FULL),
     ("privbayes, beta_debiased", 0.05, FULL), ("dpgan, discriminator", 0.01, FULL // 2),
 ]  # fmt: skip
 """Which share of the noise must be refuted, with how many releases to learn from."""

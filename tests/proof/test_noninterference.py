@@ -38,12 +38,12 @@ from dpiw.neural import dp_sgd
 from dpiw.plan import canonical_json
 from dpiw.randomness import SeededNoise
 from dpiw.runs import ReleaseRun
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights import beta, beta_calibration, output, selection
-from dpiw.weights.beta import BetaNoised, BetaRatio
-from dpiw.weights.beta_calibration import BetaCalibration
+from dpiw.tables import PrivateTable, SyntheticTable, read_snapshot
+from dpiw.weights import beta, measured, output, registry
+from dpiw.weights.credit import Misfit, evidence_credit
 from dpiw.weights.registry import make_weights
-from tests.conftest import CALIBRATED
+from dpiw.weights.stack import PARTS
+from dpiw.weights.tilting import BaseRows
 from tests.dpiw.generators.neural_world import SCHEMA, UNIT
 from tests.leaks import test_non_interference as leaks
 
@@ -76,8 +76,7 @@ def blind() -> Iterator[None]:
         mock.patch.object(dp_sgd, "noisy_sum", total),
         mock.patch.object(beta, "noisy_vector", vector),
         mock.patch.object(output, "noisy_vector", vector),
-        mock.patch.object(beta_calibration, "noisy_vector", vector),
-        mock.patch.object(selection, "noisy_vector", vector),
+        mock.patch.object(measured, "noisy_vector", vector),
     ):
         yield
 
@@ -123,9 +122,9 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "interactions": ("beta_noised", {"features": "interactions", "noise": "spherical"}),
     "fourier": ("beta_noised", {"features": "fourier", "frequencies": 5, "omega_seed": 1}),
     "output_noised": ("output_noised", {"rows": 20, "allow_more_rows": True}),
-    "selected": (
-        "selected", {"candidates": [{"settings": {"tau": 0.1}}, {"settings": {"tau": 0.3}}],
-                     "mean_runs": 1.5}),
+    "measured": ("measured", {"frequencies": 5, "omega_seed": 1}),
+    "measured stack": (
+        "measured", {"features": dict.fromkeys(PARTS, 1.0), "frequencies": 5, "omega_seed": 1}),
     "dp_mlp": ("dp_mlp", {"steps": 3, "lot": 8, "hidden": [3], "replays": 0}),
 }  # fmt: skip
 
@@ -135,21 +134,18 @@ def measuring(name: str) -> Callable[[PrivateTable], bytes]:
     if name in GENERATORS:
         generator = ready(make_generator(name, GENERATORS[name], pure=False))
         return lambda table: generator.measure(table, noise=SeededNoise(0)).to_bytes()
-    synthetic, extra = public_rows(1), {}
-    if name == "beta_calibration":
-        base = ready(BetaNoised())
-        own: Any = ready(BetaCalibration())
-        width = base.feature_map(SCHEMA).bounds.dimension
-        extra["ratio"] = BetaRatio(
-            law=base.calibrated.law, coefficients=np.ones(width), map=base.feature_map(SCHEMA)
-        )
-    else:
-        own = ready(make_weights(*WEIGHTS[name]))
-        own = own.for_rows(public_rows(2)) if name == "output_noised" else own
-    return lambda table: own.measure(table, synthetic, noise=SeededNoise(0), **extra).to_bytes()
+    synthetic, own = public_rows(1), ready(make_weights(*WEIGHTS[name]))
+    own = own.for_rows(public_rows(2)) if name == "output_noised" else own
+    return lambda table: own.measure(table, synthetic, noise=SeededNoise(0)).to_bytes()
 
 
-METHODS = [*GENERATORS, *WEIGHTS, "beta_calibration"]
+METHODS = [*GENERATORS, *WEIGHTS]
+
+
+def test_every_method_that_draws_is_compared() -> None:
+    """`none` and `discriminator` draw nothing; `logreg` serves benchmarks alone."""
+    drawing = {method for method, _ in WEIGHTS.values()}
+    assert drawing | {"none", "discriminator", "logreg"} == set(registry.WEIGHTS)
 
 
 def compare_measurements(name: str, pairs: int) -> None:
@@ -240,7 +236,22 @@ def any_lines(rng: np.random.Generator) -> list[str]:
 
 @pytest.fixture
 def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One seed for what is sampled afterwards.
+
+    The rows that measured weights choose, and their replicates, follow the measurement's digest,
+    hence the run's token.
+    """
     leaks.fixed_draws.__wrapped__(monkeypatch)
+    real = leaks.POSTPROCESSING.weigh_measured
+
+    def weigh(*given: Any, rng: np.random.Generator, **rest: Any) -> Any:
+        return real(*given, rng=np.random.default_rng(20_270_131), **rest)
+
+    def replicate(law: Any, measurement: Any, *, count: int) -> Any:
+        return law.replicates(count, np.random.default_rng(20_270_131))
+
+    monkeypatch.setattr(leaks.POSTPROCESSING, "weigh_measured", weigh)
+    monkeypatch.setattr(leaks.PUBLISH, "replicate_measured", replicate)
 
 
 def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
@@ -251,33 +262,43 @@ def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
     return seen
 
 
-def compare_releases(factory: Any, pairs: int, *steps: str) -> None:
-    template = leaks.template_of(factory, *steps)
+def compare_releases(factory: Any, pairs: int, **changes: str) -> None:
+    template = leaks.template_of(factory, **changes)
     rng = np.random.default_rng(20_240_402)
     first = view_of(template, 0, any_lines(rng))
-    assert first["ends"] == ["ok"] * 9
+    assert first["ends"] == ["ok"] * 8
     assert any(name.endswith("report.html") for name in first)
     for number in range(1, pairs + 1):
         told = leaks.differences(first, view_of(template, number, any_lines(rng)))
         assert not told, told[:5]
 
 
+MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
+"""Measured weights of a whole release, as small as they are useful."""
+
+
 @pytest.mark.usefixtures("fixed")
 def test_a_blind_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
-    compare_releases(tmp_path_factory, 2, CALIBRATED)
+    compare_releases(tmp_path_factory, 2)
+
+
+@pytest.mark.usefixtures("fixed")
+def test_a_blind_measured_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
+    compare_releases(tmp_path_factory, 2, weights=MEASURED)
 
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("steps", [(), (CALIBRATED,)], ids=["two stages", "three"])
+@pytest.mark.parametrize("kind", ["two stages", "two stages, measured weights"])
 def test_blind_releases_of_many_tables(
-    tmp_path_factory: Any, steps: tuple[str, ...], prove: Callable[..., None]
+    tmp_path_factory: Any, kind: str, prove: Callable[..., None]
 ) -> None:
     started = time.monotonic()
-    compare_releases(tmp_path_factory, FULL, *steps)
+    changes = {"weights": MEASURED} if kind.endswith("measured weights") else {}
+    compare_releases(tmp_path_factory, FULL, **changes)
     seconds = round(time.monotonic() - started)
     prove(
-        "N1", f"whole release, {len(steps) + 2} stages", power="four planted leaks are seen",
+        "N1", f"whole release, {kind}", power="five planted leaks are seen",
         reached=f"{FULL} arbitrary pairs, 0 differ ({seconds} s)",
         limit="digests masked; time and memory not looked at",
     )  # fmt: skip
@@ -334,26 +355,54 @@ def in_a_fact(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Histogram, "measure", measure)
 
 
-PLANTS = (in_a_fact, in_the_report, in_the_number_of_rows, in_how_a_step_ends)
+def in_the_credit(patch: pytest.MonkeyPatch) -> None:
+    """How much the base is believed, from the private rows' own means."""
+    seen: list[ReleaseRun] = []
+    weights, weigh = leaks.POSTPROCESSING._weights, leaks.POSTPROCESSING.weigh_measured
+
+    def watched(run: ReleaseRun) -> Any:
+        seen.append(run)
+        return weights(run)
+
+    def believing(own: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
+        stack, private = own.stack(base.schema), read_snapshot(seen[-1].snapshot)
+        exact = measured.exact_sum(stack, private, constant=own.calibrated.constant)
+        told = dataclasses.replace(drawn, arrays={"sum": exact})
+        features = stack.matrix(base.scaled)
+        targets = own.targets(told, about=features.mean(axis=0))
+        misfit = Misfit.of(BaseRows.of(features), targets)
+        own = dataclasses.replace(own, credit=evidence_credit(misfit))
+        return weigh(own, drawn, base, **rest)
+
+    patch.setattr(leaks.POSTPROCESSING, "_weights", watched)
+    patch.setattr(leaks.POSTPROCESSING, "weigh_measured", believing)
+
+
+PLANTS = (in_a_fact, in_the_report, in_the_number_of_rows, in_how_a_step_ends, in_the_credit)
+IN_THE_SLICE = (in_a_fact, in_the_credit)
 
 
 def check_seen(
     plant: Callable[[pytest.MonkeyPatch], None], factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    template = leaks.template_of(factory)
+    changes = {"weights": MEASURED} if plant is in_the_credit else {}
+    template = leaks.template_of(factory, **changes)
     views = [view_of(template, n, leaks.table(5)[:rows]) for n, rows in enumerate((40, 3))]
     assert leaks.differences(*views)
 
 
 @pytest.mark.usefixtures("fixed")
-def test_a_planted_leak_is_seen(tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_seen(PLANTS[0], tmp_path_factory, monkeypatch)
+@pytest.mark.parametrize("plant", IN_THE_SLICE)
+def test_a_planted_leak_is_seen(
+    plant: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_seen(plant, tmp_path_factory, monkeypatch)
 
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("plant", PLANTS[1:])
+@pytest.mark.parametrize("plant", [one for one in PLANTS if one not in IN_THE_SLICE])
 def test_every_planted_leak_is_seen(
     plant: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from tests.leaks import test_non_interference as leaks
 FULL, SLICE = 200, 10
 FLOW = importlib.import_module("flows.release")
 TASKS = (
-    "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights", "fit_calibration",
+    "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights",
     "debias", "diagnose", "publish",
 )  # fmt: skip
 
@@ -208,7 +208,7 @@ def compare_plans(template: Any, pairs: int, start: int) -> None:
         seen.add(planned(template, start + number, data))
     assert len(seen) == 1
     (_, told), *_ = seen
-    assert {name for name, _ in told} == set(TASKS) - {"fit_calibration"}
+    assert {name for name, _ in told} == set(TASKS)
 
 
 def test_plans_and_what_prefect_is_given_are_the_same_for_any_file(template: Any) -> None:

@@ -6,6 +6,7 @@ See `test_planted_bugs.py`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,16 @@ import numpy as np
 import pytest
 
 from dpiw.privacy import NeighbouringRelation, NoiseKind
-from dpiw.weights import beta, calibration, solver
+from dpiw.schema import ScaledTable
+from dpiw.weights import beta, calibration, measured, solver
 from dpiw.weights.beta import BetaNoised
+from dpiw.weights.credit import Misfit, evidence_credit
+from dpiw.weights.measured import Measured
+from dpiw.weights.stack import Stack
+from dpiw.weights.tilting import BaseRows
 from tests.proof import test_canaries_weights as weights
+from tests.proof import test_noninterference as noninterference
+from tests.proof.attacks import Silent
 from tests.proof.test_planted_bugs import ADD, REPLACE, Bug, Patch, laws_of
 
 # Checks
@@ -59,7 +67,61 @@ def private(own: Any, rows: Any) -> Any:
     return weights.PrivateTable(schema=own, scaled=weights.scaled(*rows, columns=columns))
 
 
-CHECKS = [check_weights_draw_once, check_exact_sensitivity]
+PEOPLE = (ADD, REPLACE, weights.THREE_ROWS)
+SHARES = dict.fromkeys(("linear", "squares", "products", "fourier"), 0.5)
+"""Of a stack of norm 1 on several columns; a row then counts 1/2 beside it."""
+
+
+def measuring(unit: Any, columns: int) -> tuple[Any, Any]:
+    own = weights.schema(columns)
+    ready = Measured(features=SHARES, frequencies=3, omega_seed=2).calibrate(
+        rho=2.0, schema=own, unit=unit, nominal_rows=500
+    )
+    return ready, own
+
+
+def check_the_sum_draws_once() -> None:
+    """One draw for all of the sum, of the event's multiplier times a sensitivity of our own."""
+    for unit in PEOPLE:
+        ready, own = measuring(unit, 4)
+        table = private(own, [(1.0,) * 4] * 5)
+        laws, _ = laws_of(lambda noise, m=ready, t=table: m.measure(t, None, noise=noise))
+        assert len(laws) == sum(e.count for e in ready.events(schema=own, unit=unit)) == 1
+        replaced = unit is REPLACE
+        reach = 2.0 if replaced else math.hypot(1.0, 0.5)
+        assert laws[0].dimension == 4 + 4 + 6 + 6 + (not replaced)
+        (event,) = ready.events(schema=own, unit=unit)
+        wanted = event.noise_multiplier * unit.max_rows * reach
+        assert laws[0].scale == pytest.approx(wanted, rel=1e-5)
+
+
+def check_exact_sums() -> None:
+    """Sums of neighbours as `measure` has them, against the noise that is drawn for them."""
+    for columns, unit in ((c, u) for c in (1, 4) for u in PEOPLE):
+        ready, own = measuring(unit, columns)
+        top, low, middle = ((v,) * columns for v in (1.0, 0.0, 0.5))
+        crowd = [tuple(row) for row in np.random.default_rng(columns).random((25, columns))]
+        more, k = [top] * unit.max_rows, unit.max_rows
+        pairs = [(crowd, crowd + more), ([], more), ([], [low] * k)]
+        if unit is REPLACE:
+            pairs = [([low, *crowd], [top, *crowd]), ([middle], [top])]
+        for pair in pairs:
+            tables = [private(own, rows) for rows in pair]
+            laws, _ = laws_of(lambda noise, m=ready, t=tables[0]: m.measure(t, None, noise=noise))
+            ends = [ready.measure(t, None, noise=Silent()).arrays["sum"] for t in tables]
+            moved = float(np.linalg.norm(ends[1] - ends[0]))
+            assert moved * ready.calibrated.multiplier <= laws[0].scale
+
+
+def check_a_blind_sum_says_nothing() -> None:
+    """With the draws replaced by public numbers, nothing of a table is left."""
+    noninterference.compare_measurements("measured stack", 6)
+
+
+CHECKS = [
+    check_weights_draw_once, check_exact_sensitivity, check_the_sum_draws_once, check_exact_sums,
+    check_a_blind_sum_says_nothing,
+]  # fmt: skip
 
 
 # Bugs
@@ -123,7 +185,124 @@ def normaliser_from_private_rows(patch: Patch) -> None:
     patch.setattr(BetaNoised, "regression", regression)
 
 
+def changed_noise(patch: Patch, change: Callable[[Any], Any]) -> None:
+    real = measured.sum_noise
+    patch.setattr(measured, "sum_noise", lambda *a, **k: change(real(*a, **k)))
+
+
+def noise_of_the_mean(patch: Patch) -> None:
+    """The noise of a mean over n0 rows, on the sum."""
+
+    def change(found: Any) -> Any:
+        law = dataclasses.replace(found.law, scale=found.law.scale / found.nominal_rows)
+        return dataclasses.replace(found, law=law)
+
+    changed_noise(patch, change)
+
+
+def exact_count(patch: Patch) -> None:
+    """The number of rows is released as it is: sums are private, sizes are thought not to be."""
+    real = Measured.measure
+
+    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+        found = real(self, table, synthetic, noise=noise)
+        total = found.arrays["sum"].copy()
+        total[-1] = self.calibrated.constant * table.confidential().rows
+        return dataclasses.replace(found, arrays={"sum": total})
+
+    patch.setattr(Measured, "measure", measure)
+
+
+def free_count(patch: Patch) -> None:
+    """The count is measured, and the sensitivity is that of the features alone."""
+    real = measured.sum_noise
+
+    def without(stack: Any, *, multiplier: float, unit: Any, nominal_rows: int) -> Any:
+        found = real(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
+        reach = unit.max_rows * stack.norm * (1 + (unit.relation is REPLACE.relation))
+        scale = multiplier * min(found.sensitivity, reach * (1 + 1e-6))
+        return dataclasses.replace(found, law=dataclasses.replace(found.law, scale=scale))
+
+    patch.setattr(measured, "sum_noise", without)
+
+
+def norm_of_one_part(patch: Patch) -> None:
+    """The whole stack has the noise of its largest part."""
+    patch.setattr(Stack, "norm", property(lambda self: max(self.shares[p] for p in self.parts)))
+
+
+def add_for_replace_in_sums(patch: Patch) -> None:
+    """A row that is replaced pays its norm, not the distance of two."""
+    changed_noise(
+        patch, lambda found: found if found.constant else dataclasses.replace(
+            found, law=dataclasses.replace(found.law, scale=found.law.scale / 2))
+    )  # fmt: skip
+
+
+def credit_from_private_rows(patch: Patch) -> None:
+    """alpha by the exact means of the private rows, told beside the noisy sum."""
+    real = Measured.measure
+
+    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+        found = real(self, table, synthetic, noise=noise)
+        stack = self.stack(table.schema)
+        exact = measured.exact_sum(stack, table.confidential(), constant=self.calibrated.constant)
+        features = stack.matrix(synthetic.scaled)
+        told = dataclasses.replace(found, arrays={"sum": exact})
+        targets = self.targets(told, about=features.mean(axis=0))
+        base = BaseRows.of(features)
+        credit = evidence_credit(Misfit.of(base, targets))
+        return dataclasses.replace(found, facts={**found.facts, "credit": credit})
+
+    patch.setattr(Measured, "measure", measure)
+
+
+def one_row_a_person(patch: Patch) -> None:
+    """A person's further rows are not paid for."""
+    real = measured.sum_noise
+    patch.setattr(
+        measured, "sum_noise", lambda stack, *, unit, **rest: dataclasses.replace(
+            real(stack, unit=dataclasses.replace(unit, max_rows=1, id_column=None), **rest),
+            unit=unit)
+    )  # fmt: skip
+
+
+def rows_counted_twice(patch: Patch) -> None:
+    """Where a person has several rows, each is added for every one of them."""
+    real = Measured.measure
+
+    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+        rows = table.confidential()
+        many = ScaledTable.concatenate([rows] * self.calibrated.unit.max_rows)
+        table = weights.PrivateTable(schema=table.schema, scaled=many)
+        return real(self, table, synthetic, noise=noise)
+
+    patch.setattr(Measured, "measure", measure)
+
+
 BUGS = {
+    "noise of the mean on the sum": Bug(
+        plant=noise_of_the_mean, check=check_the_sum_draws_once,
+        known="DataResponsibly/DataSynthesizer#34 is of this kind: noise of shares on counts"),
+    "count released without noise": Bug(
+        plant=exact_count, check=check_a_blind_sum_says_nothing,
+        known="known class: an exact total beside noisy sums"),
+    "count measured and not paid for": Bug(
+        plant=free_count, check=check_exact_sums, known="known class"),
+    "a stack's noise from its largest part": Bug(
+        plant=norm_of_one_part, check=check_the_sum_draws_once,
+        known="known class: opendp/smartnoise-sdk#472 (all columns on one column's budget)"),
+    "sums under replace-one paid as add/remove": Bug(
+        plant=add_for_replace_in_sums, check=check_exact_sums,
+        known="google/differential-privacy#378"),
+    "credit from private rows": Bug(
+        plant=credit_from_private_rows, check=check_a_blind_sum_says_nothing,
+        known="known class: a tuning constant from exact private statistics"),
+    "sums of a person's rows paid as one row": Bug(
+        plant=one_row_a_person, check=check_exact_sums,
+        known="known class: OpenMined/PipelineDP#263"),
+    "sums with a person's rows added twice": Bug(
+        plant=rows_counted_twice, check=check_exact_sums, known="known class"),
     "best of three draws": Bug(
         plant=best_of_three, check=check_weights_draw_once,
         known="tensorflow/privacy#76 (selection not accounted); sarus-tech/dp-xgboost#3"),

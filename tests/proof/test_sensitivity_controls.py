@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 from dpiw.generators import histogram, marginal_noise, privbayes
 from dpiw.neural.clipping import ClipRule
 from dpiw.privacy import NoiseKind
-from dpiw.weights import calibration
+from dpiw.weights import calibration, measured
+from dpiw.weights.stack import PARTS
 from tests.proof import test_sensitivity_counts as counts
+from tests.proof import test_sensitivity_measured as test_measured
 from tests.proof import test_sensitivity_outputs as outputs
 from tests.proof import test_sensitivity_regression as regression
 
@@ -77,8 +81,6 @@ SEARCHES: dict[str, Callable[[], None]] = {
     "output_noised": lambda:
         outputs.test_published_log_weights_move_by_at_most_their_sensitivity(
             60, NoiseKind.GAUSSIAN, rng(), silent),
-    "beta calibration": lambda: outputs.test_the_calibration_moves_by_at_most_its_sensitivity(
-        120, NoiseKind.GAUSSIAN, rng(), silent),
 }  # fmt: skip
 
 
@@ -110,6 +112,35 @@ def half_score(patch: pytest.MonkeyPatch) -> None:
         scaled(module, "score_sensitivity", lambda *_: 0.5)(patch)
 
 
+def sums(features: str) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda _: test_measured.test_the_sum_moves_by_at_most_its_sensitivity(
+        240, features, rng(), silent
+    )
+
+
+def paid(sensitivity: Callable[[Any, Any], float]) -> Plant:
+    """The noise of a measured sum is for another sensitivity, of its stack and its numbers."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        real = measured.sum_noise
+
+        def noise(stack: Any, **rest: Any) -> Any:
+            found = real(stack, **rest)
+            less = sensitivity(stack, found) / found.sensitivity
+            law = dataclasses.replace(found.law, scale=found.law.scale * less)
+            return dataclasses.replace(found, law=law, sensitivity=found.sensitivity * less)
+
+        patch.setattr(measured, "sum_noise", noise)
+
+    return plant
+
+
+def largest_part(stack: Any, found: Any) -> float:
+    """As if the longest part were all of the stack."""
+    longest = max(stack.shares[part] for part in stack.parts)
+    return float(found.sensitivity * longest / stack.norm)
+
+
 OTHERS: dict[str, tuple[Plant, Callable[[pytest.MonkeyPatch], None]]] = {
     "marginals 10% too small": (
         scaled(marginal_noise, "marginal_sensitivity", lambda *_: 0.9),
@@ -119,9 +150,15 @@ OTHERS: dict[str, tuple[Plant, Callable[[pytest.MonkeyPatch], None]]] = {
         wider(counts, "clipped_sum", 1.05),
         lambda _: counts.test_a_clipped_sum_moves_by_at_most_its_bound(
             150, ClipRule.LOSS, rng(), silent)),
-    "score's clip 20% too wide": (
-        wider(outputs, "scores", 1.2),
-        lambda _: outputs.test_a_score_moves_by_at_most_its_sensitivity(200, rng(), silent)),
+    **{f"measured sum, {features}, 10% too small": (
+        paid(lambda _, found: 0.9 * found.sensitivity), sums(features))
+       for features in (*PARTS, "stack")},
+    "measured sum, max_rows forgotten": (
+        paid(lambda _, found: found.sensitivity / found.unit.max_rows), sums("linear")),
+    "measured sum, its count forgotten": (
+        paid(lambda stack, found: found.sensitivity * stack.norm
+             / math.hypot(stack.norm, found.constant)), sums("linear")),
+    "measured sum, a stack's largest part": (paid(largest_part), sums("stack")),
 }  # fmt: skip
 
 

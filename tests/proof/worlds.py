@@ -27,9 +27,8 @@ from dpiw.neural.network import Architecture, Network
 from dpiw.privacy import NoiseKind, NoiseLaw, PrivacyEvent, PrivacyUnit
 from dpiw.randomness import SecureNoise, SeededNoise
 from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.beta import BetaRatio, BetaRegression
-from dpiw.weights.beta_calibration import BetaCalibration
-from dpiw.weights.features import LinearMap
+from dpiw.weights.beta import BetaRegression
+from dpiw.weights.measured import Measured
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.solver import Regression
 from tests.dpiw.weights.conftest import uniform_rows
@@ -188,24 +187,23 @@ def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pa
     return Additive(exact, law, own.events(schema=schema, unit=unit))
 
 
-def calibration(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
-    from tests.proof.test_sensitivity_outputs import heavy
+def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
+    """Without slack where a row comes at a corner, or, if sines and cosines alone, anywhere."""
 
-    schema = numeric_schema(1)
-    own = BetaCalibration(limit=2.0).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=1000)
-    if adversarial:
-        own = replace(own, calibrated=heavy(own, 2.0))
-    slope = np.array([1e3 if adversarial else rng.normal(scale=20), 0.0])
-    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.0, dimension=2)
-    ratio = BetaRatio(law=law, coefficients=slope, map=LinearMap(schema))
-    pile = uniform_rows(schema, 1, rng)
-    pile.columns["x0"][:] = 0.5
-    public = SyntheticTable(schema=schema, scaled=pile)
-    exact = [
-        own.measure(table, public, ratio=ratio, noise=Zeros()).arrays["coefficients"]
-        for table in _tables(unit, schema, adversarial, rng)
-    ]
-    return Additive(np.array(exact), own.calibrated.law, own.events(schema=schema, unit=unit))
+    def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+        schema = numeric_schema(4)
+        own = Measured(features=features, frequencies=frequencies, omega_seed=1).calibrate(
+            rho=RHO, schema=schema, unit=unit, nominal_rows=100
+        )
+        public = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 1, rng))
+        exact = [
+            own.measure(table, public, noise=Zeros()).arrays["sum"]
+            for table in _tables(unit, schema, adversarial, rng)
+        ]
+        law = own.calibrated.law
+        return Additive(np.array(exact), law, own.events(schema=schema, unit=unit))
+
+    return make
 
 
 def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
@@ -293,7 +291,9 @@ MECHANISMS: dict[str, Mechanism] = {
         regression(NoiseKind.LAPLACE, 3, "interactions"), seen=2.0),
     "beta regression, spherical, linear": Mechanism(regression(NoiseKind.SPHERICAL, 2), seen=2.0),
     "output_noised": Mechanism(output, seen=1.3),
-    "beta calibration": Mechanism(calibration, seen=1.6),
+    "measured sum, stack": Mechanism(
+        measured({"linear": 1.0, "squares": 0.3, "products": 0.3})),
+    "measured sum, Fourier": Mechanism(measured({"fourier": 1.0}, 3)),
     "histogram": Mechanism(histogram),
     "PATE votes, Laplace": Mechanism(votes),
     "DP-SGD lots": Mechanism(lots, replaces=False),

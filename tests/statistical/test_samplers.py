@@ -15,10 +15,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpiw.mechanisms import draw_index, noisy_counts, noisy_vector, select
+from dpiw.mechanisms import noisy_counts, noisy_vector, select
 from dpiw.privacy import NoiseKind, NoiseLaw
 from dpiw.randomness import NoiseSource, SecureNoise, SeededNoise
-from dpiw.repeat_and_select import run_weights, stopping_of
 
 FALSE_ALARM = 1e-9
 FACTORS = [2 / 3, 3 / 2]
@@ -142,29 +141,6 @@ def test_selections_have_the_exponential_mechanism_s_frequencies(
     assert p_value(epsilon) > FALSE_ALARM
     for factor in FACTORS:
         assert p_value(factor * epsilon) < FALSE_ALARM
-
-
-@sources
-@pytest.mark.parametrize("shape", [0, 1])
-def test_the_hidden_number_of_runs_has_its_law(
-    source: Callable[[], NoiseSource], shape: int
-) -> None:
-    noise, size, mean, limit = source(), 20_000, 6.0, 12
-    weights = run_weights(shape, stopping_of(shape, mean))
-    runs = np.array([1 + draw_index(weights, noise=noise) for _ in range(size)])
-    assert runs.max() <= len(weights)
-    counts = np.bincount(np.minimum(runs, limit), minlength=limit + 1)[1:]
-
-    def p_value(stated: float) -> float:
-        # From the printed law, not from the weights.
-        stopping, k = stopping_of(shape, stated), np.arange(1, len(weights) + 1)
-        mass = (1 - stopping) ** k / (1.0 if shape else k)
-        expected = np.bincount(np.minimum(k, limit), weights=mass / mass.sum())[1:]
-        return float(stats.chisquare(counts, size * expected).pvalue)
-
-    assert p_value(mean) > FALSE_ALARM
-    for factor in FACTORS:
-        assert p_value(factor * mean) < FALSE_ALARM
 
 
 @sources

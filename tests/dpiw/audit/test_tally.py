@@ -194,24 +194,6 @@ def test_pure_events_are_summed_exactly_and_gaussian_ones_need_a_delta(ledger: L
     assert codes(ledger) == ["cost_above_charge"] * 2
 
 
-def test_the_best_of_several_runs_is_charged_in_full(ledger: Ledger) -> None:
-    """Both accountants read the event back; the price of one run is found out."""
-    own = {"shape": 0.0, "stopping": 0.1, "count": 1}
-    gaussian = {"type": "selected_gaussian", "noise_multiplier": 5.0, **own}
-    pure = {"type": "selected_pure", "epsilon": 0.2, **own}
-    total = accounting.epsilon([accounting.event_from_json(gaussian)], delta=1e-6)
-    exact = accounting.epsilon([accounting.event_from_json(pure)], delta=0)
-    reserve(ledger, 1, epsilon=total, stages={"one": [gaussian]})
-    reserve(ledger, 2, epsilon=exact, delta="0", stages={"two": [pure]})
-    assert codes(ledger) == []
-    costs, _ = recompute(tally(ledger.export()))
-    assert costs[digest(1), 1].rdp > costs[digest(1), 1].pld
-    alone = accounting.epsilon([GaussianEvent(noise_multiplier=5.0)], delta=1e-6)
-    reserve(ledger, 3, epsilon=alone, stages={"one": [gaussian]})
-    reserve(ledger, 4, epsilon="0.2", delta="0", stages={"two": [pure]})
-    assert codes(ledger) == ["cost_above_charge"] * 2
-
-
 def test_a_lost_stage_is_judged_by_its_own_events(ledger: Ledger) -> None:
     reserve(ledger, 1)
     ledger.arm(digest(1), 1, "two")

@@ -23,6 +23,7 @@ from dpiw.weights.post_processing import (
 from dpiw.weights.resampling import Scheme
 
 PUBLIC = {"step": "beta_calibrate", "a": 1.1, "b": 0.9, "c": 0.1, "declared": "the 2020 survey"}
+FILE = {"step": "beta_calibrate", "rows": "survey.csv", "declared": "the 2020 survey"}
 ALL = [
     PUBLIC,
     {"step": "temper", "alpha": Decimal("0.5")},
@@ -55,8 +56,8 @@ def test_json_and_back():
     stored = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert PostProcessing.from_json(stored) == found
     assert stored[1] == {"step": "temper", "alpha": 0.5}
-    private = parse_post_processing([{"step": "beta_calibrate", "source": "private"}])
-    assert PostProcessing.from_json(private.to_json()) == private
+    unfitted = parse_post_processing([FILE])
+    assert PostProcessing.from_json(unfitted.to_json()) == unfitted
 
 
 def test_every_step_says_what_it_does():
@@ -107,16 +108,14 @@ def test_one_order_and_each_step_once(i, j):
         ([{"step": "resample", "rows": 2.0}], "resample.rows: expected a whole number"),
         ([{"step": "resample", "rows": True}], "resample.rows: expected a whole number"),
         ([{"step": "resample", "rows": 5, "scheme": "x"}], "scheme: expected one of systematic"),
-        ([{"step": "beta_calibrate"}], "with source public expected a, b, c and `declared`"),
-        ([{**PUBLIC, "declared": ""}], "with source public expected"),
+        ([{"step": "beta_calibrate"}], "beta_calibrate: expected a, b, c and `declared`"),
+        ([{**PUBLIC, "declared": ""}], "beta_calibrate: expected a, b, c and `declared`"),
         ([{**PUBLIC, "declared": 3}], "declared: expected text"),
-        ([{**PUBLIC, "source": "secret"}], "source: expected public or private"),
+        ([{**PUBLIC, "source": "private"}], "source: expected public"),
         ([{**PUBLIC, "a": "1"}], "beta_calibrate.a: expected a number"),
         ([{**PUBLIC, "limit": 0}], "limit=0: expected above 0"),
-        (
-            [{"step": "beta_calibrate", "source": "private", "a": 1}],
-            "expected all of a, b, c or none",
-        ),
+        ([{**PUBLIC, "limit": None}], "limit: expected a number"),
+        ([{**FILE, "a": 1}], "expected all of a, b, c or none"),
     ],
 )
 def test_what_is_no_post_processing(value, text):
@@ -125,7 +124,8 @@ def test_what_is_no_post_processing(value, text):
 
 
 def test_steps_that_lose_the_scale_are_refused_where_it_is_published():
-    for step in (SelfNormalise(), Resample(rows=5)):
+    fitted = BetaCalibrate(a=1, b=1, c=0, declared="a survey")
+    for step in (fitted, SelfNormalise(), Resample(rows=5)):
         own = PostProcessing(steps=(step,))
         own.check(self_normalised=True)
         with pytest.raises(SpecError, match=f"{step.step}: loses the scale"):
@@ -135,19 +135,15 @@ def test_steps_that_lose_the_scale_are_refused_where_it_is_published():
     )
 
 
-def test_a_private_calibration_has_no_numbers_of_its_own():
-    own = parse_post_processing([{"step": "beta_calibrate", "source": "private"}])
-    assert own.needs_private_stage
-    assert own.texts == ("beta calibration by a private stage of its own",)
-    with pytest.raises(UncalibratedError, match="has not been drawn"):
+def test_a_calibration_on_a_file_has_no_numbers_until_it_is_fitted():
+    own = parse_post_processing([FILE | {"limit": 2}])
+    assert own.texts == ("beta calibration on the 2020 survey",)
+    with pytest.raises(UncalibratedError, match="has not been fitted"):
         _ = own.calibrate.map
-    filled = own.with_calibration(1.2, 0.8, 0.1, limit=2.0)
-    assert filled.calibrate.map == (1.2, 0.8, 0.1)
-    assert filled.calibrate.limit == 2.0
+    filled = own.with_calibration(1.2, 0.8, 0.1)
+    assert (filled.calibrate.map, filled.calibrate.limit) == ((1.2, 0.8, 0.1), 2.0)
     assert PostProcessing.from_json(filled.to_json()) == filled
-    assert filled.texts == ("beta calibration (a=1.2, b=0.8, c=0.1; a private stage of its own)",)
-    assert not parse_post_processing([PUBLIC]).needs_private_stage
-    assert not PostProcessing().needs_private_stage
+    assert filled.texts == ("beta calibration (a=1.2, b=0.8, c=0.1; the 2020 survey)",)
 
 
 def test_a_spec_can_be_parsed_without_heavy_libraries():

@@ -10,13 +10,12 @@ from dpiw.weights.beta import BetaDebiased, BetaNoised
 from dpiw.weights.logreg import LogisticRegressionRatio
 from dpiw.weights.output import OutputNoised
 from dpiw.weights.registry import WEIGHTS, make_weights
-from dpiw.weights.selection import SelectedBeta
 
 
 def test_names_are_those_of_the_methods():
     assert {name: chosen.method for name, chosen in WEIGHTS.items()} == {n: n for n in WEIGHTS}
     assert set(WEIGHTS) >= {
-        "beta_noised", "beta_debiased", "none", "logreg", "output_noised", "selected", "dp_mlp",
+        "beta_noised", "beta_debiased", "none", "logreg", "output_noised", "dp_mlp",
     }  # fmt: skip
 
 
@@ -46,23 +45,18 @@ def test_pure_releases_get_pure_noise():
     laplace = make_weights("beta_debiased", {"noise": "laplace"}, pure=True)
     assert laplace == BetaDebiased(noise=NoiseKind.LAPLACE)
     assert make_weights("none", {}, pure=True) is None
-    pair = [{"settings": {"tau": 0.1}}, {}]
-    chosen = make_weights("selected", {"candidates": pair}, pure=True)
-    assert chosen == SelectedBeta(candidates=pair, noise=NoiseKind.SPHERICAL)
-    for method, own in (("beta_debiased", {}), ("selected", {"candidates": pair})):
-        with pytest.raises(SpecError, match="noise=gaussian: expected spherical or laplace"):
-            make_weights(method, {"noise": "gaussian", **own}, pure=True)
+    with pytest.raises(SpecError, match="noise=gaussian: expected spherical or laplace"):
+        make_weights("beta_debiased", {"noise": "gaussian"}, pure=True)
 
 
 @pytest.mark.parametrize(
     ("method", "settings", "text"),
     [
-        ("magic", {}, "weights.method=magic: expected one of beta_debiased"),
+        ("magic", {}, "weights.method=magic: expected one of measured, beta_debiased"),
         ("beta_debiased", {"lambda": 1}, "settings.lambda: unknown for beta_debiased"),
         ("beta_debiased", {"calibrated": None}, "settings.calibrated: unknown"),
         ("none", {"tau": 1}, r"settings.tau: unknown for none \(known: none\)"),
-        ("selected", {"tau": 1}, "settings.tau: unknown for selected"),
-        ("selected", {}, "settings.candidates: expected a list of 2 to 20"),
+        ("selected", {}, "weights.method=selected: expected one of measured"),
     ],
 )
 def test_unknown_names_are_refused(method, settings, text):

@@ -1,0 +1,172 @@
+"""From a measurement of means to weighted rows and their verdict: post-processing, free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpiw.analysis.means_law import MeansLaw
+from dpiw.diagnostics import Diagnostics, Verdict, diagnose
+from dpiw.measurement import Measurement
+from dpiw.parquet import mean_one_weights
+from dpiw.replicate_weights import ReplicateWeights
+from dpiw.tables import SyntheticTable
+from dpiw.weighting import Weights
+from dpiw.weights.measured import Measured
+from dpiw.weights.reweighting import Reweighted, reweight
+from dpiw.weights.thinning import thin
+from dpiw.weights.tilting import BaseRows
+
+P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
+GAIN_USE = 0.2
+ROWS_USE, ROWS_CARE = 500.0, 50.0
+K_HAT_USE, K_HAT_CARE = 0.7, 1.0
+
+RULE = (
+    "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, and k-hat of"
+    " the base weights < 0.7. use with care: p <= 0.05, effective base rows >= 50, k-hat < 1. do"
+    " not use: otherwise. Evidence test: whether the noisy means are further from the generator's"
+    " than privacy noise and sampling error bring about, by the ratio of the evidences, simulated;"
+    " a generator that is right on the features is told to be wrong with probability p. Expected"
+    " gain: Stein's estimate of the share of the means' squared error that the weights remove."
+    " Effective base rows: Kish's, of the base the published rows were chosen from. k-hat: shape of"
+    " a generalised Pareto law fitted to the largest base weights."
+)
+"""The verdict's rule. Its numbers are the constants of this module."""
+
+
+def weigh_measured(
+    estimator: Measured,
+    measurement: Measurement,
+    base: SyntheticTable,
+    *,
+    rows: int,
+    rng: np.random.Generator,
+) -> Weights:
+    """Weight a base, and choose from it the rows to publish.
+
+    Args:
+        estimator: calibrated, as it drew the measurement.
+        measurement: the noisy sum.
+        base: rows of the generator, public.
+        rows: how many to publish.
+        rng: of the choice and of the test's simulation; no privacy noise. The same state gives
+            the same rows.
+
+    Returns:
+        Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
+        `facts` holds what was measured and fitted.
+
+    Raises:
+        WeightError: the measurement does not fit, or the tilting cannot be solved.
+    """
+    stack = estimator.stack(base.schema)
+
+    def features(start: int, stop: int) -> np.ndarray:
+        return stack.matrix(base.scaled.take(np.arange(start, stop)))
+
+    streamed = BaseRows(base.rows, features)
+    even = streamed.means(np.full(base.rows, 1 / base.rows))
+    targets = estimator.targets(measurement, about=even)
+    found = reweight(streamed, targets, credit=estimator.credit, rng=rng)
+    noise = found.log_weight_noise(streamed)
+    logs = found.tilt.log_weights
+    steps = [f"tilt {base.rows} base rows to noisy means (credit {found.tilt.credit:.4g})"]
+    if estimator.debias:
+        logs = logs - noise**2 / 2
+        steps.append("debias b(x - mu)")
+    kept = thin(logs, rows, design_effect=estimator.design_effect, rng=rng)
+    steps += [
+        f"choose {rows} rows with probability in proportion to weight^{kept.exponent:.4g}",
+        "self-normalise",
+    ]
+    return Weights(
+        log_weights=kept.log_weights,
+        steps=tuple(steps),
+        law=None,
+        noise=noise[kept.chosen],
+        diagnostics=_judged(found, kept.log_weights, logs, noise[kept.chosen]),
+        chosen=kept.chosen,
+        facts={
+            "measured": found.to_json()
+            | {"exponent": kept.exponent, "distinct_rows": kept.distinct},
+        },
+    )
+
+
+def law_of_measured(
+    estimator: Measured,
+    measurement: Measurement,
+    rows: SyntheticTable,
+    log_weights: np.ndarray,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of the published weights; an analyst finds the same from the release.
+
+    Args:
+        estimator: calibrated, as it drew the measurement.
+        measurement: the noisy sum.
+        rows: as published.
+        log_weights: theirs, shape (n,).
+        facts: `Weights.facts["measured"]`.
+    """
+    features = estimator.stack(rows.schema).matrix(rows.scaled)
+    weights = mean_one_weights(log_weights)
+    targets = estimator.targets(measurement, about=weights @ features / rows.rows)
+    return MeansLaw(
+        features=features,
+        weights=weights,
+        covariance=targets.covariance,
+        rows=targets.rows,
+        credit=float(facts["credit"]),
+        base_rows=float(facts["effective_base_rows"]),
+    )
+
+
+def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
+    """Replicate weights of published rows; free, and the same every time.
+
+    Args:
+        law: of the published weights.
+        measurement: the noisy sum, which fixes the draws.
+        count: how many.
+    """
+    seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
+    return law.replicates(count, np.random.default_rng(seed))
+
+
+def _judged(
+    found: Reweighted, published: np.ndarray, base: np.ndarray, noise: np.ndarray
+) -> Diagnostics:
+    """Diagnostics of the published weights, with the verdict of `RULE`."""
+    own = diagnose(published, noise=noise)
+    whole = diagnose(base)
+    findings = [
+        *_too_low("effective base rows", whole.effective_sample_size, ROWS_USE, ROWS_CARE),
+        *_too_high("evidence test p", found.p_value, P_VALUE_USE, P_VALUE_CARE),
+        *_too_low("expected gain", found.gain(), GAIN_USE, -1.0),
+    ]
+    if whole.k_hat is not None:
+        findings += _too_high("k-hat of the base weights", whole.k_hat, K_HAT_USE, K_HAT_CARE)
+    worst = Verdict.USE
+    for verdict, _ in findings:
+        worst = verdict if worst is not Verdict.DO_NOT_USE else worst
+    reasons = tuple(text for _, text in findings)
+    return replace(own, k_hat=whole.k_hat, verdict=worst, reasons=reasons, rule=RULE)
+
+
+def _too_low(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
+    if value >= use:
+        return []
+    verdict = Verdict.CARE if value >= care else Verdict.DO_NOT_USE
+    return [(verdict, f"{name} {value:.3g} (expected >= {use:g})")]
+
+
+def _too_high(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
+    if value <= use:
+        return []
+    verdict = Verdict.CARE if value <= care else Verdict.DO_NOT_USE
+    return [(verdict, f"{name} {value:.2g} (expected <= {use:g})")]

@@ -1,0 +1,286 @@
+"""Exponential tilting: weights of public rows whose feature means come close to noisy ones.
+
+With base rows x_j of weight u_j = 1/M, noisy means m of the features phi and the covariance S of
+their noise, the weights are w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of
+
+    F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'S theta.
+
+It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'S^-1(m(w)-m)/2: strictly convex, and
+solvable whatever the noise. alpha, the *credit*, says how many rows' worth of belief the base
+deserves. The base is streamed: it is never held as a matrix if it is larger than `_KEEP`.
+
+All of it is post-processing of public numbers. Source: METHOD sections 15.2 and 15.3; KLIEP
+(Sugiyama et al. 2008), entropy balancing (Hainmueller 2012), calibration (Deville & Sarndal 1992).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from dpiw.errors import WeightError
+
+Array = NDArray[np.float64]
+
+_BLOCK = 4096
+"""Base rows whose features are held at once while streaming."""
+
+_KEEP = 2**26
+"""Entries of a feature matrix that is kept between passes: half a GiB."""
+
+_GAP = 1e-10
+"""Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
+
+_STEPS, _HALVINGS = 100, 60
+
+_FALL = 4.0
+_LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
+"""Credits on the way to a small one, as multiples of it."""
+
+_SLOW = 0.2
+"""A step that lowers the decrement to no less than this share of it asks for a new Hessian."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Targets:
+    """Noisy means of features, and the law of their noise.
+
+    Attributes:
+        means: m, shape (d,).
+        covariance: S of their noise, shape (d, d), positive definite.
+        rows: how many private rows they are means of: noisy, or public.
+    """
+
+    means: Array = field(repr=False)
+    covariance: Array = field(repr=False)
+    rows: float
+
+    def __post_init__(self) -> None:
+        """Raises WeightError: shapes differ, or a number is not finite."""
+        size = self.means.size
+        shapes = self.means.shape == (size,) and self.covariance.shape == (size, size)
+        finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
+        if not (shapes and finite and size and math.isfinite(self.rows) and self.rows > 0):
+            raise WeightError(
+                "targets: expected finite means (d,), a covariance (d, d) and a number of rows > 0"
+            )
+
+
+class BaseRows:
+    """The features of base rows, streamed in blocks; kept whole if they are small.
+
+    Args:
+        rows: M, how many rows there are.
+        features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
+            pass, and to give the same numbers each time.
+
+    Raises:
+        WeightError: there are no rows, or a feature is not finite.
+    """
+
+    def __init__(self, rows: int, features: Callable[[int, int], Array]) -> None:
+        if rows < 1:
+            raise WeightError("weights: expected at least one base row")
+        self.rows, self._features = rows, features
+        first = self._checked(0, min(rows, _BLOCK))
+        self.dimension = first.shape[1]
+        self._kept: Array | None = None
+        if rows * self.dimension <= _KEEP:
+            self._kept = np.concatenate(
+                [first, *(self._checked(a, b) for a, b in self._ranges(_BLOCK))]
+            )
+
+    @classmethod
+    def of(cls, matrix: Array) -> BaseRows:
+        """Rows whose features are at hand, shape (M, d)."""
+        return cls(len(matrix), lambda start, stop: matrix[start:stop])
+
+    def _ranges(self, first: int = 0) -> Iterator[tuple[int, int]]:
+        for start in range(first, self.rows, _BLOCK):
+            yield start, min(start + _BLOCK, self.rows)
+
+    def _checked(self, start: int, stop: int) -> Array:
+        found = np.asarray(self._features(start, stop), dtype=np.float64)
+        if found.ndim != 2 or len(found) != stop - start or not np.isfinite(found).all():
+            raise WeightError("base rows: expected finite features, one row each")
+        return found
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Where a block stands, and its features."""
+        if self._kept is not None:
+            yield slice(0, self.rows), self._kept
+            return
+        for start, stop in self._ranges():
+            yield slice(start, stop), self._checked(start, stop)
+
+    def tilted(self, theta: Array) -> tuple[Array, float, Array]:
+        """Weights in proportion to exp(theta.phi_j), in one pass.
+
+        Returns:
+            Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
+            divided by; the weighted means of the features, shape (d,).
+        """
+        scores, means = np.empty(self.rows), np.zeros(self.dimension)
+        top, mass = -math.inf, 0.0
+        for at, block in self.blocks():
+            scores[at] = own = block @ theta
+            fresh = max(top, float(own.max()))
+            raised, kept = np.exp(own - fresh), math.exp(top - fresh)
+            mass, means = kept * mass + float(raised.sum()), kept * means + raised @ block
+            top = fresh
+        log_sum = top + math.log(mass)
+        return scores - log_sum, log_sum, means / mass
+
+    def means(self, weights: Array) -> Array:
+        """Weighted means of the features, shape (d,); `weights`, shape (M,), sum to one."""
+        return np.asarray(sum(weights[at] @ block for at, block in self.blocks()))
+
+    def covariance(self, weights: Array, means: Array) -> Array:
+        """Weighted covariance of the features, shape (d, d)."""
+        total = np.zeros((self.dimension, self.dimension))
+        for at, block in self.blocks():
+            scaled = (block - means) * np.sqrt(weights[at])[:, None]
+            total += scaled.T @ scaled
+        return total
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tilt:
+    """A solved tilting.
+
+    Attributes:
+        coefficients: theta, shape (d,).
+        log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
+        means: of the features under the weights, shape (d,).
+        covariance: C of the features under the weights, shape (d, d).
+        credit: alpha.
+        gap: certified bound on F(theta) - min F.
+        steps: Newton steps taken.
+    """
+
+    coefficients: Array = field(repr=False)
+    log_weights: Array = field(repr=False)
+    means: Array = field(repr=False)
+    covariance: Array = field(repr=False)
+    credit: float
+    gap: float
+    steps: int
+
+    @property
+    def weights(self) -> Array:
+        """Of the base rows, shape (M,), summing to one."""
+        return np.asarray(np.exp(self.log_weights))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Point:
+    """F's exponential part at a theta."""
+
+    theta: Array
+    log_weights: Array
+    log_mass: float
+    means: Array
+
+    @classmethod
+    def at(cls, base: BaseRows, theta: Array) -> _Point:
+        logs, log_sum, means = base.tilted(theta)
+        return cls(
+            theta=theta, log_weights=logs, log_mass=log_sum - math.log(base.rows), means=means
+        )
+
+
+def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None = None) -> Tilt:
+    """Minimise F by Newton steps with a line search, to a certified gap.
+
+    F is alpha S-strongly convex, so F(theta) - min F <= g'(alpha S)^-1 g / 2 with g the gradient:
+    the certificate needs no trust in the steps. Where the targets lie outside of all that weights
+    can reach, and the credit is small, the steps are many; then the credit is lowered to its value
+    by and by, each solution the start of the next.
+
+    Args:
+        base: the rows to weight.
+        targets: what their weighted means should come close to.
+        credit: alpha > 0.
+        start: theta to start from, shape (d,); zero by default.
+
+    Raises:
+        WeightError: shapes do not fit, alpha is not positive and finite, or the minimum was not
+            reached.
+    """
+    if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
+        raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
+    found = _solved(base, targets, credit, np.zeros(base.dimension) if start is None else start)
+    if found is not None:
+        return found
+    theta = np.zeros(base.dimension)
+    for higher in credit * _LADDER:
+        for guess in (theta, _FALL * theta):  # theta stays, or grows as 1/alpha: beyond reach
+            found = _solved(base, targets, higher, guess)
+            if found is not None:
+                theta = found.coefficients
+                break
+    if found is None:
+        raise WeightError("tilting: the minimum was not reached")
+    return found
+
+
+def _solved(base: BaseRows, targets: Targets, credit: float, start: Array) -> Tilt | None:
+    """The minimum from a start, or None if it is not reached in `_STEPS` steps."""
+    ridge = credit * targets.covariance
+    ridge_factor = _factor(ridge)
+    point = _Point.at(base, start)
+    factor, decrement = None, math.inf
+    for steps in range(_STEPS):
+        weights, means = np.exp(point.log_weights), point.means
+        gradient = means - targets.means + ridge @ point.theta
+        gap = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
+        if gap <= _GAP * (1 + abs(_objective(point, targets, ridge))):
+            return Tilt(
+                coefficients=point.theta, log_weights=point.log_weights, means=means,
+                covariance=base.covariance(weights, means), credit=credit, gap=gap, steps=steps,
+            )  # fmt: skip
+        if factor is None:
+            factor = _factor(base.covariance(weights, means) + ridge)
+        step = -cho_solve(factor, gradient)
+        fallen, decrement = decrement, float(-gradient @ step)
+        moved = _line_search(base, point, step, decrement, targets, ridge)
+        if moved is None:
+            return None
+        if np.array_equal(moved.theta, point.theta + step) and decrement <= _SLOW * fallen:
+            point = moved
+            continue
+        point, factor = moved, None
+    return None
+
+
+def _factor(matrix: Array) -> tuple[Array, bool]:
+    try:
+        found: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        raise WeightError("targets: expected a positive definite covariance") from None
+    return found
+
+
+def _line_search(
+    base: BaseRows, point: _Point, step: Array, decrement: float, targets: Targets, ridge: Array
+) -> _Point | None:
+    """The next point on the way, or None if no step lowers the objective."""
+    start = _objective(point, targets, ridge)
+    length = 1.0
+    for _ in range(_HALVINGS):
+        found = _Point.at(base, point.theta + length * step)
+        fall = start - _objective(found, targets, ridge)
+        if fall >= 1e-4 * length * decrement or decrement * length < 1e-14 * (1 + abs(start)):
+            return found
+        length /= 2
+    return None
+
+
+def _objective(point: _Point, targets: Targets, ridge: Array) -> float:
+    theta = point.theta
+    return point.log_mass - float(theta @ targets.means) + float(theta @ ridge @ theta) / 2

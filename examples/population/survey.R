@@ -1,0 +1,38 @@
+# Standard errors of a release with replicate weights, by R's survey package (Lumley 2010).
+#
+# Such a release comes of `replicates: 200` among the settings of `measured` weights. Two files and
+# one number are needed, which three lines of Python write:
+#
+#   release = dpiw.load_release(folder, public_key=key)
+#   release.table.assign(weight=release.weights).to_csv("rows.csv", index=False)
+#   pandas.DataFrame(release.replicate_weights.weights).to_csv("replicates.csv", index=False)
+#   print(release.replicate_weights.scale)
+#
+# Then: Rscript survey.R rows.csv replicates.csv SCALE
+# Every standard error holds the privacy noise of the weights, the sampling of people and of
+# synthetic rows, and the generator's misfit as far as the release knows it.
+
+suppressPackageStartupMessages(library(survey))
+
+given <- commandArgs(trailingOnly = TRUE)
+rows <- read.csv(given[1], stringsAsFactors = TRUE)
+replicates <- as.matrix(read.csv(given[2]))
+rows$smoker <- as.numeric(rows$smoker == "True")
+rows$ill <- as.numeric(rows$ill == "True")
+
+design <- svrepdesign(
+  data = rows, weights = rows$weight, repweights = replicates, type = "other",
+  scale = as.numeric(given[3]), rscales = rep(1, ncol(replicates)),
+  combined.weights = TRUE, mse = TRUE
+)
+
+means <- svymean(~ age + smoker, design)
+fit <- svyglm(ill ~ age + smoker, design, family = quasibinomial())
+middle <- svyquantile(~ hours, design, 0.5)
+
+told <- rbind(
+  data.frame(name = names(coef(means)), estimate = coef(means), error = SE(means)),
+  data.frame(name = paste0("ill~", names(coef(fit))), estimate = coef(fit), error = SE(fit)),
+  data.frame(name = "median(hours)", estimate = coef(middle), error = SE(middle))
+)
+write.csv(told, row.names = FALSE)

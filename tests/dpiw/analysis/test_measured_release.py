@@ -1,0 +1,312 @@
+"""Measured weights in a published folder: their law, their replicates, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.means_law import MeansLaw
+from dpiw.analysis.recovery import law_of_release
+from dpiw.analysis.rehearsal import mechanism_of
+from dpiw.analysis.sample import WeightedSample
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
+from dpiw.manifest import REPLICATES
+from dpiw.measured_weighting import law_of_measured, replicate_measured
+from dpiw.plan import WEIGHTS_STAGE, compile_plan
+from dpiw.publication import build_folder
+from dpiw.replicate_weights import (
+    ReplicateWeights,
+    check_replicates,
+    replicate_facts,
+    replicates_promised,
+    write_replicates,
+)
+from dpiw.signing import create_key_pair, load_private_key
+from dpiw.spec import load_schema, load_spec
+from dpiw.steps.postprocessing import PUBLISHED_ROWS, committed_measurement, read_rows
+from dpiw.tables import SyntheticTable
+from dpiw.verification import verify
+
+ROOT = Path(__file__).resolve().parents[3]
+SETTINGS = "omega_seed: 5, frequencies: 20, base_rows: 3000"
+PLAIN = f"measured, settings: {{{SETTINGS}}}"
+WITH_REPLICATES = f"measured, settings: {{{SETTINGS}, replicates: 40}}"
+
+
+def law_inside(run):
+    """The law as a run knows it, and its rows, in the order before they were shuffled."""
+    with np.load(run.directory / "weights.npz") as stored:
+        logs, chosen = stored["log_weights"], stored["chosen"]
+    facts = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]["measured"]
+    rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
+    table = SyntheticTable(schema=run.plan.schema, scaled=rows)
+    measurement = committed_measurement(run, WEIGHTS_STAGE)
+    return law_of_measured(run.plan.weights, measurement, table, logs, facts), table, measurement
+
+
+def order_of(table, shuffled):
+    """Some order in which rows of `table` are rows of `shuffled`: equal rows are alike."""
+    one, other = (
+        frame.astype(object).where(frame.notna(), "missing").astype(str).agg("|".join, axis=1)
+        for frame in (table, shuffled)
+    )
+    assert sorted(one) == sorted(other)
+    place = pd.Series(np.argsort(one.to_numpy(), kind="stable"))
+    found = np.empty(len(table), dtype=int)
+    found[np.argsort(other.to_numpy(), kind="stable")] = place
+    return found
+
+
+def test_the_law_follows_from_the_folder(publishing):
+    run, release = publishing(weights=PLAIN)
+    law = law_of_release(release)
+    inside, table, measurement = law_inside(run)
+    assert release.certificate.weights["stage"] == WEIGHTS_STAGE
+    assert law.rows == inside.rows == law.nominal_rows
+    assert law.credit == inside.credit
+    assert law.base_rows == inside.base_rows
+    estimator = run.plan.weights
+    c, n = estimator.calibrated.constant, inside.rows
+    assert n == measurement.arrays["sum"][-1] / c
+    scale, d = (estimator.calibrated.law.scale / n) ** 2, law.means.size
+    exact = scale * (np.eye(d) + np.outer(law.means, law.means) / c**2)
+    for found in (law, inside):
+        np.testing.assert_allclose(found.covariance, exact, rtol=1e-9)
+    # The features are those of the same rows: whole numbers and levels come back as they were.
+    order = order_of(run.plan.schema.unscale(table.scaled), release.table)
+    np.testing.assert_allclose(law.features, inside.features[order], atol=1e-9)
+    found = analysis.mean(release, "age")
+    influence = np.empty_like(found.influence)
+    influence[order] = found.influence
+    np.testing.assert_allclose(law.variance(found.influence), inside.variance(influence), rtol=0.2)
+
+
+def test_intervals_of_a_release(publishing):
+    _, release = publishing(weights=PLAIN)
+    estimates = (
+        analysis.mean(release, "age"),
+        analysis.quantile(release, "income", 0.5),
+        analysis.correlation(release, "age", "income"),
+        analysis.logistic_regression(release, "ill", ["age", "region"]),
+    )
+    for estimate in estimates:
+        found = estimate.interval()
+        assert found.method == "noise_aware"
+        assert set(found.parts) == {"rows", "means"}
+        assert np.all((found.support >= 0) & (found.support <= 1))
+        assert set(found.verdicts) <= {"use", "use with care", "do not use"}
+        alone = estimate.interval(method="sandwich")
+        assert np.all(found.upper - found.lower > alone.upper - alone.lower)
+        assert set(alone.verdicts) == {"not assessed"}
+    drawn = estimates[0].interval(
+        method="noise_aware_bootstrap", replicates=50, rng=np.random.default_rng(1)
+    )
+    assert drawn.lower < drawn.upper
+    with pytest.raises(ReleaseError, match="made of noisy means"):
+        analysis.unshrunk(release)
+    posterior = analysis.logistic_posterior(release, "ill", ["age"])
+    assert posterior.size <= release.sample.law.rows
+
+
+def test_replace_one_has_no_count(publishing):
+    _, release = publishing(weights=PLAIN)
+    stages = tuple(
+        dataclasses.replace(s, parameters={**s.parameters, "constant": 0.0})
+        for s in release.certificate.stages
+    )
+    certificate = dataclasses.replace(release.certificate, stages=stages)
+    law = law_of_release(dataclasses.replace(release, certificate=certificate))
+    scale = release.certificate.stages[1].parameters["scale"] / law.rows
+    np.testing.assert_array_equal(law.covariance, scale**2 * np.eye(len(law.covariance)))
+
+
+def test_a_certificate_that_does_not_tell_leaves_no_law(publishing):
+    _, release = publishing(weights=PLAIN)
+    changed = dataclasses.replace(release.certificate, post_processing=("clip at 3",))
+    assert law_of_release(dataclasses.replace(release, certificate=changed)) is None
+    changed = dataclasses.replace(release.certificate, diagnostics={})
+    with pytest.raises(ReleaseError, match="measured"):
+        law_of_release(dataclasses.replace(release, certificate=changed))
+
+
+def test_replicates_are_published_in_the_order_of_the_rows(publishing):
+    run, release = publishing(weights=WITH_REPLICATES)
+    found = release.replicate_weights
+    assert found.weights.shape == (300, 40)
+    assert np.all(found.weights > 0)
+    np.testing.assert_allclose(found.weights.mean(axis=0, dtype=np.float64), 1, rtol=1e-6)
+    inside, table, measurement = law_inside(run)
+    again = replicate_measured(inside, measurement, count=40)
+    assert again.scale == found.scale
+    # Row by row: the ratio of a replicate to the row's weight names the row.
+    ratios = found.weights / release.weights[:, None]
+    expected = again.weights / inside.weights[:, None]
+    places = np.array([np.argmin(np.abs(expected - one).sum(axis=1)) for one in ratios])
+    assert sorted(places) == list(range(300))
+    np.testing.assert_allclose(ratios, expected[places], rtol=1e-5)
+    frame = run.plan.schema.unscale(table.scaled).iloc[places].reset_index(drop=True)
+    pd.testing.assert_frame_equal(frame, release.table, check_dtype=False, check_categorical=False)
+    # 40 replicates: a variance has a relative standard error of 22%; the tolerance is 4 of them.
+    for estimate in (analysis.mean(release, "age"), analysis.mean(release, "ill")):
+        variance = found.variance(estimate.refit, release.weights)
+        np.testing.assert_allclose(variance, sum(estimate.interval().parts.values()), rtol=0.9)
+    page = json.loads((release.verified.folder / "croissant.json").read_bytes())
+    assert [file["name"] for file in page["distribution"]] == ["synthetic.parquet", REPLICATES]
+    assert replicates_promised(release.certificate) == 40
+
+
+def has_survey():
+    """Whether R and its survey package are on this machine."""
+    if shutil.which("Rscript") is None:
+        return False
+    asked = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
+    return subprocess.run(asked, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
+def test_r_finds_the_same_standard_errors(tmp_path):
+    rng, rows = np.random.default_rng(61), 800
+    table = pd.DataFrame({"age": rng.normal(50, 15, rows).round(), "smoker": rng.random(rows) < 0.3,
+                          "hours": rng.integers(0, 60, rows)})  # fmt: skip
+    table["ill"] = rng.random(rows) < 1 / (1 + np.exp(2 - table["age"] / 40))
+    x = (table[["age", "smoker"]] - table[["age", "smoker"]].mean()).to_numpy(dtype=float) / 50
+    weights = np.exp(x[:, 0])
+    weights /= weights.mean()
+    law = MeansLaw(
+        features=x, weights=weights, covariance=1e-4 * np.eye(2), rows=1000.0, credit=500.0
+    )
+    drawn = law.replicates(100, rng)
+    table.assign(weight=weights).to_csv(tmp_path / "rows.csv", index=False)
+    pd.DataFrame(drawn.weights).to_csv(tmp_path / "replicates.csv", index=False)
+    script = ROOT / "examples" / "population" / "survey.R"
+    files = [tmp_path / "rows.csv", tmp_path / "replicates.csv"]
+    told = subprocess.run(
+        ["Rscript", script, *files, repr(drawn.scale)], capture_output=True, text=True, check=True
+    ).stdout
+    found = pd.read_csv(io.StringIO(told), index_col="name")
+    sample = WeightedSample(table=table, weights=weights, law=law)
+    for name, estimate in {
+        "age": analysis.mean(sample, "age"),
+        "smoker": analysis.mean(sample, "smoker"),
+        "ill~": analysis.logistic_regression(sample, "ill", ["age", "smoker"]),
+    }.items():
+        ours = np.sqrt(drawn.variance(estimate.refit, weights))
+        chosen = found[found.index.str.startswith(name)]
+        np.testing.assert_allclose(chosen["estimate"], estimate.values, rtol=1e-5)
+        np.testing.assert_allclose(chosen["error"], ours, rtol=1e-4)
+
+
+def test_without_the_setting_there_are_none(publishing):
+    for weights in (PLAIN, "beta_debiased", "none"):
+        _, release = publishing(weights=weights)
+        assert release.replicate_weights is None
+        assert REPLICATES not in release.verified.manifest.files
+
+
+def test_a_changed_file_is_not_read(publishing, tmp_path):
+    _, release = publishing(weights=WITH_REPLICATES)
+    folder = tmp_path / "copy"
+    shutil.copytree(release.verified.folder, folder)
+    data = bytearray((folder / REPLICATES).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / REPLICATES).write_bytes(bytes(data))
+    with pytest.raises(ChecksumError, match="SHA-256"):
+        verify(folder)
+    moved = dataclasses.replace(
+        release, verified=dataclasses.replace(release.verified, folder=folder)
+    )
+    with pytest.raises(ChecksumError, match=REPLICATES):
+        _ = moved.replicate_weights
+
+
+def test_promise_and_files_agree(publishing, tmp_path):
+    """A signer who mixes releases up is found out, in either direction."""
+    create_key_pair(tmp_path, "test")
+    key = load_private_key(tmp_path / "test.key")
+    releases = [publishing(weights=weights)[1] for weights in (WITH_REPLICATES, PLAIN)]
+    for name, release in zip(("without", "with"), releases, strict=True):
+        manifest = release.verified.manifest
+        files = {one: (release.verified.folder / one).read_bytes() for one in manifest.files}
+        if name == "without":
+            del files[REPLICATES]
+        else:
+            files[REPLICATES] = (releases[0].verified.folder / REPLICATES).read_bytes()
+        folder = tmp_path / name
+        build_folder(folder, files=files, facts=manifest.facts, key=key)
+        with pytest.raises(ManifestError, match="disagree on whether it exists"):
+            verify(folder)
+
+
+def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
+    _, release = publishing(weights=WITH_REPLICATES)
+    certificate, full = release.certificate, release.replicate_weights
+    order = np.arange(300)
+
+    def written(name, weights=full.weights, **changes):
+        path = tmp_path / name
+        replicates = ReplicateWeights(weights=weights, scale=full.scale)
+        facts = replicate_facts(certificate, count=40, scale=full.scale) | changes
+        write_replicates(path, replicates, order=order[: len(weights)], facts=facts)
+        return path
+
+    assert check_replicates(written("good"), certificate, rows=300) == full.scale
+    assert written("same").read_bytes() == (tmp_path / "good").read_bytes()
+    metadata = pq.ParquetFile(tmp_path / "good").metadata.metadata
+    assert metadata[b"dpiw.type"] == b"bootstrap"
+    for path in (
+        written("fewer rows", full.weights[:299]),
+        written("fewer replicates", full.weights[:, :39]),
+        written("another release", release_id="other"),
+        written("another kind", type="jackknife"),
+        written("no scale", scale="0.0"),
+        written("no number", scale="many"),
+    ):
+        with pytest.raises(ManifestError):
+            check_replicates(path, certificate, rows=300)
+    pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
+    with pytest.raises(ManifestError, match="not readable as replicate weights"):
+        check_replicates(tmp_path / "plain", certificate, rows=1)
+    for wrong in (-full.weights, full.weights * np.nan):
+        with pytest.raises(ReleaseError, match="finite weight"):
+            written("wrong", wrong)
+
+
+@pytest.mark.parametrize("count", ["19", "1001", "-1", "true", "20.5"])
+def test_a_count_out_of_range_is_refused(make_workplace, count):
+    place = make_workplace(weights=f"measured, settings: {{{SETTINGS}, replicates: {count}}}")
+    spec = load_spec(place.spec)
+    with pytest.raises(SpecError, match="replicates"):
+        compile_plan(spec, load_schema(spec))
+
+
+def test_too_many_numbers_are_refused_before_anything_is_paid(make_workplace):
+    place = make_workplace(weights=WITH_REPLICATES)
+    text = place.spec.read_text().replace("synthetic_rows: 300", "synthetic_rows: 7000000")
+    place.spec.write_text(text)
+    spec = load_spec(place.spec)
+    with pytest.raises(SpecError, match="synthetic_rows times replicates"):
+        compile_plan(spec, load_schema(spec))
+
+
+def test_a_rehearsal_replays_measured_weights(publishing):
+    run, release = publishing(weights=PLAIN)
+    mechanism = mechanism_of(release)
+    ours, theirs = mechanism.weights.calibrated, run.plan.weights.calibrated
+    assert ours.multiplier == pytest.approx(theirs.multiplier, rel=1e-6)
+    found = analysis.rehearse(
+        release, lambda s: analysis.mean(s, "age"), rng=np.random.default_rng(32), replicates=20
+    )
+    assert found.failed == 0
+    assert found.truth == found.values  # the stand-in population is the release itself
+    assert found.spread[0] > 0

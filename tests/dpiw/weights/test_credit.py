@@ -1,0 +1,109 @@
+"""Credits and the test of the generator, against their own definitions and by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom, multivariate_normal
+
+from dpiw.weights.credit import Misfit, evidence_credit, mean_credit, risk_credit
+from dpiw.weights.tilting import BaseRows, Targets, tilt
+
+DIMENSION, ROWS, BASE = 5, 400.0, 2000
+
+
+def base_rows(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(BASE, DIMENSION)) @ np.diag([1.0, 0.5, 0.2, 0.1, 0.05])
+
+
+def targets(base: np.ndarray, rng: np.random.Generator, *, credit: float) -> Targets:
+    """Means as the model says: off by C/credit, noise, and the samples' own errors."""
+    spread = np.cov(base.T, bias=True)
+    noise = 0.02**2 * (np.eye(DIMENSION) + 0.3)
+    total = spread * (1 / ROWS + 1 / BASE) + noise + spread / credit
+    means = base.mean(axis=0) + np.linalg.cholesky(total) @ rng.normal(size=DIMENSION)
+    return Targets(means=means, covariance=noise, rows=ROWS)
+
+
+def misfit(seed: int, *, credit: float = np.inf) -> Misfit:
+    base = base_rows(seed)
+    rng = np.random.default_rng(seed + 1)
+    return Misfit.of(BaseRows.of(base), targets(base, rng, credit=credit))
+
+
+def test_the_evidence_is_the_density_of_the_distance() -> None:
+    base = base_rows(3)
+    wanted = targets(base, np.random.default_rng(4), credit=30.0)
+    found = Misfit.of(BaseRows.of(base), wanted)
+    spread, distance = np.cov(base.T, bias=True), wanted.means - base.mean(axis=0)
+    direct = [
+        multivariate_normal.logpdf(
+            distance,
+            cov=spread / credit + wanted.covariance + spread * (1 / ROWS + 1 / BASE),
+        )
+        for credit in found.credits[::40]
+    ]
+    ours = found.log_evidence()[::40]
+    assert ours - ours[0] == pytest.approx(np.array(direct) - direct[0], rel=1e-8)
+
+
+def test_the_risk_is_steins() -> None:
+    """Against the exact tilting where the targets are close: unbiased to first order."""
+    base = base_rows(5)
+    wanted = targets(base, np.random.default_rng(6), credit=1e9)
+    found = Misfit.of(BaseRows.of(base), wanted)
+    at = int(np.argmin(np.abs(found.credits - 300.0)))
+    solved = tilt(BaseRows.of(base), wanted, credit=float(found.credits[at]))
+    residual = np.linalg.solve(np.linalg.cholesky(wanted.covariance), wanted.means - solved.means)
+    freedom = np.trace(
+        np.linalg.solve(
+            solved.covariance + found.credits[at] * wanted.covariance, solved.covariance
+        )
+    )
+    assert found.risk()[at] == pytest.approx(
+        residual @ residual + 2 * freedom - DIMENSION, rel=0.05, abs=0.1
+    )
+
+
+@pytest.mark.parametrize("rule", [evidence_credit, risk_credit, mean_credit])
+def test_a_generator_that_is_right_gets_more_credit(rule: object) -> None:
+    right = np.median([rule(misfit(seed)) for seed in range(20)])  # type: ignore[operator]
+    wrong = np.median([rule(misfit(seed, credit=5.0)) for seed in range(20)])  # type: ignore[operator]
+    assert right > 10 * wrong
+
+
+@pytest.mark.parametrize("level", [0.05, 0.2])
+def test_the_tests_have_their_size(level: float) -> None:
+    """400 generators that are right; red by chance in one run of 10^6."""
+    rng = np.random.default_rng(11)
+    runs = 400
+    found = [misfit(100 + seed) for seed in range(runs)]
+    most = binom.ppf(1 - 5e-7, runs, level)
+    least = binom.ppf(5e-7, runs, level)
+    chi = sum(one.chi_square()[1] <= level for one in found)
+    evidence = sum(one.evidence_test(rng, replays=199) <= level for one in found)
+    assert least <= chi <= most
+    assert evidence <= most  # ties at a ratio of one make it smaller, never larger
+
+
+def test_the_evidence_sees_what_the_chi_square_drowns() -> None:
+    """One wrong direction among 200 that are noise; either misses with probability below 1e-6."""
+    rng = np.random.default_rng(7)
+    size = 200
+    found = Misfit(
+        distances=np.append(rng.normal(size=size - 1), 8.0),
+        spreads=np.append(np.full(size - 1, 1e-3), 100.0),
+        rows=ROWS,
+        base_rows=BASE,
+    )
+    assert found.evidence_test(rng) == 1 / 2000
+    assert found.chi_square()[1] > found.evidence_test(rng)
+
+
+def test_what_is_explained_is_a_share() -> None:
+    wrong = misfit(8, credit=2.0)
+    shares = [wrong.explained(credit) for credit in (1e-3, 1.0, 1e9)]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 <= shares[-1] < 1e-3
+    assert shares[0] > 0.99

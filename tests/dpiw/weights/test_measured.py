@@ -1,0 +1,300 @@
+"""Measured weights: the contract of a weight estimator, and the fit from end to end."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpiw.diagnostics import Verdict
+from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.measured_weighting import weigh_measured
+from dpiw.measurement import Measurement
+from dpiw.privacy import GaussianEvent, PrivacyUnit
+from dpiw.randomness import SeededNoise
+from dpiw.schema import PublicSchema, ScaledTable
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weights.measured import UNIT, Measured, exact_sum
+from dpiw.weights.registry import make_weights
+from tests.dpiw.weights.conftest import mixed_schema, numeric_schema, uniform_rows
+
+EFFORT = 0.5
+
+
+def method(**changes: Any) -> Measured:
+    given: dict[str, Any] = {
+        "omega_seed": 3, "frequencies": 20, "features": {"fourier": 1.0, "target": 0.3},
+        "scales": (2.0,),
+    } | changes  # fmt: skip
+    return Measured(**given)
+
+
+def calibrated(schema: PublicSchema, unit: PrivacyUnit, **changes: Any) -> Measured:
+    return method(**changes).calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=500)
+
+
+def private(schema: PublicSchema, rows: int = 500, seed: int = 1, power: float = 2.0) -> Any:
+    rng = np.random.default_rng(seed)
+    return PrivateTable(schema=schema, scaled=uniform_rows(schema, rows, rng, power=power))
+
+
+def base_of(schema: PublicSchema, rows: int = 4000, seed: int = 2) -> SyntheticTable:
+    rng = np.random.default_rng(seed)
+    return SyntheticTable(schema=schema, scaled=uniform_rows(schema, rows, rng))
+
+
+def nothing(schema: PublicSchema) -> SyntheticTable:
+    return base_of(schema, rows=0)
+
+
+# --- the contract --------------------------------------------------------------------------------
+
+
+def test_cost_and_forecast_are_known_before_data(unit: PrivacyUnit) -> None:
+    schema = mixed_schema()
+    with pytest.raises(UncalibratedError):
+        method().events(schema=schema, unit=unit)
+    ready = calibrated(schema, unit)
+    assert ready.events(schema=schema, unit=unit) == (GaussianEvent(noise_multiplier=1.0),)
+    assert ready.predicted_log_weight_noise(schema=schema) > 0
+    assert 0 < ready.resolution(schema=schema, nominal_rows=500) < 1
+    assert ready.warnings(schema=schema, nominal_rows=500) == ()
+    json.dumps(ready.parameters(), allow_nan=False)
+    with pytest.raises(UncalibratedError, match="another unit or schema"):
+        ready.events(schema=numeric_schema(2), unit=unit)
+
+
+def test_the_noise_covers_features_count_and_rounding(
+    unit: PrivacyUnit, replace_unit: PrivacyUnit
+) -> None:
+    schema = mixed_schema()
+    ready, replaced = (
+        calibrated(schema, unit).calibrated,
+        calibrated(schema, replace_unit).calibrated,
+    )
+    assert ready is not None
+    assert replaced is not None
+    norm = np.hypot(1.0, 0.3)
+    assert ready.norm == pytest.approx(norm)
+    assert ready.constant == 0.5
+    assert ready.law.dimension == ready.dimension + 1
+    assert ready.law.scale > ready.sensitivity > np.hypot(norm, 0.5)
+    assert ready.law.scale == pytest.approx(np.hypot(norm, 0.5), rel=1e-5)
+    assert replaced.constant == 0
+    assert replaced.law.dimension == replaced.dimension
+    assert replaced.law.scale == pytest.approx(2 * norm, rel=1e-5)
+
+
+def test_k_rows_a_person_cost_k_times(unit: PrivacyUnit) -> None:
+    many = PrivacyUnit(relation=unit.relation, max_rows=5, id_column="id")
+    one, five = (calibrated(mixed_schema(), own).calibrated for own in (unit, many))
+    assert one is not None
+    assert five is not None
+    assert five.law.scale == pytest.approx(5 * one.law.scale)
+
+
+def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit: PrivacyUnit) -> None:
+    schema = mixed_schema()
+    ready, table = calibrated(schema, unit), private(schema)
+    first = ready.measure(table, nothing(schema), noise=SeededNoise(4))
+    again = ready.measure(table, base_of(schema), noise=SeededNoise(4))
+    assert first.to_bytes() == again.to_bytes()
+    assert not first.publishable
+    assert pickle.loads(pickle.dumps(ready)) == ready
+    kept = Measurement.from_bytes(first.to_bytes())
+    about = np.zeros(ready.stack(schema).dimension)
+    one, other = (ready.targets(found, about=about) for found in (first, kept))
+    assert np.array_equal(one.means, other.means)
+
+
+def test_targets_are_the_means_with_their_noise(unit: PrivacyUnit) -> None:
+    schema = numeric_schema(3, target=True)
+    ready, table = calibrated(schema, unit), private(schema)
+    scaled: ScaledTable = table.confidential()
+    exact = ready.stack(schema).matrix(scaled).mean(axis=0)
+    total = 0.0
+    for seed in range(25):
+        drawn = ready.measure(table, nothing(schema), noise=SeededNoise(seed))
+        found = ready.targets(drawn, about=exact)
+        z = np.linalg.solve(np.linalg.cholesky(found.covariance), found.means - exact)
+        total += float((z**2).sum())
+    freedom = 25 * exact.size
+    # A chi-square: outside five standard deviations with probability 1e-6, to first order.
+    assert abs(total - freedom) < 5 * np.sqrt(2 * freedom) + 0.03 * freedom
+    assert abs(found.rows - 500) < 5 * 2 * ready.calibrated.law.scale  # type: ignore[union-attr]
+
+
+def test_under_replace_one_the_number_of_rows_is_public(replace_unit: PrivacyUnit) -> None:
+    schema = numeric_schema(3)
+    ready = calibrated(schema, replace_unit, features={"fourier": 1.0})
+    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(5))
+    found = ready.targets(drawn, about=np.ones(ready.stack(schema).dimension))
+    assert found.rows == 500
+    assert np.count_nonzero(found.covariance) == found.means.size
+
+
+def test_more_noise_than_rows_leaves_a_row(unit: PrivacyUnit) -> None:
+    schema = numeric_schema(2)
+    ready = method(features={"fourier": 1.0}).calibrate(
+        rho=1e-6, schema=schema, unit=unit, nominal_rows=500
+    )
+    drawn = [
+        ready.targets(
+            ready.measure(private(schema, 2), nothing(schema), noise=SeededNoise(seed)),
+            about=np.zeros(40),
+        )
+        for seed in range(20)
+    ]
+    assert min(one.rows for one in drawn) == 1.0  # a count below one in half of the draws
+
+
+@pytest.mark.parametrize("change", [{"frequencies": 21}, {"omega_seed": 4}, {"scales": (1.0,)}])
+def test_a_measurement_of_other_settings_is_refused(
+    unit: PrivacyUnit, change: dict[str, Any]
+) -> None:
+    schema = mixed_schema()
+    ready = calibrated(schema, unit)
+    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
+    with pytest.raises(WeightError, match="not a measurement with these settings"):
+        calibrated(schema, unit, **change).targets(drawn, about=np.zeros(1))
+    # What is done with it afterwards may be chosen afterwards.
+    calibrated(schema, unit, credit="risk", design_effect=3.0, debias=True).targets(
+        drawn, about=np.zeros(ready.stack(schema).dimension)
+    )
+
+
+def test_it_has_no_ratio_before_base_rows(unit: PrivacyUnit) -> None:
+    schema = mixed_schema()
+    ready = calibrated(schema, unit)
+    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
+    with pytest.raises(WeightError, match="base rows"):
+        ready.ratio(drawn, schema=schema)
+
+
+def test_the_sum_is_exact_in_any_order() -> None:
+    schema, rng = mixed_schema(), np.random.default_rng(6)
+    stack, rows = method().stack(schema), uniform_rows(schema, 9000, rng)
+    whole = exact_sum(stack, rows, constant=0.5)
+    assert np.array_equal(exact_sum(stack, rows.take(rng.permutation(9000)), constant=0.5), whole)
+    assert whole[-1] == 4500
+    assert np.array_equal(whole, np.rint(whole / UNIT) * UNIT)
+    less = exact_sum(stack, rows.take(np.arange(8999)), constant=0.5)
+    own = exact_sum(stack, rows.take(np.array([8999])), constant=0.5)
+    assert np.array_equal(less + own, whole)
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"features": {}}, "features"),
+        ({"features": {"fourier": -1}}, r"features\.fourier"),
+        ({"features": "fourier"}, "features"),
+        ({"omega_seed": None}, "omega_seed"),
+        ({"omega_seed": -1}, "omega_seed"),
+        ({"frequencies": 0}, "frequencies"),
+        ({"scales": ()}, "scales"),
+        ({"scales": (0.0,)}, "scales"),
+        ({"credit": "belief"}, "credit"),
+        ({"credit": 0}, "credit"),
+        ({"base_rows": 5}, "base_rows"),
+        ({"design_effect": 0.5}, "design_effect"),
+        ({"debias": 1}, "debias"),
+    ],
+)
+def test_a_wrong_setting_is_named(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError, match=rf"weights\.settings\.{told}"):
+        method(**change)
+
+
+def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
+    def chosen(schema: PublicSchema) -> tuple[Any, Any]:
+        made = Measured(omega_seed=3, frequencies=20)
+        ready = made.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=500)
+        assert ready.parameters()["features"] == ready.features
+        return ready.features, ready.scales
+
+    both = {"fourier": 1.0, "target": 0.5}
+    assert chosen(mixed_schema()) == (both, (1.0,))
+    assert chosen(numeric_schema(5, target=True)) == ({"fourier": 1.0}, (3.0,))
+    assert chosen(numeric_schema(12, target=True)) == (both, (2.0,))
+    assert chosen(numeric_schema(12)) == ({"fourier": 1.0, "linear": 0.5}, (2.0,))
+    with pytest.raises(SpecError, match="omega_seed"):
+        Measured()
+
+
+def test_an_unknown_part_is_named(unit: PrivacyUnit) -> None:
+    with pytest.raises(SpecError, match="expected parts among"):
+        calibrated(mixed_schema(), unit, features={"waves": 1.0})
+
+
+def test_its_noise_is_gaussian() -> None:
+    with pytest.raises(SpecError, match="delta > 0"):
+        make_weights("measured", {"omega_seed": 1}, pure=True)
+
+
+def test_base_rows_follow_the_published() -> None:
+    assert [method().base_rows_for(rows) for rows in (10, 5000, 10**9)] == [10_000, 25_000, 10**6]
+    assert method(base_rows=700).base_rows_for(10) == 700
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def weighed(
+    unit: PrivacyUnit, *, power: float = 3.0, rows: int = 5000, **changes: Any
+) -> tuple[Any, SyntheticTable]:
+    """Private rows crowd at small numbers; the generator's are uniform if power is one."""
+    schema = numeric_schema(3, target=True)
+    ready = method(**changes).calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
+    drawn = ready.measure(private(schema, rows, power=power), nothing(schema), noise=SeededNoise(7))
+    base = base_of(schema, rows=20_000)
+    return (
+        weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8)),
+        base,
+    )
+
+
+@pytest.mark.parametrize("debias", [False, True])
+def test_weights_move_the_base_to_the_private_rows(unit: PrivacyUnit, debias: bool) -> None:
+    found, base = weighed(unit, debias=debias)
+    rows = base.scaled.take(found.chosen)
+    w = np.exp(found.log_weights)
+    assert found.rows == 1000
+    assert w.mean() == pytest.approx(1)
+    assert 1000 / (w.sum() ** 2 / (w**2).sum()) < 2.2
+    for column in rows.columns.values():
+        # The mean of u^3 is 1/4; uniform rows have 1/2. The noise allows some 0.02.
+        assert w @ column / w.sum() == pytest.approx(0.25, abs=0.06)
+    assert found.diagnostics.verdict is Verdict.USE
+    assert np.all(found.noise > 0)
+    facts = found.facts["measured"]
+    assert facts["evidence_p_value"] == 1 / 2000
+    assert facts["gain"] > 0.9
+    json.dumps(found.facts, allow_nan=False)
+    assert ("debias b(x - mu)" in found.steps) is debias
+
+
+def test_where_the_generator_is_right_weights_are_not_to_be_used(unit: PrivacyUnit) -> None:
+    """The verdict of 20 releases; red by chance below 1e-8 at a rate of 1/20 above p = 0.05."""
+    schema, verdicts = numeric_schema(3, target=True), []
+    ready = calibrated(schema, unit)
+    base = base_of(schema)
+    for seed in range(20):
+        drawn = ready.measure(
+            private(schema, seed=seed + 10, power=1.0), nothing(schema), noise=SeededNoise(seed)
+        )
+        found = weigh_measured(ready, drawn, base, rows=500, rng=np.random.default_rng(seed))
+        verdicts.append(found.diagnostics.verdict)
+    assert verdicts.count(Verdict.DO_NOT_USE) >= 10
+
+
+def test_the_same_measurement_gives_the_same_rows(unit: PrivacyUnit) -> None:
+    (first, _), (again, _) = weighed(unit), weighed(unit)
+    assert np.array_equal(first.chosen, again.chosen)
+    assert np.array_equal(first.log_weights, again.log_weights)

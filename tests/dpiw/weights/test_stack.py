@@ -1,0 +1,111 @@
+"""Stacked features: public norm bounds, parts, and rows that know nothing of each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpiw.errors import SpecError
+from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.weights.stack import PARTS, Stack
+from tests.dpiw.weights.conftest import mixed_schema, numeric_schema, uniform_rows
+
+EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}
+SCHEMAS = {
+    "mixed": mixed_schema(),
+    "numeric": numeric_schema(3, target=True),
+    "no target": numeric_schema(3),
+}
+
+
+def stack_of(schema: PublicSchema, **shares: float) -> Stack:
+    return Stack(schema=schema, shares=shares or EVERY, frequencies=11, omega_seed=5)
+
+
+def corners(schema: PublicSchema, rows: int, rng: np.random.Generator) -> ScaledTable:
+    """Rows at the bounds of every number, any level, missing where it may be."""
+    found = uniform_rows(schema, rows, rng)
+    columns = {
+        column.name: np.round(found.columns[column.name])
+        if column.is_numeric
+        else found.columns[column.name]
+        for column in schema.released
+    }
+    return ScaledTable(columns, rows)
+
+
+@pytest.mark.parametrize("part", [*PARTS, "all"])
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_norm_bound_holds_and_is_met(name: str, part: str) -> None:
+    schema = SCHEMAS[name]
+    if part == "target" and schema.target is None:
+        with pytest.raises(SpecError, match="none that this schema has"):
+            stack_of(schema, target=1.0)
+        return
+    shares = EVERY if part == "all" else {part: 0.8}
+    stack, rng = stack_of(schema, **shares), np.random.default_rng(1)
+    tables = [uniform_rows(schema, 500, rng), corners(schema, 500, rng)]
+    norms = np.linalg.norm(np.vstack([stack.matrix(one) for one in tables]), axis=1)
+    assert norms.max() <= stack.norm * (1 + 1e-12)
+    assert norms.max() >= 0.9 * stack.norm  # a corner meets it, but for unequal levels
+    assert stack.matrix(tables[0]).shape == (500, stack.dimension)
+
+
+def test_shares_are_shares_of_the_norm() -> None:
+    stack = stack_of(mixed_schema(), fourier=1.0, target=0.5)
+    assert stack.norm == pytest.approx(np.hypot(1.0, 0.5))
+    rows = uniform_rows(mixed_schema(), 50, np.random.default_rng(2))
+    matrix = stack.matrix(rows)
+    waves = matrix[:, stack.dimension - 22 :]
+    assert np.linalg.norm(waves, axis=1) == pytest.approx(np.ones(50))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_row_s_features_are_of_that_row_alone_to_the_last_bit(name: str) -> None:
+    schema, rng = SCHEMAS[name], np.random.default_rng(3)
+    shares = {part: share for part, share in EVERY.items() if schema.target or part != "target"}
+    stack, rows = stack_of(schema, **shares), uniform_rows(schema, 257, rng)
+    whole = stack.matrix(rows)
+    order = rng.permutation(rows.rows)
+    assert np.array_equal(stack.matrix(rows.take(order)), whole[order])
+    for start, stop in ((0, 1), (5, 6), (100, 131), (256, 257)):
+        alone = stack.matrix(rows.take(np.arange(start, stop)))
+        assert np.array_equal(alone, whole[start:stop])
+
+
+def test_target_products_are_some_of_all_products() -> None:
+    schema, rng = numeric_schema(3, target=True), np.random.default_rng(4)
+    rows = uniform_rows(schema, 20, rng)
+    own = stack_of(schema, target=1.0).matrix(rows)
+    every = stack_of(schema, products=1.0).matrix(rows)
+    assert own.shape[1] == 2
+    assert every.shape[1] == 3
+    u = schema.centred(rows)
+    assert own == pytest.approx(u[:, :2] * u[:, 2:] / np.sqrt(2 / 16))
+
+
+def test_scales_share_the_frequencies() -> None:
+    schema = numeric_schema(2)
+    one = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0,))
+    two = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0, 3.0))
+    assert two._omega[:, ::2] == pytest.approx(one._omega[:, ::2])
+    assert two._omega[:, 1::2] == pytest.approx(3 * one._omega[:, 1::2])
+
+
+@pytest.mark.parametrize("shares", [{}, {"waves": 1.0}, {"linear": 0.0}])
+def test_unknown_or_empty_parts_are_refused(shares: dict[str, float]) -> None:
+    with pytest.raises(SpecError, match="features: expected parts among linear, squares"):
+        Stack(schema=numeric_schema(2), shares=shares)
+
+
+def test_a_column_that_cannot_vary_has_no_share() -> None:
+    single = PublicSchema(
+        name="single",
+        columns=(
+            Column(name="k", kind=ColumnKind.CATEGORICAL, levels=("a",)),
+            Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0,
+                   role=ColumnRole.TARGET),
+        ),
+    )  # fmt: skip
+    with pytest.raises(SpecError, match="none that this schema has"):
+        stack_of(single, target=1.0)

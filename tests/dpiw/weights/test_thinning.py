@@ -1,0 +1,70 @@
+"""Rows chosen from a weighted base: the same totals in expectation, and mild weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpiw.errors import WeightError
+from dpiw.weights.thinning import thin
+
+
+def heavy(seed: int, rows: int = 5000, spread: float = 1.5) -> np.ndarray:
+    return np.random.default_rng(seed).normal(scale=spread, size=rows)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.floats(0.0, 3.0),
+    effect=st.floats(1.0, 10.0),
+)
+def test_the_design_effect_is_kept(seed: int, spread: float, effect: float) -> None:
+    logs = heavy(seed, spread=spread)
+    found = thin(logs, 2000, design_effect=effect, rng=np.random.default_rng(seed))
+    kept = np.exp(found.log_weights)
+    assert kept.mean() == pytest.approx(1)
+    assert 0 <= found.exponent <= 1
+    weights = np.exp(logs) / np.exp(logs).sum()
+    chances = weights**found.exponent / (weights**found.exponent).sum()
+    expected = (weights**2 / chances).sum()
+    assert expected <= effect * (1 + 1e-9)
+    if found.exponent > 0:  # no more is in the choice of rows than has to be
+        assert expected >= effect * (1 - 1e-6)
+
+
+def test_mild_weights_leave_the_choice_even() -> None:
+    found = thin(heavy(1, spread=0.3), 1000, design_effect=2.0, rng=np.random.default_rng(2))
+    assert found.exponent == 0
+    assert found.distinct == 1000
+
+
+def test_without_weights_all_is_in_the_choice() -> None:
+    found = thin(heavy(1), 1000, design_effect=1.0, rng=np.random.default_rng(2))
+    assert found.exponent == pytest.approx(1)
+    assert np.exp(found.log_weights) == pytest.approx(np.ones(1000))
+
+
+@pytest.mark.parametrize("effect", [1.0, 2.0, 1e6])
+def test_estimates_are_those_of_the_base(effect: float) -> None:
+    """The mean over 400 choices; red by chance in one run of 10^6 (five standard errors)."""
+    logs, rng = heavy(3), np.random.default_rng(4)
+    values = rng.normal(size=logs.size)
+    values += logs
+    weights = np.exp(logs)
+    truth = weights @ values / weights.sum()
+    found = []
+    for _ in range(400):
+        kept = thin(logs, 500, design_effect=effect, rng=rng)
+        own = np.exp(kept.log_weights)
+        found.append(own @ values[kept.chosen] / own.sum())
+    error = np.std(found) / 20
+    assert abs(np.mean(found) - truth) < 5 * error + 0.02  # self-normalisation: second order
+
+
+def test_a_design_effect_below_one_is_refused() -> None:
+    for effect in (0.5, float("nan")):
+        with pytest.raises(WeightError, match="at least 1"):
+            thin(heavy(1), 10, design_effect=effect, rng=np.random.default_rng(1))

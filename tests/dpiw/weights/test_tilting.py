@@ -1,0 +1,139 @@
+"""Exponential tilting: the minimum, its certificate, and that streaming changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from dpiw.errors import WeightError
+from dpiw.weights import tilting
+from dpiw.weights.tilting import BaseRows, Targets, tilt
+
+ROWS, DIMENSION = 300, 4
+
+
+def problem(seed: int, *, noise: float = 0.02, shift: float = 0.5) -> tuple[np.ndarray, Targets]:
+    """Features of base rows, and noisy means of rows that lie elsewhere."""
+    rng = np.random.default_rng(seed)
+    mix = rng.normal(size=(DIMENSION, DIMENSION))
+    base = rng.normal(size=(ROWS, DIMENSION)) @ mix
+    means = base.mean(axis=0) + shift * mix[0] + noise * rng.normal(size=DIMENSION)
+    other = rng.normal(size=(DIMENSION, DIMENSION))
+    covariance = noise**2 * (np.eye(DIMENSION) + 0.1 * other @ other.T)
+    return base, Targets(means=means, covariance=covariance, rows=500.0)
+
+
+def objective(base: np.ndarray, targets: Targets, credit: float) -> Any:
+    def value(theta: np.ndarray) -> float:
+        scores = base @ theta
+        top = scores.max()
+        mass = top + np.log(np.mean(np.exp(scores - top)))
+        return float(mass - theta @ targets.means + credit / 2 * theta @ targets.covariance @ theta)
+
+    return value
+
+
+@pytest.mark.parametrize("credit", [0.1, 10.0, 1e5])
+def test_another_minimiser_finds_no_less(credit: float) -> None:
+    base, targets = problem(1)
+    found = tilt(BaseRows.of(base), targets, credit=credit)
+    value = objective(base, targets, credit)
+    other = minimize(value, np.zeros(DIMENSION), method="BFGS", options={"gtol": 1e-9})
+    assert value(found.coefficients) <= other.fun + 1e-9
+    assert found.gap <= 1e-10
+    assert found.coefficients == pytest.approx(other.x, abs=1e-3 * np.abs(other.x).max())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    credit=st.floats(1e-3, 1e6),
+    noise=st.floats(1e-3, 1.0),
+    shift=st.floats(0.0, 20.0),
+)
+def test_it_is_always_solved(seed: int, credit: float, noise: float, shift: float) -> None:
+    """Also where no weights can reach the targets: the credit bounds what is asked."""
+    base, targets = problem(seed, noise=noise, shift=shift)
+    found = tilt(BaseRows.of(base), targets, credit=credit)
+    weights = found.weights
+    assert weights.sum() == pytest.approx(1)
+    assert found.means == pytest.approx(weights @ base)
+    centred = base - found.means
+    assert found.covariance == pytest.approx((centred * weights[:, None]).T @ centred, abs=1e-9)
+    # The dual's optimality: what is missed is alpha S theta.
+    missed = targets.means - found.means
+    pull = credit * targets.covariance @ found.coefficients
+    root = np.linalg.cholesky(credit * targets.covariance)
+    size = np.sqrt(1 + abs(objective(base, targets, credit)(found.coefficients)))
+    assert np.linalg.norm(np.linalg.solve(root, missed - pull)) <= 2e-5 * size
+
+
+def test_streaming_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, targets = problem(2)
+    kept = tilt(BaseRows.of(base), targets, credit=5.0)
+    monkeypatch.setattr(tilting, "_KEEP", 0)
+    monkeypatch.setattr(tilting, "_BLOCK", 37)
+    asked = []
+
+    def features(start: int, stop: int) -> np.ndarray:
+        asked.append(stop - start)
+        return base[start:stop]
+
+    streamed = tilt(BaseRows(ROWS, features), targets, credit=5.0)
+    assert max(asked) == 37
+    assert streamed.log_weights == pytest.approx(kept.log_weights, abs=1e-9)
+    assert streamed.covariance == pytest.approx(kept.covariance, abs=1e-12)
+
+
+def test_a_large_credit_leaves_the_base_alone() -> None:
+    base, targets = problem(3)
+    found = tilt(BaseRows.of(base), targets, credit=1e12)
+    assert found.weights * ROWS == pytest.approx(np.ones(ROWS), abs=1e-4)
+
+
+def test_a_good_start_needs_fewer_steps() -> None:
+    base, targets = problem(4)
+    cold = tilt(BaseRows.of(base), targets, credit=5.0)
+    warm = tilt(BaseRows.of(base), targets, credit=5.5, start=cold.coefficients)
+    assert warm.steps < cold.steps
+
+
+@pytest.mark.parametrize("credit", [0.0, -1.0, np.inf, np.nan])
+def test_a_credit_is_positive(credit: float) -> None:
+    base, targets = problem(5)
+    with pytest.raises(WeightError, match="a credit > 0"):
+        tilt(BaseRows.of(base), targets, credit=credit)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"means": np.full(DIMENSION, np.nan)},
+        {"means": np.zeros(DIMENSION + 1)},
+        {"rows": 0.0},
+        {"covariance": np.full((DIMENSION, DIMENSION), np.inf)},
+    ],
+)
+def test_targets_are_finite_and_fit(change: dict[str, Any]) -> None:
+    facts = {"means": np.zeros(DIMENSION), "covariance": np.eye(DIMENSION), "rows": 3.0}
+    with pytest.raises(WeightError, match="targets"):
+        Targets(**facts | change)
+
+
+def test_a_covariance_is_positive_definite() -> None:
+    base, _ = problem(6)
+    flat = Targets(means=np.zeros(DIMENSION), covariance=np.zeros((DIMENSION,) * 2), rows=3.0)
+    with pytest.raises(WeightError, match="positive definite"):
+        tilt(BaseRows.of(base), flat, credit=1.0)
+
+
+def test_base_rows_are_finite_and_some() -> None:
+    with pytest.raises(WeightError, match="at least one"):
+        BaseRows.of(np.zeros((0, 2)))
+    with pytest.raises(WeightError, match="finite"):
+        BaseRows.of(np.array([[1.0, np.nan]]))

@@ -1,0 +1,145 @@
+"""Rows of the peers' fits: independent draws, and those that their package ships, from one fit.
+
+The peers' environment is not needed: a stand-in for mbi holds a whole joint table. All draws are
+seeded, so nothing here fails by chance.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.test_benchmarks import load
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "peers"
+TWINS = ("z", "x", "y")
+LEVELS = 8
+load("paper_cells")
+load("paper_summary")
+paper_peers = load("paper_peers")
+
+
+class Joint:
+    """A stand-in for mbi's model: a joint table with a name for each axis."""
+
+    def __init__(self, names, table, edges, eliminated):
+        self.names, self.table, self.cliques, self.eliminated = names, table, edges, eliminated
+        self.domain = SimpleNamespace(attributes=names)
+        self.potentials = SimpleNamespace(expand=lambda nodes: self)
+
+    def margin(self, columns):
+        """Weights with an axis for each column, in the order asked."""
+        places = [self.names.index(name) for name in columns]
+        return np.einsum(self.table, list(range(self.table.ndim)), places)
+
+    def project(self, columns):
+        return SimpleNamespace(datavector=lambda flatten: self.margin(columns))
+
+    def synthetic_data(self, rows):
+        """The package's default on a star, in short: all children by one rank in the group."""
+        z = np.arange(rows) % 2
+        level = np.arange(rows) // 2 * LEVELS // (rows // 2 + 1)
+        return SimpleNamespace(df=pd.DataFrame({"z": z, "x": level, "y": level}))
+
+
+def twins():
+    """Two columns of eight levels, independent given a third of two that tilts both."""
+    tilted = np.stack([np.arange(1, LEVELS + 1), np.arange(LEVELS, 0, -1)]).astype(float)
+    table = np.einsum("zx,zy->zxy", tilted, tilted)
+    return Joint(list(TWINS), table, [("z", "x"), ("z", "y")], ["y", "x", "z"])
+
+
+def ring():
+    """Four columns in a circle, b and d dependent given c; eliminating a joins b and d."""
+    near, far = np.exp(3 * np.eye(4)), np.exp(-3 * np.eye(4))
+    table = np.einsum("ab,bc,cd,da->abcd", near, near, near, far)
+    edges = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")]
+    return Joint(list("abcd"), table, edges, list("abcd"))
+
+
+TRIANGLES = {"ring": [("a", "b", "d"), ("b", "c", "d")], "twins": [("z", "x"), ("z", "y")]}
+
+
+@pytest.fixture
+def peer(monkeypatch):
+    """The script that runs in the peers' environment, on the stand-in."""
+    mbi = ModuleType("mbi")
+    mbi.Domain = SimpleNamespace
+    mbi.Dataset = lambda codes, domain: SimpleNamespace(df=pd.DataFrame(codes))
+    mbi.junction_tree = SimpleNamespace()
+    mbi.marginal_oracles = SimpleNamespace(message_passing_stable=lambda model: model)
+
+    def tree_of(domain, cliques):
+        kind = "twins" if ("z", "x") in cliques else "ring"
+        model = {"twins": twins, "ring": ring}[kind]()
+        return SimpleNamespace(nodes=TRIANGLES[kind]), model.eliminated
+
+    mbi.junction_tree.make_junction_tree = tree_of
+    monkeypatch.setitem(sys.modules, "mbi", mbi)
+    monkeypatch.syspath_prepend(FOLDER)
+    for name in ("peer", "sampling"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield importlib.import_module("peer")
+    for name in ("peer", "sampling"):
+        sys.modules.pop(name, None)
+
+
+def within(codes, level):
+    """The correlation of the last two columns in the rows whose first has that level."""
+    own = codes[codes[:, 0] == level]
+    return np.corrcoef(own[:, 1], own[:, 2])[0, 1]
+
+
+def test_children_of_one_parent_share_no_ranks(peer):
+    """Independent given the parent, in the rows named by the method; shipped rows stay as such."""
+    given = {"rows": 2000, "fitting": 1000, "seed": 0}
+    rows = peer.both(twins(), lambda drawn: drawn, given, list(TWINS))
+    assert rows["independent"].shape == (3000, 3)
+    assert rows["as_shipped"].shape == (2000, 3)
+    for level in (0, 1):
+        assert abs(within(rows["independent"], level)) < 0.07  # 1,500 rows: below 3 errors
+        assert within(rows["as_shipped"], level) > 0.99
+
+
+def test_rows_follow_the_model_also_around_a_circle(peer):
+    """Every pair's table; drawn on neighbours of measured margins alone, b and d are wrong."""
+    model, rows = ring(), 100_000
+    drawn = peer.independent(model, rows, np.random.default_rng(1)).df
+
+    def distance(found, pair):
+        margin = model.margin(pair) / model.table.sum()
+        counts = np.zeros((4, 4))
+        np.add.at(counts, (found[pair[0]], found[pair[1]]), 1 / rows)
+        return abs(counts - margin).sum() / 2
+
+    assert max(distance(drawn, pair) for pair in itertools.combinations("abcd", 2)) < 0.01
+    short = peer.parents_of(model.eliminated[::-1], model.cliques)
+    poor = peer.independent_rows(short, model.margin, rows, np.random.default_rng(1))
+    assert distance(poor, ("b", "d")) > 0.05
+
+
+def test_levels_without_weight_are_not_drawn(peer):
+    """The first and the last, and a parent's level of which rounding left no weight."""
+    margins = {("a",): np.array([0, 1, 1, 0.0]), ("a", "b"): np.array([[0, 0, 0], [0, 2, 0],
+               [0, 0, 0], [1, 0, 0.0]])}  # fmt: skip
+    rng = np.random.default_rng(2)
+    found = peer.independent_rows({"a": (), "b": ("a",)}, margins.__getitem__, 400, rng)
+    assert set(found["a"]) == {1, 2}
+    assert set(found["b"][found["a"] == 1]) == {1}
+    assert set(found["b"][found["a"] == 2]) == {0, 1}  # by the column's own margin
+
+
+def test_both_rows_of_a_fit_are_planned_and_share_its_file():
+    cells = paper_peers.peer_cells(2)
+    assert {cell.generator for cell in cells} == set(paper_peers.PEERS)
+    assert len({paper_peers.peer_name(cell) for cell in cells if cell.dataset == "iris"}) == 8
+    fits = {paper_peers.fit_name(cell) for cell in cells if cell.dataset == "iris"}
+    assert len(fits) == 4
+    assert not any(" " in name for name in fits)
