@@ -8,10 +8,9 @@ means of the features were seen, with noise S and the private sample's own error
 
 What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
 alpha is. It is one number for all directions, fitted where the features look, and often too large
-where they do not: `support` decides. In 240 simulated releases (the six populations of
-benchmarks/coverage_populations.py, privbayes, 4,000 people, epsilon 2) intervals of 95% held the
-truth 97% of the time at a support of at least 0.5 (1,063 intervals), 92% from 0.3 to 0.5 (401), and
-75% below (776); the sandwich 87, 77 and 70%.
+where they do not: `support` decides. In 360 simulated releases (benchmarks/results,
+coverage_measured.md) intervals of 95% with the verdict `use` held the truth 95.2% of the time,
+`use with care` 89%, `do not use` 74%; the sandwich 79, 75 and 72%.
 
 All of it is post-processing. Source: METHOD section 15.4, for a fit that weighs S without C/N.
 """
