@@ -172,11 +172,11 @@ def _recover(found: Tally, entry: Fields) -> None:
         asked = asked.plus(_asked(found, population, one))
         found.recovered[digest] = one
     reads = payload["reads"]
-    if type(reads) is not int or reads < 0:
+    if type(reads) is not int or not 0 <= reads <= 10**6:
         raise IllegalError("it states no number of reads")
     if not payload["releases"] and loss.amount == Units() and not reads:
         raise IllegalError("it recovers neither a release, nor a loss, nor a read")
-    if loss.amount != Units() or reads:
+    if loss.amount != Units():
         found.losses.append((entry["seq"], population.name, loss.amount))
     population.recovered_reads += reads
     before = population.spent.plus(asked)

@@ -78,6 +78,8 @@ def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
 def draw_synthetic(run: ReleaseRun) -> None:
     """Sample the rows to publish, and as many others to fit the weights on; costs nothing.
 
+    For measured weights: the base instead, of which the published rows are chosen.
+
     The weights are fitted on rows of their own, so that a published row's weight does not depend
     on that row having been in the fit.
     """

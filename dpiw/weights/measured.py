@@ -50,6 +50,12 @@ _LARGEST = 2**53
 
 _BLOCK = 4096
 
+MOST_FEATURES = 8192
+"""A fit takes their square in memory, and their cube in time."""
+
+MOST_ROWS = 2**28
+"""Sums of so many rows are far from being clipped."""
+
 Array = NDArray[np.float64]
 
 
@@ -147,7 +153,7 @@ def _shares(given: object) -> dict[str, float]:
     if not isinstance(given, Mapping) or not given:
         raise SpecError("weights.settings.features: expected shares of the norm by part")
     return {
-        str(part): real(f"features.{part}", share, above=1e-4, at_most=100)
+        str(part): real(f"features.{part}", share, above=1e-4, at_most=1)
         for part, share in given.items()
     }
 
@@ -212,7 +218,7 @@ class Measured:
         if self.base_rows is not None:
             whole("base_rows", self.base_rows, low=100, high=10**7)
         effect = real("design_effect", self.design_effect, above=1 - 1e-12, at_most=1e6)
-        object.__setattr__(self, "design_effect", effect)
+        object.__setattr__(self, "design_effect", max(1.0, effect))
         if not isinstance(self.debias, bool):
             raise SpecError("weights.settings.debias: expected true or false")
         if self.replicates != 0 or isinstance(self.replicates, bool):
@@ -250,6 +256,15 @@ class Measured:
         if nominal_rows < 1:
             raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
         stack = self.stack(schema)
+        if stack.dimension > MOST_FEATURES:
+            raise SpecError(
+                f"weights.settings.features: {stack.dimension} features on this schema; expected at"
+                f" most {MOST_FEATURES}"
+            )
+        if nominal_rows > MOST_ROWS:
+            raise SpecError(
+                f"nominal_rows={nominal_rows}: expected at most {MOST_ROWS} with measured weights"
+            )
         found = sum_noise(
             stack, multiplier=1 / math.sqrt(2 * rho), unit=unit, nominal_rows=nominal_rows
         )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, cholesky
 
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, WeightError
 from dpiw.weights.credit import Misfit, evidence_credit, risk_credit
 from dpiw.weights.tilting import BaseRows, Targets, Tilt, tilt
 
@@ -24,6 +24,23 @@ Array = NDArray[np.float64]
 
 CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
 """Rules for alpha by name."""
+
+
+_LARGER = 10.0 ** np.arange(0, 31, 2)
+
+_LEAST = 1e-12
+"""Of a credit, as a share of the private rows."""
+
+
+def _solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
+    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for."""
+    least = max(credit, _LEAST * targets.rows)
+    for factor in _LARGER[:-1]:
+        try:
+            return tilt(base, targets, credit=least * float(factor))
+        except WeightError:
+            continue
+    return tilt(base, targets, credit=least * float(_LARGER[-1]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,12 +126,13 @@ def reweight(
     Args:
         base: features of public rows.
         targets: noisy means with the law of their noise.
-        credit: `evidence`, `risk`, or alpha itself.
+        credit: `evidence`, `risk`, or alpha itself; where double precision cannot solve for it,
+            the next larger power of ten times it that it can (`Tilt.credit` says which).
         rng: of the test's simulation; no privacy noise.
 
     Raises:
         SpecError: an unknown rule.
-        WeightError: shapes do not fit, or the tilting cannot be solved.
+        WeightError: shapes do not fit, or no credit can be solved for.
     """
     misfit = Misfit.of(base, targets)
     if isinstance(credit, str):
@@ -123,7 +141,7 @@ def reweight(
         credit = CREDITS[credit](misfit)
     return Reweighted(
         targets=targets,
-        tilt=tilt(base, targets, credit=credit),
+        tilt=_solvable(base, targets, credit),
         misfit=misfit,
         p_value=misfit.evidence_test(rng),
     )

@@ -133,8 +133,8 @@ class BaseRows:
             raised, kept = np.exp(own - fresh), math.exp(top - fresh)
             mass, means = kept * mass + float(raised.sum()), kept * means + raised @ block
             top = fresh
-        log_sum = top + math.log(mass)
-        return scores - log_sum, log_sum, means / mass
+        # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
+        return (scores - top) - math.log(mass), top + math.log(mass), means / mass
 
     def means(self, weights: Array) -> Array:
         """Weighted means of the features, shape (d,); `weights`, shape (M,), sum to one."""
@@ -214,6 +214,7 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
     """
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
+    _factor(targets.covariance)
     found = _solved(base, targets, credit, np.zeros(base.dimension) if start is None else start)
     if found is not None:
         return found
@@ -231,21 +232,23 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
 
 def _solved(base: BaseRows, targets: Targets, credit: float, start: Array) -> Tilt | None:
     """The minimum from a start, or None if it is not reached in `_STEPS` steps."""
-    ridge = credit * targets.covariance
-    ridge_factor = _factor(ridge)
+    ridge, noise_factor = credit * targets.covariance, _factor(targets.covariance)
     point = _Point.at(base, start)
     factor, decrement = None, math.inf
     for steps in range(_STEPS):
         weights, means = np.exp(point.log_weights), point.means
         gradient = means - targets.means + ridge @ point.theta
-        gap = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
+        gap = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
         if gap <= _GAP * (1 + abs(_objective(point, targets, ridge))):
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=means,
                 covariance=base.covariance(weights, means), credit=credit, gap=gap, steps=steps,
             )  # fmt: skip
         if factor is None:
-            factor = _factor(base.covariance(weights, means) + ridge)
+            try:
+                factor = _factor(base.covariance(weights, means) + ridge)
+            except WeightError:  # a credit so small that the features' own rounding outweighs it
+                return None
         step = -cho_solve(factor, gradient)
         fallen, decrement = decrement, float(-gradient @ step)
         moved = _line_search(base, point, step, decrement, targets, ridge)

@@ -194,6 +194,7 @@ def test_the_sum_is_exact_in_any_order() -> None:
     [
         ({"features": {}}, "features"),
         ({"features": {"fourier": -1}}, r"features\.fourier"),
+        ({"features": {"fourier": 1.5}}, r"features\.fourier"),
         ({"features": "fourier"}, "features"),
         ({"omega_seed": None}, "omega_seed"),
         ({"omega_seed": -1}, "omega_seed"),
@@ -226,6 +227,29 @@ def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
     assert chosen(numeric_schema(12)) == ({"fourier": 1.0, "linear": 0.5}, (2.0,))
     with pytest.raises(SpecError, match="omega_seed"):
         Measured()
+
+
+def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw(unit: PrivacyUnit) -> None:
+    own = method(features={"products": 1.0}, omega_seed=None)
+    with pytest.raises(SpecError, match=r"10011 features .* at most 8192"):
+        own.calibrate(rho=EFFORT, schema=numeric_schema(142), unit=unit, nominal_rows=500)
+    with pytest.raises(SpecError, match="nominal_rows=1000000000: expected at most 268435456"):
+        method().calibrate(rho=EFFORT, schema=mixed_schema(), unit=unit, nominal_rows=10**9)
+
+
+@pytest.mark.parametrize("credit", [1e-300, 1e-9, 1e-3])
+def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit: PrivacyUnit, credit: float) -> None:
+    """Features of one-hot blocks sum to zero, so that C is singular: a paid draw is not lost."""
+    schema = mixed_schema()
+    ready = method(credit=credit, features={"linear": 1.0, "target": 1.0}).calibrate(
+        rho=500.0, schema=schema, unit=unit, nominal_rows=10**6
+    )
+    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
+    found = weigh_measured(
+        ready, drawn, base_of(schema, 500), rows=100, rng=np.random.default_rng(1)
+    )
+    assert found.facts["measured"]["credit"] >= credit
+    assert np.all(np.isfinite(found.log_weights))
 
 
 def test_an_unknown_part_is_named(unit: PrivacyUnit) -> None:
