@@ -54,7 +54,7 @@ MOST_FEATURES = 8192
 """A fit takes their square in memory, and their cube in time."""
 
 MOST_ROWS = 2**28
-"""Sums of so many rows are far from being clipped."""
+"""Of norm one: their sums are far from being clipped."""
 
 Array = NDArray[np.float64]
 
@@ -153,7 +153,7 @@ def _shares(given: object) -> dict[str, float]:
     if not isinstance(given, Mapping) or not given:
         raise SpecError("weights.settings.features: expected shares of the norm by part")
     return {
-        str(part): real(f"features.{part}", share, above=1e-4, at_most=1)
+        str(part): real(f"features.{part}", share, above=1e-4, at_most=100)
         for part, share in given.items()
     }
 
@@ -261,9 +261,10 @@ class Measured:
                 f"weights.settings.features: {stack.dimension} features on this schema; expected at"
                 f" most {MOST_FEATURES}"
             )
-        if nominal_rows > MOST_ROWS:
+        if nominal_rows * stack.norm > MOST_ROWS:
+            most = int(MOST_ROWS / stack.norm)
             raise SpecError(
-                f"nominal_rows={nominal_rows}: expected at most {MOST_ROWS} with measured weights"
+                f"nominal_rows={nominal_rows}: expected at most {most} with these features' shares"
             )
         found = sum_noise(
             stack, multiplier=1 / math.sqrt(2 * rho), unit=unit, nominal_rows=nominal_rows
