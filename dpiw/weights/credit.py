@@ -150,10 +150,3 @@ def evidence_credit(misfit: Misfit) -> float:
 def risk_credit(misfit: Misfit) -> float:
     """The credit of the smallest estimated risk."""
     return float(misfit.credits[int(np.argmin(misfit.risk()))])
-
-
-def mean_credit(misfit: Misfit) -> float:
-    """The harmonic posterior mean of the credit under a flat prior of its logarithm."""
-    logs = misfit.log_evidence()
-    mass = np.exp(logs - logs.max())
-    return float(mass.sum() / (mass / misfit.credits).sum())

@@ -25,7 +25,6 @@ Array = NDArray[np.float64]
 CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
 """Rules for alpha by name."""
 
-
 _LARGER = 10.0 ** np.arange(0, 31, 2)
 
 _LEAST = 1e-12
@@ -34,6 +33,8 @@ _LEAST = 1e-12
 
 def _solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
     """The tilting at `credit`, or at the least larger one of a ladder that can be solved for."""
+    if not (math.isfinite(credit) and credit > 0):
+        raise SpecError("credit: expected a finite number > 0")
     least = max(credit, _LEAST * targets.rows)
     for factor in _LARGER[:-1]:
         try:
@@ -145,9 +146,3 @@ def reweight(
         misfit=misfit,
         p_value=misfit.evidence_test(rng),
     )
-
-
-def design_effect(weights: Array) -> float:
-    """N sum(w^2)/sum(w)^2 of non-negative weights."""
-    total = float(weights.sum())
-    return float(weights.size * (weights**2).sum() / total**2) if total > 0 else math.inf

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, multivariate_normal
 
-from dpiw.weights.credit import Misfit, evidence_credit, mean_credit, risk_credit
+from dpiw.errors import SpecError
+from dpiw.weights.credit import Misfit, evidence_credit, risk_credit
+from dpiw.weights.reweighting import reweight
 from dpiw.weights.tilting import BaseRows, Targets, tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
@@ -66,7 +68,7 @@ def test_the_risk_is_steins() -> None:
     )
 
 
-@pytest.mark.parametrize("rule", [evidence_credit, risk_credit, mean_credit])
+@pytest.mark.parametrize("rule", [evidence_credit, risk_credit])
 def test_a_generator_that_is_right_gets_more_credit(rule: object) -> None:
     right = np.median([rule(misfit(seed)) for seed in range(20)])  # type: ignore[operator]
     wrong = np.median([rule(misfit(seed, credit=5.0)) for seed in range(20)])  # type: ignore[operator]
@@ -107,3 +109,11 @@ def test_what_is_explained_is_a_share() -> None:
     assert shares == sorted(shares, reverse=True)
     assert 0 <= shares[-1] < 1e-3
     assert shares[0] > 0.99
+
+
+@pytest.mark.parametrize("credit", [-1.0, 0.0, float("nan"), "belief"])
+def test_a_credit_is_a_rule_or_positive(credit: object) -> None:
+    base, rng = base_rows(9), np.random.default_rng(9)
+    wanted = targets(base, rng, credit=5.0)
+    with pytest.raises(SpecError, match="credit: expected"):
+        reweight(BaseRows.of(base), wanted, credit=credit, rng=rng)  # type: ignore[arg-type]
