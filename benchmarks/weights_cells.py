@@ -383,7 +383,7 @@ def _measured(
     published = plan.spec.synthetic_rows
     base = model.sample(estimator.base_rows_for(published), rng=rng)
     drawn = estimator.measure(private, base, noise=noise)
-    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng)
+    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng, known=model.one_way)
     assert found.chosen is not None
     return _Chosen(rows=base.scaled.take(found.chosen), weights=found)
 

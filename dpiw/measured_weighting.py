@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.analysis.means_law import MeansLaw
+from dpiw.analysis.means_law import MeansLaw, law_of_means
 from dpiw.diagnostics import Diagnostics, Verdict, diagnose
+from dpiw.errors import UncalibratedError
 from dpiw.measurement import Measurement
-from dpiw.parquet import mean_one_weights
+from dpiw.one_way import OneWayLaw
 from dpiw.replicate_weights import ReplicateWeights
 from dpiw.tables import SyntheticTable
 from dpiw.weighting import Weights
 from dpiw.weights.measured import Measured
 from dpiw.weights.reweighting import Reweighted, reweight
+from dpiw.weights.stack import all_features
 from dpiw.weights.thinning import thin
 from dpiw.weights.tilting import BaseRows
 
@@ -45,6 +47,7 @@ def weigh_measured(
     *,
     rows: int,
     rng: np.random.Generator,
+    known: OneWayLaw | None = None,
 ) -> Weights:
     """Weight a base, and choose from it the rows to publish.
 
@@ -55,6 +58,8 @@ def weigh_measured(
         rows: how many to publish.
         rng: of the choice and of the test's simulation; no privacy noise. The same state gives
             the same rows.
+        known: how well the base's one-way distributions are known; the weights keep to them as
+            far as their noise allows.
 
     Returns:
         Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
@@ -66,11 +71,11 @@ def weigh_measured(
     stack = estimator.stack(base.schema)
 
     def features(start: int, stop: int) -> np.ndarray:
-        return stack.matrix(base.scaled.take(np.arange(start, stop)))
+        return all_features(stack, known, base.scaled.take(np.arange(start, stop)))
 
     streamed = BaseRows(base.rows, features)
     even = streamed.means(np.full(base.rows, 1 / base.rows))
-    targets = estimator.targets(measurement, about=even)
+    targets = estimator.targets(measurement, about=even, known=known)
     found = reweight(streamed, targets, credit=estimator.credit, rng=rng)
     noise = found.log_weight_noise(streamed)
     logs = found.tilt.log_weights
@@ -92,37 +97,39 @@ def weigh_measured(
         chosen=kept.chosen,
         facts={
             "measured": found.to_json()
-            | {"exponent": kept.exponent, "distinct_rows": kept.distinct},
+            | {"exponent": kept.exponent, "distinct_rows": kept.distinct}
+            | ({} if known is None else {"one_way": known.to_json()}),
         },
     )
 
 
 def law_of_measured(
     estimator: Measured,
-    measurement: Measurement,
     rows: SyntheticTable,
     log_weights: np.ndarray,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
-    """The law of the published weights; an analyst finds the same from the release.
+    """The law of the published weights, from what a release says of them.
 
     Args:
         estimator: calibrated, as it drew the measurement.
-        measurement: the noisy sum.
         rows: as published.
         log_weights: theirs, shape (n,).
         facts: `Weights.facts["measured"]`.
+
+    Raises:
+        UncalibratedError: the estimator is not calibrated.
     """
-    features = estimator.stack(rows.schema).matrix(rows.scaled)
-    weights = mean_one_weights(log_weights)
-    targets = estimator.targets(measurement, about=weights @ features / rows.rows)
-    return MeansLaw(
-        features=features,
-        weights=weights,
-        covariance=targets.covariance,
-        rows=targets.rows,
-        credit=float(facts["credit"]),
-        base_rows=float(facts["effective_base_rows"]),
+    noise = estimator.calibrated
+    if noise is None:
+        raise UncalibratedError("measured: calibrate before asking for a law")
+    return law_of_means(
+        estimator.stack(rows.schema),
+        rows.scaled,
+        log_weights,
+        scale=noise.law.scale,
+        constant=noise.constant,
+        facts=facts,
     )
 
 

@@ -17,7 +17,7 @@ from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
 from dpiw.pairing import check_pairing
 from dpiw.privacy import PrivacyEvent
-from dpiw.replicate_weights import MOST_NUMBERS
+from dpiw.replicate_weights import MOST_FEATURES_HELD, MOST_NUMBERS
 from dpiw.resumption import Resumption, Watched
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec
@@ -105,10 +105,11 @@ class PrivateMethods:
                 "nominal_rows": spec.nominal_rows,
             }
 
+        weights = self.weights and self.weights.calibrate(**facts(WEIGHTS_STAGE))
+        if isinstance(weights, Measured) and weights.replicates:
+            _check_memory(spec, weights.stack(schema).dimension)
         return replace(
-            self,
-            generator=self.generator.calibrate(**facts(GENERATOR_STAGE)),
-            weights=self.weights and self.weights.calibrate(**facts(WEIGHTS_STAGE)),
+            self, generator=self.generator.calibrate(**facts(GENERATOR_STAGE)), weights=weights
         )
 
     @property
@@ -165,6 +166,16 @@ def _check_measured(spec: ReleaseSpec, weights: Measured) -> None:
         raise SpecError("weights.post_processing: expected no steps with weights.method=measured")
     if spec.weights.normalisation != "self":
         raise SpecError("weights.normalisation: expected self with weights.method=measured")
+
+
+def _check_memory(spec: ReleaseSpec, features: int) -> None:
+    """Replicates are made from the features of all published rows, held at once."""
+    if spec.synthetic_rows * features > MOST_FEATURES_HELD:
+        most = MOST_FEATURES_HELD // features
+        raise SpecError(
+            f"synthetic_rows={spec.synthetic_rows}: expected at most {most} with replicates of"
+            f" {features} features"
+        )
 
 
 def _check_calibration(step: BetaCalibrate, weights: WeightEstimator | None) -> None:

@@ -25,6 +25,7 @@ KIND = "bootstrap"
 """What survey packages call weights whose squared differences are added up with one scale."""
 
 MOST_NUMBERS = 250_000_000
+MOST_FEATURES_HELD = 2**30
 """Most rows times replicates of one release: a file of 1 GB."""
 
 _GROUP_ROWS = 65536
@@ -169,11 +170,13 @@ def read_replicates(path: Path, certificate: Certificate, *, rows: int) -> Repli
     """Read a file that `write_replicates` wrote.
 
     Raises:
-        ManifestError: as `check_replicates`.
+        ManifestError: as `check_replicates`, and a weight that is none.
     """
     scale = check_replicates(path, certificate, rows=rows)
     table = pq.read_table(path, use_threads=False, pre_buffer=False)
     weights = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for r, column in enumerate(table.columns):
         weights[:, r] = column.to_numpy()
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise ManifestError(f"{path.name}: expected finite replicate weights > 0")
     return ReplicateWeights(weights=weights, scale=scale)

@@ -17,15 +17,22 @@ All of it is post-processing. Source: METHOD section 15.4, for a fit that weighs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from dpiw.errors import ReleaseError
+from dpiw.one_way import OneWayLaw
+from dpiw.parquet import mean_one_weights
 from dpiw.replicate_weights import ReplicateWeights
+from dpiw.schema import ScaledTable
+from dpiw.weights.means_noise import means_noise
+from dpiw.weights.stack import Stack, all_features
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
@@ -98,9 +105,16 @@ class MeansLaw:
 
     @cached_property
     def _fit(self) -> Array:
-        """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d)."""
-        lower = np.linalg.cholesky(self.spread + self.credit * self.covariance)
-        return np.asarray(np.linalg.solve(lower, np.eye(len(lower))), dtype=np.float64)
+        """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d).
+
+        Along the axes that C and S share, so that no credit is too small for it.
+        """
+        root = np.linalg.cholesky(self.covariance)
+        inverse = solve_triangular(root, np.eye(len(root)), lower=True)
+        scaled = inverse @ self.spread @ inverse.T
+        spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
+        kept = np.maximum(spreads, 0.0) + self.credit
+        return np.asarray((axes / np.sqrt(kept)).T @ inverse)
 
     def _seen(self, influence: Array) -> tuple[Array, Array]:
         """K_gg, shape (p,), and A K_Fg, shape (d, p), of influence values."""
@@ -217,3 +231,47 @@ class MeansLaw:
 def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
     """Random signs, shape (rows, columns)."""
     return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)
+
+
+def law_of_means(
+    stack: Stack,
+    rows: ScaledTable,
+    log_weights: Array,
+    *,
+    scale: float,
+    constant: float,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of published rows' weights, from public facts.
+
+    Args:
+        stack: the measured features.
+        rows: as published, on the schema's scale.
+        log_weights: theirs, shape (n,).
+        scale: of the noise of the features' sums.
+        constant: by which a row counts; 0 where their number is public.
+        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows` and,
+            where marginals were known, `one_way`.
+
+    Raises:
+        KeyError: a fact is missing.
+    """
+    known = None
+    if "one_way" in facts:
+        known = OneWayLaw.from_json(facts["one_way"], stack.schema)
+    weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
+    noise = means_noise(
+        scale=scale,
+        rows=float(facts["rows"]),
+        constant=constant,
+        about=weights @ features / len(features),
+        known=known,
+    )
+    return MeansLaw(
+        features=features,
+        weights=weights,
+        covariance=noise,
+        rows=float(facts["rows"]),
+        credit=float(facts["credit"]),
+        base_rows=float(facts["effective_base_rows"]),
+    )

@@ -27,6 +27,7 @@ from dpiw.generators.marginal_noise import (
 from dpiw.generators.network import Family
 from dpiw.generators.sampling import Conditional, NetworkModel
 from dpiw.measurement import Measurement
+from dpiw.one_way import OneWayLaw
 from dpiw.privacy import (
     GaussianEvent,
     LaplaceEvent,
@@ -171,5 +172,8 @@ class Histogram:
             conditionals=tuple(
                 Conditional.from_table(Family(child=j, parents=()), law, law)
                 for j, law in enumerate(laws)
+            ),
+            one_way=OneWayLaw.of(
+                domain, bins=int(facts["bins"]), variances=[variance] * len(tables)
             ),
         )

@@ -51,22 +51,23 @@ class Misfit:
 
     @classmethod
     def of(cls, base: BaseRows, targets: Targets) -> Misfit:
-        """Of base rows of equal weight.
+        """Of base rows of equal weight, by the targets' fresh features.
 
         Raises:
             WeightError: the covariance of the noise is not positive definite.
         """
-        even = np.full(base.rows, 1 / base.rows)
+        even, fresh = np.full(base.rows, 1 / base.rows), slice(targets.fresh)
         means = base.means(even)
-        covariance = base.covariance(even, means)
+        covariance = base.covariance(even, means)[fresh, fresh]
         try:
-            root = cholesky(targets.covariance, lower=True)
+            root = cholesky(targets.covariance[fresh, fresh], lower=True)
         except np.linalg.LinAlgError:
             raise WeightError("targets: expected a positive definite covariance") from None
         half = solve_triangular(root, covariance, lower=True)
         scaled = solve_triangular(root, half.T, lower=True)
         spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
-        distances = axes.T @ solve_triangular(root, targets.means - means, lower=True)
+        away = (targets.means - means)[fresh]
+        distances = axes.T @ solve_triangular(root, away, lower=True)
         return cls(
             distances=distances,
             spreads=np.maximum(spreads, 0.0),

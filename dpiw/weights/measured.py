@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.measurement import Measurement
 from dpiw.mechanisms import calibrated_law, noisy_vector
+from dpiw.one_way import OneWayLaw
 from dpiw.privacy import (
     GaussianEvent,
     NeighbouringRelation,
@@ -32,6 +33,7 @@ from dpiw.privacy import (
 from dpiw.randomness import NoiseSource
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weights.means_noise import means_noise
 from dpiw.weights.settings import real, whole
 from dpiw.weights.stack import Stack, public_shares
 from dpiw.weights.tilting import Targets
@@ -364,17 +366,16 @@ class Measured:
         """
         raise WeightError(f"{self.method}: its weights need base rows; expected weigh_measured")
 
-    def targets(self, measurement: Measurement, *, about: Array) -> Targets:
-        """Noisy means and the covariance of their noise; free.
-
-        With a noisy count N the error of a mean has covariance s^2 (I + m m'/c^2), s the noise of
-        the sum over N: the second part is the count's own error (METHOD section 15.1). For m the
-        noisy means themselves would be the wrong choice: they hold the noise, whose length may be
-        that of the means, and the direction in which it lies would pass for ill-known.
+    def targets(
+        self, measurement: Measurement, *, about: Array, known: OneWayLaw | None = None
+    ) -> Targets:
+        """Noisy means and the covariance of their noise (`means_noise`); free.
 
         Args:
             measurement: the noisy sum.
-            about: m, shape (d,): public means near the true ones, such as the base's.
+            about: the base's means, shape (d,): of the stack's features, and after them of the
+                known marginals' indicators, of which they are the targets.
+            known: how well the base's one-way distributions are known.
 
         Raises:
             WeightError: the measurement is of another kind, or does not fit these settings.
@@ -385,14 +386,20 @@ class Measured:
         drawn = np.asarray(measurement.arrays["sum"], dtype=np.float64)
         if drawn.shape != (ready.law.dimension,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")
-        if not ready.constant:
-            return Targets(
-                means=drawn / ready.nominal_rows,
-                covariance=(ready.law.scale / ready.nominal_rows) ** 2 * np.eye(drawn.size),
-                rows=float(ready.nominal_rows),
-            )
-        rows = max(1.0, float(drawn[-1]) / ready.constant)  # noise may leave less than a row
-        means = drawn[:-1] / rows
-        shared = np.outer(about, about) / ready.constant**2
-        covariance = (ready.law.scale / rows) ** 2 * (np.eye(means.size) + shared)
-        return Targets(means=means, covariance=covariance, rows=rows)
+        rows, sums = float(ready.nominal_rows), drawn
+        if ready.constant:
+            # Noise may leave less than a row.
+            rows, sums = max(1.0, float(drawn[-1]) / ready.constant), drawn[:-1]
+        means = sums / rows
+        return Targets(
+            means=np.concatenate([means, about[means.size :]]),
+            covariance=means_noise(
+                scale=ready.law.scale,
+                rows=rows,
+                constant=ready.constant,
+                about=about,
+                known=known,
+            ),
+            rows=rows,
+            fresh=means.size,
+        )

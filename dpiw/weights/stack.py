@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
+from dpiw.one_way import OneWayLaw
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.weights.features import FourierMap
 from dpiw.weights.geometry import ColumnBlock, blocks
@@ -183,3 +184,9 @@ class Stack:
         """What each level of a one-hot block adds to the angles: (onehot - 1/L)/sqrt(2) Omega."""
         own = self._omega[start:stop]
         return np.asarray((own - own.mean(axis=0)) / math.sqrt(2))
+
+
+def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:
+    """Measured features, and after them those of the marginals that are known, shape (n, d)."""
+    measured = stack.matrix(scaled)
+    return measured if known is None else np.hstack([measured, known.matrix(scaled)])

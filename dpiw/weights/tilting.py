@@ -54,15 +54,20 @@ class Targets:
         means: m, shape (d,).
         covariance: S of their noise, shape (d, d), positive definite.
         rows: how many private rows they are means of: noisy, or public.
+        fresh: how many of the features, the first ones, the base was not made of: they alone can
+            tell how far it is from the truth. None: all.
     """
 
     means: Array = field(repr=False)
     covariance: Array = field(repr=False)
     rows: float
+    fresh: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises WeightError: shapes differ, or a number is not finite."""
+        """Raises WeightError: shapes differ, or a number is not finite or out of range."""
         size = self.means.size
+        if self.fresh is not None and not 1 <= self.fresh <= size:
+            raise WeightError(f"targets: expected 1 to {size} fresh features")
         shapes = self.means.shape == (size,) and self.covariance.shape == (size, size)
         finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
         if not (shapes and finite and size and math.isfinite(self.rows) and self.rows > 0):

@@ -73,6 +73,17 @@ def sample_of(rng, *, credit=2000.0, rows=3000, base_rows=np.inf):
     return WeightedSample(table=table, weights=weights, law=law)
 
 
+def test_a_small_credit_and_a_singular_spread():
+    """Features whose covariance is singular, as levels of one column are."""
+    law = sample_of(np.random.default_rng(3), credit=1e-9).law
+    doubled = replace(
+        law, features=np.hstack([law.features, law.features]), covariance=np.eye(8) * NOISE**2
+    )
+    influence = law.features[:, :1] - law.means[0]
+    assert np.all(np.isfinite(doubled.variance(influence)))
+    assert doubled.share_seen(influence) == pytest.approx(1)
+
+
 SMOOTH = ("mean", "unseen", "part", "logistic")
 ESTIMANDS = {
     "mean": lambda s: analysis.mean(s, "a"),
