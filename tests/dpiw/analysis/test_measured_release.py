@@ -320,8 +320,9 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
     own = {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
     for value in (0.0, -1.0, np.nan, np.inf):
         column = pa.array(np.full(300, value, dtype=np.float32))
-        odd = good.set_column(3, good.schema.field(3), column).replace_schema_metadata(own)
-        pq.write_table(odd, tmp_path / "odd", store_schema=False)
+        with pq.ParquetWriter(tmp_path / "odd", good.schema) as writer:
+            writer.write_table(good.set_column(3, good.schema.field(3), column))
+            writer.add_key_value_metadata(own)
         with pytest.raises(ManifestError, match="finite replicate weights > 0"):
             read_replicates(tmp_path / "odd", certificate, rows=300)
     pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
