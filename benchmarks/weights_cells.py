@@ -86,6 +86,12 @@ DATASETS: Mapping[str, Dataset] = {
         nominal_rows=39_000,
         synthetic_rows=20_000,
     ),
+    "acs": Dataset(
+        file="acs_ma2019.csv",
+        schema="benchmarks/schemas/acs.yaml",
+        nominal_rows=6100,
+        synthetic_rows=6000,
+    ),
     "iris": Dataset(
         file="iris.csv",
         schema="benchmarks/schemas/iris.yaml",

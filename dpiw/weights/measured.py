@@ -198,6 +198,9 @@ class Measured:
 
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
+    effort: ClassVar[float] = 0.3
+    """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
+    and the generator's own marginals are kept (benchmarks/results)."""
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
