@@ -66,7 +66,7 @@ MODES = {
     "the stage exits with a text": Mode(
         stage="fit_generator", deed="sys.exit(cells)", inner="ended with code 1"),
     "the stage aborts": Mode(
-        stage="fit_weights", deed="sys.stderr.write(cells); os.abort()", inner="code -6"),
+        stage="fit_weights", deed="sys.stderr.write(cells); os.abort()", inner="code 70"),
     "the stage is killed": Mode(
         stage="ingest", deed="print(cells, flush=True); os.kill(os.getpid(), 9)", before=True,
         inner="code 70"),
