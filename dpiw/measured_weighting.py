@@ -12,7 +12,7 @@ from dpiw.analysis.means_law import MeansLaw, law_of_means
 from dpiw.diagnostics import Diagnostics, Verdict, diagnose
 from dpiw.errors import UncalibratedError
 from dpiw.measurement import Measurement
-from dpiw.one_way import OneWayLaw
+from dpiw.one_way import OneWayMarginals
 from dpiw.replicate_weights import ReplicateWeights
 from dpiw.tables import SyntheticTable
 from dpiw.weighting import Weights
@@ -47,7 +47,7 @@ def weigh_measured(
     *,
     rows: int,
     rng: np.random.Generator,
-    known: OneWayLaw | None = None,
+    known: OneWayMarginals | None = None,
 ) -> Weights:
     """Weight a base, and choose from it the rows to publish.
 
@@ -58,8 +58,8 @@ def weigh_measured(
         rows: how many to publish.
         rng: of the choice and of the test's simulation; no privacy noise. The same state gives
             the same rows.
-        known: how well the base's one-way distributions are known; the weights keep to them as
-            far as their noise allows.
+        known: one-way distributions that the generator knows; the weights keep to them as far as
+            their noise allows.
 
     Returns:
         Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
@@ -68,10 +68,10 @@ def weigh_measured(
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
     """
-    stack = estimator.stack(base.schema)
+    stack, law = estimator.stack(base.schema), None if known is None else known.law
 
     def features(start: int, stop: int) -> np.ndarray:
-        return all_features(stack, known, base.scaled.take(np.arange(start, stop)))
+        return all_features(stack, law, base.scaled.take(np.arange(start, stop)))
 
     streamed = BaseRows(base.rows, features)
     even = streamed.means(np.full(base.rows, 1 / base.rows))
@@ -98,7 +98,7 @@ def weigh_measured(
         facts={
             "measured": found.to_json()
             | {"exponent": kept.exponent, "distinct_rows": kept.distinct}
-            | ({} if known is None else {"one_way": known.to_json()}),
+            | ({} if law is None else {"one_way": law.to_json()}),
         },
     )
 

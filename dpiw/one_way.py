@@ -1,21 +1,26 @@
-"""How well a generator knows the one-way distributions of its rows: features and their noise.
+"""What a generator knows of one-way distributions: targets for weights, and their noise.
 
 A generator that measured one-way marginals knows every column's distribution up to noise of known
 variance. Weights that are fitted to other features move those distributions; with the marginals as
-further targets, at what the generator's rows show, they do so only as far as either measurement
-allows. It costs nothing.
+further targets they do so only as far as either measurement allows. It costs nothing.
 
-Of a column of s codes the first s - 1 indicators are features. Counts are read as shares of their
-total: what is left of the noise has the covariance v (I - 11'/s), and noise that two columns share,
-as they were measured in one table, is gone, since it is in their totals alone. Source: METHOD
-section 15.7 (b). That is for the noise as drawn: rows are sampled from marginals that were made
-non-negative, which only brings them nearer to the truth (Wang et al. 2020, section 4).
+Of a column of s codes the first s - 1 indicators are features. Their targets are the generator's
+own shares p: noisy counts, all moved by one amount so that they sum to the generator's noisy number
+of rows T, cut at zero, and divided by T. Before the cut, which only brings them nearer to the truth
+(Wang et al. 2020, section 4), the noise of p has the covariance
+
+    v/T^2 (I - 11'/s) + Var(T)/T^2 (p - 1/s)(p - 1/s)',
+
+v the variance of a count, the second part one error of all columns. Noise that two columns share
+beyond it, as they were measured in one table, is gone: it is in the totals alone. Source: METHOD
+section 15.7 (b).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -24,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from dpiw.domain import Domain
+from dpiw.errors import ReleaseError, SchemaError
 from dpiw.schema import PublicSchema, ScaledTable
 
 Array = NDArray[np.float64]
@@ -44,12 +50,14 @@ class OneWayLaw:
         bins: of numeric columns that declare neither `bins` nor `cuts`.
         columns: indices of the released columns that are known, ascending.
         variances: of a noisy count of each of them, > 0.
+        total_variance: of the number of rows that counts are divided by, >= 0.
     """
 
     schema: PublicSchema
     bins: int
     columns: tuple[int, ...]
     variances: tuple[float, ...]
+    total_variance: float
 
     @cached_property
     def domain(self) -> Domain:
@@ -66,11 +74,6 @@ class OneWayLaw:
         """Features of a row."""
         return sum(self.sizes) - len(self.sizes)
 
-    @property
-    def levels(self) -> Array:
-        """Shares that an error of the number of rows does not move: 1/s, shape (dimension,)."""
-        return np.concatenate([np.zeros(0), *(np.full(s - 1, 1 / s) for s in self.sizes)])
-
     def matrix(self, scaled: ScaledTable) -> Array:
         """Indicators of the rows' codes, without each column's last, shape (n, dimension)."""
         codes, found = self.domain.codes(scaled), np.zeros((scaled.rows, self.dimension))
@@ -82,52 +85,106 @@ class OneWayLaw:
             start += size - 1
         return found
 
-    def covariance(self, rows: float) -> Array:
-        """Of the means' noise but for the error of `rows`, by which counts are divided."""
+    def covariance(self, shares: Array, rows: float) -> Array:
+        """Of the targets' noise, shape (dimension, dimension), positive definite.
+
+        Args:
+            shares: the targets, or means near them, shape (dimension,).
+            rows: how many there are, about.
+        """
         parts = [
             v * (np.eye(s - 1) - 1 / s) / rows**2
             for s, v in zip(self.sizes, self.variances, strict=True)
         ]
-        return np.asarray(block_diag(*parts)) if parts else np.zeros((0, 0))
-
-    @classmethod
-    def of(cls, domain: Domain, *, bins: int, variances: Sequence[float]) -> Self:
-        """Of marginals of every released column; a rule of their sizes says which are kept.
-
-        Args:
-            domain: the codes.
-            bins: it was made with.
-            variances: of a noisy count of each released column, > 0.
-        """
-        kept = _kept(domain.sizes)
-        return cls(
-            schema=domain.schema,
-            bins=bins,
-            columns=kept,
-            variances=tuple(float(variances[j]) for j in kept),
-        )
+        if not parts:
+            return np.zeros((0, 0))
+        away = shares - np.concatenate([np.full(s - 1, 1 / s) for s in self.sizes])
+        shared = self.total_variance / rows**2 * np.outer(away, away)
+        return np.asarray(block_diag(*parts) + shared)
 
     def to_json(self) -> dict[str, Any]:
         """Public facts for the certificate."""
         names = [column.name for column in self.schema.released]
         own = zip(self.columns, self.variances, strict=True)
-        return {"bins": self.bins, "variances": {names[j]: v for j, v in own}}
+        return {
+            "bins": self.bins,
+            "total_variance": self.total_variance,
+            "variances": {names[j]: v for j, v in own},
+        }
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any], schema: PublicSchema) -> Self:
+    def from_json(cls, facts: object, schema: PublicSchema) -> Self:
         """What `to_json` said.
 
         Raises:
-            KeyError: a column that the schema does not release, or a fact that is missing.
+            ReleaseError: it says nothing that this schema could have.
         """
-        names = [column.name for column in schema.released]
-        told = {str(name): float(v) for name, v in facts["variances"].items()}
-        unknown = sorted(set(told) - set(names))
-        if unknown:
-            raise KeyError(f"column {unknown[0]}")
-        columns = tuple(j for j, name in enumerate(names) if name in told)
-        variances = tuple(told[names[j]] for j in columns)
-        return cls(schema=schema, bins=int(facts["bins"]), columns=columns, variances=variances)
+        try:
+            told = dict(facts["variances"])  # type: ignore[index]
+            bins, total = facts["bins"], float(facts["total_variance"])  # type: ignore[index]
+            names = [column.name for column in schema.released]
+            found = cls(
+                schema=schema,
+                bins=bins,
+                columns=tuple(j for j, name in enumerate(names) if name in told),
+                variances=tuple(float(told[name]) for name in names if name in told),
+                total_variance=total,
+            )
+            good = isinstance(bins, int) and len(found.columns) == len(told)
+            good = good and all(0 < v < math.inf for v in found.variances)
+            good = (
+                good
+                and 0 <= total < math.inf
+                and set(found.columns) <= set(_kept(found.domain.sizes))
+            )
+        except (KeyError, TypeError, ValueError, OverflowError, SchemaError):
+            good = False
+        if not good:
+            raise ReleaseError("certificate: one_way is not of this release's schema")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OneWayMarginals:
+    """One-way distributions of a generator, and how well they are known.
+
+    Attributes:
+        law: which are known, and how well.
+        shares: of the law's features, shape (dimension,).
+    """
+
+    law: OneWayLaw
+    shares: Array = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        domain: Domain,
+        *,
+        bins: int,
+        margins: Sequence[Array],
+        variances: Sequence[float],
+        total_variance: float,
+    ) -> Self:
+        """Of every released column; a rule of their sizes says which are kept.
+
+        Args:
+            domain: the codes.
+            bins: it was made with.
+            margins: of each released column, shape (s,) each: non-negative, of one total.
+            variances: of a count of each released column, > 0.
+            total_variance: of that total.
+        """
+        kept = _kept(domain.sizes)
+        law = OneWayLaw(
+            schema=domain.schema,
+            bins=bins,
+            columns=kept,
+            variances=tuple(float(variances[j]) for j in kept),
+            total_variance=total_variance,
+        )
+        parts = [(margins[j] / margins[j].sum())[:-1] for j in kept]
+        return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]))
 
 
 def _kept(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
+from dpiw.one_way import MOST_INDICATORS
 from dpiw.pairing import check_pairing
 from dpiw.privacy import PrivacyEvent
 from dpiw.replicate_weights import MOST_FEATURES_HELD, MOST_NUMBERS
@@ -105,11 +106,10 @@ class PrivateMethods:
                 "nominal_rows": spec.nominal_rows,
             }
 
-        weights = self.weights and self.weights.calibrate(**facts(WEIGHTS_STAGE))
-        if isinstance(weights, Measured) and weights.replicates:
-            _check_memory(spec, weights.stack(schema).dimension)
         return replace(
-            self, generator=self.generator.calibrate(**facts(GENERATOR_STAGE)), weights=weights
+            self,
+            generator=self.generator.calibrate(**facts(GENERATOR_STAGE)),
+            weights=self.weights and self.weights.calibrate(**facts(WEIGHTS_STAGE)),
         )
 
     @property
@@ -168,13 +168,21 @@ def _check_measured(spec: ReleaseSpec, weights: Measured) -> None:
         raise SpecError("weights.normalisation: expected self with weights.method=measured")
 
 
-def _check_memory(spec: ReleaseSpec, features: int) -> None:
-    """Replicates are made from the features of all published rows, held at once."""
+def check_memory(spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods) -> None:
+    """Replicates are made from the features of all published rows, held at once.
+
+    Raises:
+        SpecError: there would be too many numbers.
+    """
+    weights = methods.weights
+    if not isinstance(weights, Measured) or not weights.replicates:
+        return
+    features = weights.stack(schema).dimension + MOST_INDICATORS
     if spec.synthetic_rows * features > MOST_FEATURES_HELD:
         most = MOST_FEATURES_HELD // features
         raise SpecError(
-            f"synthetic_rows={spec.synthetic_rows}: expected at most {most} with replicates of"
-            f" {features} features"
+            f"synthetic_rows={spec.synthetic_rows}: expected at most {most} with replicates, which"
+            f" take {features} features a row"
         )
 
 

@@ -134,7 +134,7 @@ def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> Re
     if method == NONE or method != spec.weights.method:  # other weights take other steps, or none
         changes |= {"post_processing": [], "normalisation": "self"}
     # A spec without weights may give them no share.
-    shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec()
+    shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec.usual(method)
     return spec.model_copy(
         update={"weights": spec.weights.model_copy(update=changes), "shares": shares}
     )

@@ -255,6 +255,7 @@ def law_of_means(
 
     Raises:
         KeyError: a fact is missing.
+        ReleaseError: facts that fit no law.
     """
     known = None
     if "one_way" in facts:
@@ -267,7 +268,7 @@ def law_of_means(
         about=weights @ features / len(features),
         known=known,
     )
-    return MeansLaw(
+    law = MeansLaw(
         features=features,
         weights=weights,
         covariance=noise,
@@ -275,3 +276,7 @@ def law_of_means(
         credit=float(facts["credit"]),
         base_rows=float(facts["effective_base_rows"]),
     )
+    positive = (law.rows, law.credit, law.base_rows, scale)
+    if not (all(0 < one < np.inf for one in positive) and np.isfinite(noise).all()):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    return law

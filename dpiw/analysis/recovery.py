@@ -101,6 +101,8 @@ def _law_of_means(release: Release, stage: StageRecord) -> MeansLaw | None:
         )
     except KeyError as reason:
         raise ReleaseError(f"certificate: measured weights without {reason}") from None
+    except (TypeError, ValueError, AttributeError, OverflowError, np.linalg.LinAlgError):
+        raise ReleaseError("certificate: what it says of measured weights fits no law") from None
 
 
 def recover(log_weights: Array, features: Array, noise: NoiseLaw, *, steps: set[str]) -> Array:

@@ -28,7 +28,7 @@ from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.generators.base import Synthesizer
-    from dpiw.one_way import OneWayLaw
+    from dpiw.one_way import OneWayMarginals
     from dpiw.release import Release
     from dpiw.schema import PublicSchema
     from dpiw.tables import SyntheticTable
@@ -164,7 +164,7 @@ def measured_rows(
     *,
     rows: int,
     rng: np.random.Generator,
-    known: OneWayLaw | None = None,
+    known: OneWayMarginals | None = None,
 ) -> WeightedSample:
     """Rows chosen from a base with `measured` weights, and their law, as a release would hold them.
 
@@ -174,7 +174,7 @@ def measured_rows(
         base: the generator's rows.
         rows: how many to choose.
         rng: of the choice.
-        known: how well the base's one-way distributions are known.
+        known: one-way distributions that the generator knows.
     """
     from dpiw.measured_weighting import law_of_measured, weigh_measured
     from dpiw.tables import SyntheticTable

@@ -21,7 +21,11 @@ from dpiw import mechanisms
 from dpiw.domain import Domain
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.generators.base import ready_for
-from dpiw.generators.consistency import estimate_total, project_to_total
+from dpiw.generators.consistency import (
+    estimate_total,
+    project_to_total,
+    total_variance,
+)
 from dpiw.generators.counting import ContingencyCounter
 from dpiw.generators.estimation import combined, conditionals, distribution, measured_domain
 from dpiw.generators.marginal_noise import (
@@ -42,7 +46,7 @@ from dpiw.generators.network import (
 )
 from dpiw.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.measurement import Measurement
-from dpiw.one_way import OneWayLaw
+from dpiw.one_way import OneWayMarginals
 from dpiw.privacy import (
     ExponentialMechanismEvent,
     GaussianEvent,
@@ -319,10 +323,18 @@ class PrivBayes:
         counts, variances = combined(
             one_way, families, tables, one_way_variance=narrow, family_variance=wide
         )
-        total = estimate_total([*one_way, *tables], [narrow] * len(one_way) + [wide] * len(tables))
+        measured = [*one_way, *tables]
+        noises = [narrow] * len(one_way) + [wide] * len(tables)
+        total = estimate_total(measured, noises)
         margins = [project_to_total(table, total) for table in counts]
         return NetworkModel(
             domain=domain,
             conditionals=conditionals(margins, families, tables),
-            one_way=OneWayLaw.of(domain, bins=int(facts["bins"]), variances=variances),
+            one_way=OneWayMarginals.of(
+                domain,
+                bins=int(facts["bins"]),
+                margins=margins,
+                variances=variances,
+                total_variance=total_variance(measured, noises),
+            ),
         )

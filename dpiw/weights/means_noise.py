@@ -16,11 +16,11 @@ def means_noise(
 ) -> Array:
     """S, the covariance of the noise of means, shape (d, d).
 
-    (s/N)^2 I for the measured features, s the noise of their sums over N rows; the marginals' own
-    for those that are known; and, with a noisy count, (s/(N c))^2 m m', the error of N that all
-    means share (METHOD section 15.1). For m the noisy means themselves would be the wrong choice:
-    they hold the noise, whose length may be that of the means, and the direction in which it lies
-    would pass for ill-known.
+    (s/N)^2 (I + m m'/c^2) for the measured features, s the noise of their sums over N rows and the
+    second part the error of a noisy N (METHOD section 15.1); beside it the noise of the marginals
+    that are known. For m the noisy means themselves would be the wrong choice: they hold the noise,
+    whose length may be that of the means, and the direction in which it lies would pass for
+    ill-known.
 
     Args:
         scale: s.
@@ -30,12 +30,11 @@ def means_noise(
             them of the known marginals.
         known: which marginals are known, and how well.
     """
-    levels = np.zeros(0) if known is None else known.levels
-    measured = about.size - levels.size
+    measured = about.size - (0 if known is None else known.dimension)
+    means = about[:measured]
     found = (scale / rows) ** 2 * np.eye(measured)
-    if known is not None:
-        found = np.asarray(block_diag(found, known.covariance(rows)))
     if constant:
-        lever = about - np.concatenate([np.zeros(measured), levels])
-        found += (scale / rows / constant) ** 2 * np.outer(lever, lever)
-    return found
+        found += (scale / rows / constant) ** 2 * np.outer(means, means)
+    if known is None:
+        return found
+    return np.asarray(block_diag(found, known.covariance(about[measured:], rows)))

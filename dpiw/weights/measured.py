@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.measurement import Measurement
 from dpiw.mechanisms import calibrated_law, noisy_vector
-from dpiw.one_way import OneWayLaw
+from dpiw.one_way import OneWayMarginals
 from dpiw.privacy import (
     GaussianEvent,
     NeighbouringRelation,
@@ -370,15 +370,15 @@ class Measured:
         raise WeightError(f"{self.method}: its weights need base rows; expected weigh_measured")
 
     def targets(
-        self, measurement: Measurement, *, about: Array, known: OneWayLaw | None = None
+        self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
     ) -> Targets:
         """Noisy means and the covariance of their noise (`means_noise`); free.
 
         Args:
             measurement: the noisy sum.
-            about: the base's means, shape (d,): of the stack's features, and after them of the
-                known marginals' indicators, of which they are the targets.
-            known: how well the base's one-way distributions are known.
+            about: public means near the true ones, such as the base's, shape (d,): of the stack's
+                features, and after them of those of the known marginals.
+            known: one-way distributions that the generator knows, further targets.
 
         Raises:
             WeightError: the measurement is of another kind, or does not fit these settings.
@@ -395,13 +395,13 @@ class Measured:
             rows, sums = max(1.0, float(drawn[-1]) / ready.constant), drawn[:-1]
         means = sums / rows
         return Targets(
-            means=np.concatenate([means, about[means.size :]]),
+            means=means if known is None else np.concatenate([means, known.shares]),
             covariance=means_noise(
                 scale=ready.law.scale,
                 rows=rows,
                 constant=ready.constant,
                 about=about,
-                known=known,
+                known=None if known is None else known.law,
             ),
             rows=rows,
             fresh=means.size,

@@ -30,6 +30,8 @@ PARTS = ("linear", "squares", "target", "products", "fourier")
 """In the order in which a stack holds them."""
 
 
+_BLOCK = 4096
+
 FEW_COLUMNS = 10
 """Up to so many columns, most of them numbers, fine Fourier features hold every interaction."""
 
@@ -188,5 +190,12 @@ class Stack:
 
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:
     """Measured features, and after them those of the marginals that are known, shape (n, d)."""
-    measured = stack.matrix(scaled)
-    return measured if known is None else np.hstack([measured, known.matrix(scaled)])
+    width = stack.dimension + (0 if known is None else known.dimension)
+    found = np.empty((scaled.rows, width))
+    for start in range(0, scaled.rows, _BLOCK):
+        stop = min(start + _BLOCK, scaled.rows)
+        block = scaled.take(np.arange(start, stop))
+        found[start:stop, : stack.dimension] = stack.matrix(block)
+        if known is not None:
+            found[start:stop, stack.dimension :] = known.matrix(block)
+    return found

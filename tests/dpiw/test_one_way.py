@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,12 @@ from scipy.stats import chi2
 
 from dpiw import one_way
 from dpiw.domain import Domain
+from dpiw.errors import ReleaseError
 from dpiw.generators.estimation import combined
 from dpiw.generators.histogram import Histogram
 from dpiw.generators.network import Family
 from dpiw.generators.privbayes import PrivBayes
-from dpiw.measurement import Measurement
-from dpiw.one_way import OneWayLaw
+from dpiw.one_way import OneWayLaw, OneWayMarginals
 from dpiw.privacy import NeighbouringRelation, PrivacyUnit
 from dpiw.randomness import SeededNoise
 from dpiw.schema import PublicSchema, ScaledTable
@@ -57,8 +59,18 @@ def rows_of(count: int, seed: int = 1) -> ScaledTable:
     )
 
 
-def law(variances: Sequence[float] = (1.0, 2.0, 3.0, 4.0)) -> OneWayLaw:
-    return OneWayLaw.of(DOMAIN, bins=BINS, variances=variances)
+def law(variances: Sequence[float] = (1.0, 2.0, 3.0, 4.0), total: float = 0.0) -> OneWayLaw:
+    return marginals(variances, total).law
+
+
+def marginals(
+    variances: Sequence[float] = (1.0, 2.0, 3.0, 4.0), total: float = 0.0
+) -> OneWayMarginals:
+    codes = DOMAIN.codes(rows_of(400))
+    margins = [np.bincount(codes[:, j], minlength=s) / 2 for j, s in enumerate(DOMAIN.sizes)]
+    return OneWayMarginals.of(
+        DOMAIN, bins=BINS, margins=margins, variances=variances, total_variance=total
+    )
 
 
 @given(rows=st.integers(1, 300), seed=st.integers(0, 99))
@@ -78,13 +90,18 @@ def centring(size: int) -> np.ndarray:
     return (np.eye(size) - 1 / size)[:-1]
 
 
-def shares_of(counts: Sequence[np.ndarray], rows: float) -> np.ndarray:
+def shares_of(counts: Sequence[np.ndarray], total: float) -> np.ndarray:
     """What noisy counts say of the features' means, if there are so many rows."""
-    return np.concatenate([centring(c.size) @ c / rows + 1 / c.size for c in counts])
+    return np.concatenate([centring(c.size) @ c / total + 1 / c.size for c in counts])
+
+
+def test_the_targets_are_shares() -> None:
+    assert marginals().shares == pytest.approx(law().matrix(rows_of(400)).mean(axis=0))
 
 
 def test_the_covariance_is_that_of_what_is_done_to_the_counts() -> None:
-    found, start = law().covariance(50.0), 0
+    found, start = law().covariance(marginals().shares, 50.0), 0
+    np.linalg.cholesky(found)
     for size, variance in zip(DOMAIN.sizes, (1.0, 2.0, 3.0, 4.0), strict=True):
         step = centring(size) / 50
         place = slice(start, start + size - 1)
@@ -92,22 +109,26 @@ def test_the_covariance_is_that_of_what_is_done_to_the_counts() -> None:
         found[place, place] = 0
         start += size - 1
     assert not found.any()
-    np.linalg.cholesky(law().covariance(50.0))
 
 
-def test_an_error_of_the_number_of_rows_is_shared() -> None:
-    """To first order: counts over 1.001 N against counts over N, beside the measured means."""
-    rows, wrong, measured = 400.0, 400.4, np.array([30.0, -2.0])
+def test_an_error_of_the_number_of_rows_is_shared_by_the_marginals() -> None:
+    """To first order: counts over 400.4 rows against counts over 400."""
     codes = DOMAIN.codes(rows_of(400))
     counts = [np.bincount(codes[:, j], minlength=s) for j, s in enumerate(DOMAIN.sizes)]
-    about = np.concatenate([measured / rows, shares_of(counts, rows)])
-    told = np.concatenate([measured / wrong, shares_of(counts, wrong)])
-    own = means_noise(scale=2.0, rows=rows, constant=0.0, about=about, known=law())
-    shared = means_noise(scale=2.0, rows=rows, constant=0.5, about=about, known=law()) - own
-    # An error of N by one standard deviation, s/c = 4 rows, moves the means by its square root.
-    moved = (told - about) * 4.0 / (wrong - rows)
-    assert shared == pytest.approx(np.outer(moved, moved), rel=0.01, abs=1e-12)
-    assert own[:2, :2] == pytest.approx((2.0 / rows) ** 2 * np.eye(2))
+    about, told = shares_of(counts, 400.0), shares_of(counts, 400.4)
+    alone, shared = (law(total=v).covariance(about, 400.0) for v in (0.0, 9.0))
+    moved = (told - about) * 3.0 / 0.4  # by one standard deviation of the number
+    assert shared - alone == pytest.approx(np.outer(moved, moved), rel=0.01, abs=1e-12)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.5])
+def test_measured_means_and_known_marginals_share_no_noise(constant: float) -> None:
+    about = np.concatenate([[0.1, -0.2], marginals().shares])
+    found = means_noise(scale=2.0, rows=400.0, constant=constant, about=about, known=law(total=5))
+    shared = 0.0 if constant == 0 else np.outer(about[:2], about[:2]) / constant**2
+    assert found[:2, :2] == pytest.approx((2.0 / 400) ** 2 * (np.eye(2) + shared))
+    assert not found[:2, 2:].any()
+    assert found[2:, 2:] == pytest.approx(law(total=5).covariance(about[2:], 400.0))
 
 
 def test_noise_of_a_shared_table_cancels() -> None:
@@ -133,51 +154,68 @@ def test_combined_marginals_weigh_every_table_by_its_precision() -> None:
 
 
 def test_facts_read_back() -> None:
-    again = OneWayLaw.from_json(json.loads(json.dumps(law().to_json())), SCHEMA)
-    assert again == law()
-    with pytest.raises(KeyError, match="column weight"):
-        OneWayLaw.from_json({"bins": 8, "variances": {"weight": 1.0}}, SCHEMA)
+    again = OneWayLaw.from_json(json.loads(json.dumps(law(total=7).to_json())), SCHEMA)
+    assert again == law(total=7)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bins": "x"}, {"bins": 0}, {"bins": 1 << 20}, {"bins": 8.0}, {"total_variance": -1},
+        {"total_variance": math.nan}, {"variances": [1]}, {"variances": {"weight": 1.0}},
+        {"variances": {"age": 0.0}}, {"variances": {"age": math.inf}}, {"variances": {"age": "x"}},
+        {"variances": {"age": None}}, {"variances": 3},
+    ],
+)  # fmt: skip
+def test_facts_that_fit_no_law_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ReleaseError, match="one_way is not of this release's schema"):
+        OneWayLaw.from_json(law().to_json() | change, SCHEMA)
+    for facts in (None, [], [1], "x", {}):
+        with pytest.raises(ReleaseError):
+            OneWayLaw.from_json(facts, SCHEMA)
 
 
 def test_large_columns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_way, "MOST_CODES", 8)
     assert law().columns == (0, 1, 3)
     monkeypatch.setattr(one_way, "MOST_INDICATORS", 5)
-    assert (law().columns, law().variances) == ((0, 3), (1.0, 4.0))
-    assert law().dimension == len(law().covariance(10.0)) == 3
+    found = marginals()
+    assert (found.law.columns, found.law.variances) == ((0, 3), (1.0, 4.0))
+    assert found.law.dimension == found.shares.size == 3
+    assert found.law.covariance(found.shares, 10.0).shape == (3, 3)
     monkeypatch.setattr(one_way, "MOST_CODES", 1)
-    assert law().levels.size == law().covariance(1.0).size == 0
-    assert law().matrix(rows_of(4)).shape == (4, 0)
+    none = marginals()
+    assert none.shares.size == none.law.covariance(none.shares, 1.0).size == 0
+    assert none.law.matrix(rows_of(4)).shape == (4, 0)
 
 
-def drawn_counts(measurement: Measurement) -> list[np.ndarray]:
-    """The best unbiased marginals of what a generator drew."""
-    facts, arrays = measurement.facts, measurement.arrays
-    one = [arrays[f"one_way_{j}"] for j in range(len(DOMAIN.sizes))]
-    if "network" not in facts:
-        return one
-    families = [Family(child=c, parents=tuple(p)) for c, p in facts["network"]]
-    tables = [arrays[f"family_{family.child}"] for family in families[1:]]
-    return combined(
-        one, families, tables,
-        one_way_variance=facts["one_way_scale"] ** 2, family_variance=facts["family_scale"] ** 2,
-    )[0]  # fmt: skip
+METHODS = {
+    "histogram": Histogram(bins=BINS),
+    "one parent": PrivBayes(degree=1, bins=BINS),
+    "two parents": PrivBayes(degree=2, bins=BINS),
+}
 
 
-@pytest.mark.parametrize("method", [Histogram(bins=BINS), PrivBayes(degree=1, bins=BINS)])
-def test_a_generators_marginals_have_the_noise_they_state(method: Any) -> None:
+@pytest.mark.parametrize("relation", list(NeighbouringRelation))
+@pytest.mark.parametrize("name", METHODS)
+def test_a_generators_shares_have_the_noise_they_state(
+    name: str, relation: NeighbouringRelation
+) -> None:
     """Squared distances in units of the stated noise, 60 draws: chi-square.
 
-    Two-sided, red by chance at 2e-6; noise of 2/3 or 3/2 of its scale lies far beyond.
+    Rows so many that no cell is cut at zero. Two-sided, red by chance at 2e-6; noise of 2/3 or 3/2
+    of its scale lies far beyond.
     """
-    table, total, freedom = rows_of(2000), 0.0, 0
-    ready = method.calibrate(rho=0.5, schema=SCHEMA, unit=UNIT, nominal_rows=2000)
-    private = PrivateTable(schema=SCHEMA, scaled=table)
+    unit, table = PrivacyUnit(relation=relation, max_rows=1), rows_of(20_000)
+    ready = METHODS[name].calibrate(rho=0.5, schema=SCHEMA, unit=unit, nominal_rows=20_000)
+    private, total, freedom = PrivateTable(schema=SCHEMA, scaled=table), 0.0, 0
     for seed in range(60):
         drawn = ready.measure(private, noise=SeededNoise(seed))
         known = ready.model(drawn, schema=SCHEMA).one_way
-        away = shares_of(drawn_counts(drawn), 2000.0) - known.matrix(table).mean(axis=0)
-        total += float(away @ np.linalg.solve(known.covariance(2000.0), away))
+        exact = known.law.matrix(table).mean(axis=0)
+        away = known.shares - exact
+        assert known.shares.min() > 0
+        total += float(away @ np.linalg.solve(known.law.covariance(exact, 20_000.0), away))
         freedom += away.size
     low, high = chi2.ppf(1e-6, freedom), chi2.isf(1e-6, freedom)
     assert low < total < high
@@ -185,11 +223,30 @@ def test_a_generators_marginals_have_the_noise_they_state(method: Any) -> None:
     assert 9 / 4 * total > high
 
 
-def test_the_rows_show_the_marginals_that_were_drawn() -> None:
-    """Where noise is small the generator's rows are the targets: their error is the noise's."""
-    ready = Histogram(bins=BINS).calibrate(rho=50.0, schema=SCHEMA, unit=UNIT, nominal_rows=2000)
+@pytest.mark.parametrize("relation", list(NeighbouringRelation))
+def test_the_error_of_the_generators_total_is_in_it(relation: NeighbouringRelation) -> None:
+    """Along the one direction that the number of rows moves: 300 draws, chi-square, 2e-6."""
+    unit, table = PrivacyUnit(relation=relation, max_rows=1), rows_of(4000)
+    ready = METHODS["histogram"].calibrate(rho=0.5, schema=SCHEMA, unit=unit, nominal_rows=4000)
+    private, total = PrivateTable(schema=SCHEMA, scaled=table), 0.0
+    for seed in range(300):
+        drawn = ready.measure(private, noise=SeededNoise(seed))
+        known = ready.model(drawn, schema=SCHEMA).one_way
+        exact = known.law.matrix(table).mean(axis=0)
+        noise = known.law.covariance(exact, 4000.0)
+        alone = replace(known.law, total_variance=0.0).covariance(exact, 4000.0)
+        levels = np.concatenate([np.full(s - 1, 1 / s) for s in known.law.sizes])
+        lever = np.linalg.solve(alone, exact - levels)
+        total += float((lever @ (known.shares - exact)) ** 2 / (lever @ noise @ lever))
+    assert chi2.ppf(1e-6, 300) < total < chi2.isf(1e-6, 300)
+    assert lever @ alone @ lever < 0.8 * (lever @ noise @ lever)  # what a law without it would say
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_generators_rows_show_its_shares(name: str) -> None:
+    ready = METHODS[name].calibrate(rho=5.0, schema=SCHEMA, unit=UNIT, nominal_rows=2000)
     drawn = ready.measure(PrivateTable(schema=SCHEMA, scaled=rows_of(2000)), noise=SeededNoise(1))
     model = ready.model(drawn, schema=SCHEMA)
     rows = model.sample(200_000, rng=np.random.default_rng(2)).scaled
-    shown, told = model.one_way.matrix(rows).mean(axis=0), shares_of(drawn_counts(drawn), 2000.0)
-    assert shown == pytest.approx(told, abs=0.006)
+    shown = model.one_way.law.matrix(rows).mean(axis=0)
+    assert shown == pytest.approx(model.one_way.shares, abs=0.006)

@@ -24,7 +24,7 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.manifest import REPLICATES
 from dpiw.measured_weighting import law_of_measured, replicate_measured
-from dpiw.one_way import OneWayLaw
+from dpiw.one_way import MOST_INDICATORS, OneWayLaw
 from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
 from dpiw.publication import build_folder
 from dpiw.replicate_weights import (
@@ -85,9 +85,9 @@ def test_the_law_follows_from_the_folder(publishing):
     scale, schema = (estimator.calibrated.law.scale / n) ** 2, run.plan.schema
     known = OneWayLaw.from_json(release.certificate.diagnostics["measured"]["one_way"], schema)
     assert law.means.size == estimator.stack(schema).dimension + known.dimension
-    lever = law.means - np.concatenate([np.zeros(law.means.size - known.dimension), known.levels])
-    own = scale * np.eye(law.means.size - known.dimension)
-    exact = block_diag(own, known.covariance(n)) + scale * np.outer(lever, lever) / c**2
+    measured = law.means[: -known.dimension]
+    own = scale * (np.eye(measured.size) + np.outer(measured, measured) / c**2)
+    exact = block_diag(own, known.covariance(law.means[-known.dimension :], n))
     for found in (law, inside):
         np.testing.assert_allclose(found.covariance, exact, rtol=1e-9)
     # The features are those of the same rows: whole numbers and levels come back as they were.
@@ -149,6 +149,22 @@ def test_marginals_are_as_well_known_as_the_generator_measured_them(publishing):
     assert set(told["variances"]) == {column.name for column in run.plan.schema.released}
     for variance in told["variances"].values():
         assert variance == pytest.approx(stage.parameters["multiplier"] ** 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"credit": "x"}, {"credit": 0}, {"rows": -1.0}, {"rows": []}, {"effective_base_rows": None},
+        {"one_way": [1]}, {"one_way": {"bins": 4, "total_variance": 1, "variances": {"age": 0}}},
+    ],
+)  # fmt: skip
+def test_a_certificate_of_odd_numbers_leaves_no_law(publishing, change):
+    _, release = publishing(weights=PLAIN)
+    diagnostics = dict(release.certificate.diagnostics)
+    diagnostics["measured"] = diagnostics["measured"] | change
+    certificate = dataclasses.replace(release.certificate, diagnostics=diagnostics)
+    with pytest.raises(ReleaseError, match="certificate: "):
+        law_of_release(dataclasses.replace(release, certificate=certificate))
 
 
 def test_a_release_without_known_marginals_has_its_law(publishing):
@@ -353,9 +369,9 @@ def test_too_many_numbers_are_refused_before_anything_is_paid(make_workplace):
 def test_features_that_replicates_could_not_hold_are_refused(make_workplace, monkeypatch):
     place = make_workplace(weights=WITH_REPLICATES)
     spec = load_spec(place.spec)
-    width = compile_plan(spec, load_schema(spec)).weights.calibrated.dimension
+    width = compile_plan(spec, load_schema(spec)).weights.calibrated.dimension + MOST_INDICATORS
     monkeypatch.setattr(private_stages, "MOST_FEATURES_HELD", 300 * width - 1)
-    with pytest.raises(SpecError, match=f"at most 299 with replicates of {width} features"):
+    with pytest.raises(SpecError, match=f"at most 299 with replicates, which take {width} feat"):
         compile_plan(spec, load_schema(spec))
 
 
