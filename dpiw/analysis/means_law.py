@@ -46,6 +46,11 @@ the prior's variance is in the interval, and is right only as far as the one num
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
+DOUBT = 4.0
+"""Of a release's law. Evidence finds one alpha for all directions, and shrinkage, which it decides,
+is what intervals fail by; noise they know (METHOD section 15.4). Chosen by simulation
+(benchmarks/results/coverage_measured.md)."""
+
 _BLOCK = 8192
 _DRAWN = 16
 """Replicates that are drawn at once."""
@@ -66,7 +71,8 @@ class MeansLaw:
         weights: of the rows, > 0, of mean one, shape (n,).
         covariance: S of the noise of the means, shape (d, d), positive definite.
         rows: N, private rows: noisy, or public.
-        credit: alpha > 0.
+        credit: alpha > 0, that the weights were fitted with.
+        doubt: by how much the generator may be further from the truth than alpha says, >= 1.
         base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
             where these are fewer than the rows' own effective number.
     """
@@ -76,6 +82,7 @@ class MeansLaw:
     covariance: Array = field(repr=False)
     rows: float
     credit: float
+    doubt: float = 1.0
     base_rows: float = np.inf
 
     @property
@@ -126,18 +133,21 @@ class MeansLaw:
     def variance(self, influence: Array) -> Array:
         """Variance of weighted estimates from noise, private sample, shrinkage and prior, (p,).
 
-        (K_gg - K_gF P)/alpha + P'C P/N with P = (C + alpha S)^-1 K_Fg: the fit weighs the privacy
-        noise S against the prior, and takes the private sample's error C/N as it comes. What no
-        feature reaches keeps its prior variance K_gg/alpha. That the rows are a sample is not in
-        it. METHOD section 15.4 has the formula of a fit that weighs S + C/N.
+        Where the prior's variance is t/alpha, t the doubt, and the fit was made for 1/alpha:
+        t (K_gg - 2 K_gF P + P'C P)/alpha + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg; for t = 1
+        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
+        takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
+        variance. That the rows are a sample is not in it. METHOD section 15.4 has the formula of a
+        fit that weighs S + C/N.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
         """
         whole, half = self._seen(influence)
-        left = np.maximum(whole - (half**2).sum(axis=0), 0.0) / self.credit
         slope = self._fit.T @ half
-        return np.asarray(left + (slope * (self.spread @ slope)).sum(axis=0) / self.rows)
+        left = whole - 2 * (half**2).sum(axis=0) + (slope * (self.spread @ slope)).sum(axis=0)
+        seen = (slope * (self._error @ slope)).sum(axis=0)
+        return np.asarray(self.doubt * np.maximum(left, 0.0) / self.credit + seen)
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -207,7 +217,7 @@ class MeansLaw:
             rng: an analyst's or the release's generator; no privacy noise.
         """
         n, w = len(self.weights), self.weights
-        spread = np.sqrt(n / (self.credit * np.maximum(w, _LEAST)))
+        spread = np.sqrt(self.doubt * n / (self.credit * np.maximum(w, _LEAST)))
         root = np.linalg.cholesky(self._error)
         chance = np.sqrt(self.repeats)
         found = np.empty((n, count))
@@ -274,6 +284,7 @@ def law_of_means(
         covariance=noise,
         rows=float(facts["rows"]),
         credit=float(facts["credit"]),
+        doubt=DOUBT,
         base_rows=float(facts["effective_base_rows"]),
     )
     positive = (law.rows, law.credit, law.base_rows, scale)

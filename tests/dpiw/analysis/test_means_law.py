@@ -26,15 +26,16 @@ def world(rng, rows=2500):
     return x, targets
 
 
-def test_intervals_cover_a_truth_drawn_from_the_model():
+@pytest.mark.parametrize("doubt", [1.0, 4.0])
+def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     # Truth and noise are drawn from the law's own prior and noise: the means of features and
-    # estimands move by N(0, K/alpha), the features are seen with N(0, S + C/N), and the rows are
+    # estimands move by N(0, doubt K/alpha), features are seen with N(0, S + C/N), and the rows are
     # tilted towards them. 1,500 worlds: a coverage of 0.95 has a standard error of 0.0056; the
     # tolerance is 3 of them (false alarms: 0.3% each). Variances wrong by 20% would give .92, .97.
     rng = np.random.default_rng(51)
     x, g = world(rng)
     both = np.column_stack([x, g])
-    prior = np.cov(both.T, bias=True) / CREDIT
+    prior = doubt * np.cov(both.T, bias=True) / CREDIT
     noise = NOISE**2 * np.eye(4)
     sampling = np.cov(x.T, bias=True) / PRIVATE_ROWS
     base, inside, shifts = BaseRows.of(x), np.zeros(3), []
@@ -44,8 +45,9 @@ def test_intervals_cover_a_truth_drawn_from_the_model():
         targets = Targets(means=seen, covariance=noise, rows=PRIVATE_ROWS)
         weights = tilt(base, targets, credit=CREDIT).weights * len(x)
         law = MeansLaw(
-            features=x, weights=weights, covariance=noise, rows=PRIVATE_ROWS, credit=CREDIT
-        )
+            features=x, weights=weights, covariance=noise, rows=PRIVATE_ROWS, credit=CREDIT,
+            doubt=doubt,
+        )  # fmt: skip
         estimate = weights @ g / len(x)
         reach = 1.96 * np.sqrt(law.variance(g - estimate))
         inside += np.abs(estimate - truth[4:]) <= reach
@@ -94,12 +96,14 @@ ESTIMANDS = {
 }
 
 
+@pytest.mark.parametrize("doubt", [1.0, 4.0])
 @pytest.mark.parametrize("name", SMOOTH)
-def test_replicates_and_closed_form_agree(name):
+def test_replicates_and_closed_form_agree(name, doubt):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
     # tolerance is 4 of them.
     rng = np.random.default_rng(52)
     sample = sample_of(rng)
+    sample = replace(sample, law=replace(sample.law, doubt=doubt))
     found = ESTIMANDS[name](sample)
     drawn = sample.law.replicates(1000, rng)
     parts = found.interval().parts
