@@ -16,10 +16,11 @@ from dpiw.one_way import OneWayMarginals
 from dpiw.replicate_weights import ReplicateWeights
 from dpiw.tables import SyntheticTable
 from dpiw.weighting import Weights
+from dpiw.weights.debiasing import normalised
 from dpiw.weights.measured import Measured
 from dpiw.weights.reweighting import Reweighted, reweight
 from dpiw.weights.stack import all_features
-from dpiw.weights.thinning import thin
+from dpiw.weights.thinning import calibrated
 from dpiw.weights.tilting import BaseRows
 
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
@@ -83,22 +84,34 @@ def weigh_measured(
     if estimator.debias:
         logs = logs - noise**2 / 2
         steps.append("debias b(x - mu)")
-    kept = thin(logs, rows, design_effect=estimator.design_effect, rng=rng)
-    steps += [
-        f"choose {rows} rows with probability in proportion to weight^{kept.exponent:.4g}",
-        "self-normalise",
-    ]
+    logs = normalised(logs)
+    means = streamed.means(np.exp(logs) / base.rows)
+    kept = calibrated(
+        logs,
+        rows,
+        replace(targets, means=means),
+        features=lambda chosen: all_features(stack, law, base.scaled.take(chosen)),
+        design_effect=estimator.design_effect,
+        rng=rng,
+    )
+    tau = kept.rows.exponent
+    steps.append(f"choose {rows} rows with probability in proportion to weight^{tau:.4g}")
+    if np.isfinite(kept.credit):
+        steps.append("calibrate their means to the base's")
+    steps.append("self-normalise")
+    chosen = kept.rows.chosen
     return Weights(
         log_weights=kept.log_weights,
         steps=tuple(steps),
         law=None,
-        noise=noise[kept.chosen],
-        diagnostics=_judged(found, kept.log_weights, logs, noise[kept.chosen]),
-        chosen=kept.chosen,
+        noise=noise[chosen],
+        diagnostics=_judged(found, kept.log_weights, logs, noise[chosen]),
+        chosen=chosen,
         facts={
             "measured": found.to_json()
-            | {"exponent": kept.exponent, "distinct_rows": kept.distinct}
-            | ({} if law is None else {"one_way": law.to_json()}),
+            | {"exponent": tau, "distinct_rows": kept.rows.distinct}
+            | ({} if law is None else {"one_way": law.to_json()})
+            | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
         },
     )
 

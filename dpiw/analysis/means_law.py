@@ -75,6 +75,8 @@ class MeansLaw:
         doubt: by how much the generator may be further from the truth than alpha says, >= 1.
         base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
             where these are fewer than the rows' own effective number.
+        calibration: credit with which the rows' means were calibrated to the base's; infinite
+            where they were not.
     """
 
     features: Array = field(repr=False)
@@ -84,6 +86,7 @@ class MeansLaw:
     credit: float
     doubt: float = 1.0
     base_rows: float = np.inf
+    calibration: float = np.inf
 
     @property
     def nominal_rows(self) -> float:
@@ -111,17 +114,37 @@ class MeansLaw:
         return self.covariance + self.spread / self.rows
 
     @cached_property
-    def _fit(self) -> Array:
-        """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d).
+    def _shared_axes(self) -> tuple[Array, Array]:
+        """Variances of the features over the noise's along common axes, (d,), and B, (d, d).
 
-        Along the axes that C and S share, so that no credit is too small for it.
+        B B' = S^-1 and B'C B is diagonal: no credit is too small for (C + alpha S)^-1.
         """
         root = np.linalg.cholesky(self.covariance)
         inverse = solve_triangular(root, np.eye(len(root)), lower=True)
         scaled = inverse @ self.spread @ inverse.T
         spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
-        kept = np.maximum(spreads, 0.0) + self.credit
-        return np.asarray((axes / np.sqrt(kept)).T @ inverse)
+        return np.maximum(spreads, 0.0), np.asarray(inverse.T @ axes)
+
+    @cached_property
+    def _fit(self) -> Array:
+        """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d)."""
+        spreads, axes = self._shared_axes
+        return np.asarray((axes / np.sqrt(spreads + self.credit)).T)
+
+    @cached_property
+    def _calibrator(self) -> Array:
+        """(C + n S)^-1 with n the calibration's credit, shape (d, d); zero without one."""
+        spreads, axes = self._shared_axes
+        return np.asarray((axes / (spreads + self.calibration)) @ axes.T)
+
+    def _left(self, influence: Array) -> Array:
+        """What calibration leaves of influence values, shape (n, p)."""
+        if not np.isfinite(self.calibration):
+            return influence
+        w, n = self.weights, len(self.weights)
+        centred = influence - w @ influence / n
+        slope = self._calibrator @ (self.features.T @ (w[:, None] * centred) / n)
+        return np.asarray(centred - (self.features - self.means) @ slope)
 
     def _seen(self, influence: Array) -> tuple[Array, Array]:
         """K_gg, shape (p,), and A K_Fg, shape (d, p), of influence values."""
@@ -167,11 +190,14 @@ class MeansLaw:
         return max(1.0, float(own) / self.base_rows)
 
     def parts(self, estimate: Estimate) -> dict[str, Array]:
-        """Variance of each value by source, shape (p,) each: `rows` and `means`."""
-        return {
-            "rows": self.repeats * np.diag(estimate.covariance()),
-            "means": self.variance(estimate.influence),
-        }
+        """Variance of each value by source, shape (p,) each: `rows` and `means`.
+
+        Of the rows' sampling error the sandwich holds what calibration leaves.
+        """
+        pushed = self.weights[:, None] * self._left(estimate.influence)
+        pushed -= pushed.mean(axis=0)
+        rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
+        return {"rows": self.repeats * rows, "means": self.variance(estimate.influence)}
 
     def support(self, estimate: Estimate) -> Array:
         """`share_seen` of an estimate."""
@@ -229,7 +255,8 @@ class MeansLaw:
             )
             error = root @ rng.standard_normal((len(root), size)) - shown
             theta = self._fit.T @ (self._fit @ error)
-            moved = jitter + self.features @ theta + chance * _signs(rng, n, size)
+            drawn = chance * self._left(_signs(rng, n, size))
+            moved = jitter + self.features @ theta + drawn
             found[:, start : start + size] = moved - w @ moved / n
         step = _POSITIVE / max(float(found.max()), -float(found.min()))
         found *= step
@@ -286,8 +313,9 @@ def law_of_means(
         credit=float(facts["credit"]),
         doubt=DOUBT,
         base_rows=float(facts["effective_base_rows"]),
+        calibration=float(facts.get("calibration", np.inf)),
     )
-    positive = (law.rows, law.credit, law.base_rows, scale)
+    positive = (law.rows, law.credit, law.base_rows, scale, min(law.calibration, 1.0))
     if not (all(0 < one < np.inf for one in positive) and np.isfinite(noise).all()):
         raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
     return law

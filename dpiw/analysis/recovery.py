@@ -25,7 +25,7 @@ _RECOVERY = 1e-6
 _UNDERSTOOD = {"debias b(x - mu)", "debias b(x)", "self-normalise"}
 
 
-_MEASURED_STEPS = ("tilt ", "choose ", "debias b(x - mu)", "self-normalise")
+_MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-normalise")
 """How the steps of `measured` weights begin."""
 
 

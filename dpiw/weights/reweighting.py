@@ -31,8 +31,13 @@ _LEAST = 1e-12
 """Of a credit, as a share of the private rows."""
 
 
-def _solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
-    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for."""
+def solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
+    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for.
+
+    Raises:
+        SpecError: a credit that is not positive and finite.
+        WeightError: none can be solved for.
+    """
     if not (math.isfinite(credit) and credit > 0):
         raise SpecError("credit: expected a finite number > 0")
     least = max(credit, _LEAST * targets.rows)
@@ -146,7 +151,7 @@ def reweight(
         credit = CREDITS[credit](misfit)
     return Reweighted(
         targets=targets,
-        tilt=_solvable(base, targets, credit),
+        tilt=solvable(base, targets, credit),
         misfit=misfit,
         p_value=misfit.evidence_test(rng),
     )

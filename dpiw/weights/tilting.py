@@ -83,15 +83,22 @@ class BaseRows:
         rows: M, how many rows there are.
         features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
             pass, and to give the same numbers each time.
+        log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
 
     Raises:
         WeightError: there are no rows, or a feature is not finite.
     """
 
-    def __init__(self, rows: int, features: Callable[[int, int], Array]) -> None:
+    def __init__(
+        self,
+        rows: int,
+        features: Callable[[int, int], Array],
+        *,
+        log_weights: Array | None = None,
+    ) -> None:
         if rows < 1:
             raise WeightError("weights: expected at least one base row")
-        self.rows, self._features = rows, features
+        self.rows, self._features, self._log_weights = rows, features, log_weights
         first = self._checked(0, min(rows, _BLOCK))
         self.dimension = first.shape[1]
         self._kept: Array | None = None
@@ -101,9 +108,9 @@ class BaseRows:
             )
 
     @classmethod
-    def of(cls, matrix: Array) -> BaseRows:
+    def of(cls, matrix: Array, *, log_weights: Array | None = None) -> BaseRows:
         """Rows whose features are at hand, shape (M, d)."""
-        return cls(len(matrix), lambda start, stop: matrix[start:stop])
+        return cls(len(matrix), lambda start, stop: matrix[start:stop], log_weights=log_weights)
 
     def _ranges(self, first: int = 0) -> Iterator[tuple[int, int]]:
         for start in range(first, self.rows, _BLOCK):
@@ -124,7 +131,7 @@ class BaseRows:
             yield slice(start, stop), self._checked(start, stop)
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
-        """Weights in proportion to exp(theta.phi_j), in one pass.
+        """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
 
         Returns:
             Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
@@ -133,7 +140,10 @@ class BaseRows:
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0
         for at, block in self.blocks():
-            scores[at] = own = block @ theta
+            own = block @ theta
+            if self._log_weights is not None:
+                own = own + self._log_weights[at]
+            scores[at] = own
             fresh = max(top, float(own.max()))
             raised, kept = np.exp(own - fresh), math.exp(top - fresh)
             mass, means = kept * mass + float(raised.sum()), kept * means + raised @ block
