@@ -47,9 +47,8 @@ ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
 DOUBT = 4.0
-"""Of a release's law. Evidence finds one alpha for all directions, and shrinkage, which it decides,
-is what intervals fail by; noise they know (METHOD section 15.4). Chosen by simulation
-(benchmarks/results/coverage_measured.md)."""
+"""Least of a release's law: evidence finds one alpha for all directions, and some are further from
+the truth than others. Chosen by simulation (benchmarks/results/coverage_measured.md)."""
 
 _BLOCK = 8192
 _DRAWN = 16
@@ -72,7 +71,9 @@ class MeansLaw:
         covariance: S of the noise of the means, shape (d, d), positive definite.
         rows: N, private rows: noisy, or public.
         credit: alpha > 0, that the weights were fitted with.
-        doubt: by how much the generator may be further from the truth than alpha says, >= 1.
+        doubt: by how much the prior's variance may be larger than alpha says, >= 1: alpha over the
+            least one that the noisy means do not speak against. Shrinkage, which alpha decides, is
+            what intervals fail by; noise they know (METHOD section 15.4).
         base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
             where these are fewer than the rows' own effective number.
         calibration: credit with which the rows' means were calibrated to the base's; infinite
@@ -137,8 +138,8 @@ class MeansLaw:
         spreads, axes = self._shared_axes
         return np.asarray((axes / (spreads + self.calibration)) @ axes.T)
 
-    def _left(self, influence: Array) -> Array:
-        """What calibration leaves of influence values, shape (n, p)."""
+    def calibrated(self, influence: Array) -> Array:
+        """What calibration leaves of influence values, shape (n, p), for the rows' own error."""
         if not np.isfinite(self.calibration):
             return influence
         w, n = self.weights, len(self.weights)
@@ -194,7 +195,7 @@ class MeansLaw:
 
         Of the rows' sampling error the sandwich holds what calibration leaves.
         """
-        pushed = self.weights[:, None] * self._left(estimate.influence)
+        pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
         rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
         return {"rows": self.repeats * rows, "means": self.variance(estimate.influence)}
@@ -255,7 +256,7 @@ class MeansLaw:
             )
             error = root @ rng.standard_normal((len(root), size)) - shown
             theta = self._fit.T @ (self._fit @ error)
-            drawn = chance * self._left(_signs(rng, n, size))
+            drawn = chance * self.calibrated(_signs(rng, n, size))
             moved = jitter + self.features @ theta + drawn
             found[:, start : start + size] = moved - w @ moved / n
         step = _POSITIVE / max(float(found.max()), -float(found.min()))
@@ -287,8 +288,8 @@ def law_of_means(
         log_weights: theirs, shape (n,).
         scale: of the noise of the features' sums.
         constant: by which a row counts; 0 where their number is public.
-        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows` and,
-            where marginals were known, `one_way`.
+        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
+            it has them `least_credit`, `calibration` and `one_way`.
 
     Raises:
         KeyError: a fact is missing.
@@ -298,6 +299,7 @@ def law_of_means(
     if "one_way" in facts:
         known = OneWayLaw.from_json(facts["one_way"], stack.schema)
     weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
+    credit = float(facts["credit"])
     noise = means_noise(
         scale=scale,
         rows=float(facts["rows"]),
@@ -310,12 +312,12 @@ def law_of_means(
         weights=weights,
         covariance=noise,
         rows=float(facts["rows"]),
-        credit=float(facts["credit"]),
-        doubt=DOUBT,
+        credit=credit,
+        doubt=max(DOUBT, credit / float(facts.get("least_credit", credit))),
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
     )
-    positive = (law.rows, law.credit, law.base_rows, scale, min(law.calibration, 1.0))
+    positive = (law.rows, law.credit, law.doubt, law.base_rows, scale, min(law.calibration, 1.0))
     if not (all(0 < one < np.inf for one in positive) and np.isfinite(noise).all()):
         raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
     return law

@@ -111,6 +111,7 @@ class Reweighted:
         return {
             "rows": self.targets.rows,
             "credit": self.tilt.credit,
+            "least_credit": min(self.tilt.credit, self.misfit.least_credit()),
             "gap": self.tilt.gap,
             "steps": self.tilt.steps,
             "chi_square": statistic,

@@ -12,6 +12,7 @@ from dpiw import analysis
 from dpiw.analysis.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
+from dpiw.weights.thinning import calibrated
 from dpiw.weights.tilting import BaseRows, Targets, tilt
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
@@ -96,14 +97,14 @@ ESTIMANDS = {
 }
 
 
-@pytest.mark.parametrize("doubt", [1.0, 4.0])
+@pytest.mark.parametrize(("doubt", "calibration"), [(1.0, np.inf), (4.0, np.inf), (4.0, 1500.0)])
 @pytest.mark.parametrize("name", SMOOTH)
-def test_replicates_and_closed_form_agree(name, doubt):
+def test_replicates_and_closed_form_agree(name, doubt, calibration):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
     # tolerance is 4 of them.
     rng = np.random.default_rng(52)
     sample = sample_of(rng)
-    sample = replace(sample, law=replace(sample.law, doubt=doubt))
+    sample = replace(sample, law=replace(sample.law, doubt=doubt, calibration=calibration))
     found = ESTIMANDS[name](sample)
     drawn = sample.law.replicates(1000, rng)
     parts = found.interval().parts
@@ -140,6 +141,37 @@ def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
     variance = drawn.variance(found.refit, sample.weights)
     np.testing.assert_allclose(variance, sum(found.interval().parts.values()), rtol=0.18)
     assert sample_of(rng).law.repeats == 1
+
+
+def test_of_the_rows_error_is_left_what_calibration_leaves():
+    """400 choices of a base's rows: variances within 4 standard errors of sqrt(2/400)."""
+    rng = np.random.default_rng(57)
+    base, own = rng.uniform(-0.5, 0.5, (40_000, 4)), rng.uniform(-0.5, 0.5, 40_000)
+    logs = base @ np.array([0.8, -0.5, 0.0, 0.0])
+    full = np.exp(logs) / np.exp(logs).sum()
+    targets = Targets(means=full @ base, covariance=NOISE**2 * np.eye(4), rows=PRIVATE_ROWS)
+    # Wholly a feature, half of one, none: calibration leaves little, half, all.
+    g = np.column_stack([base[:, 0], (base[:, 1] + own) / np.sqrt(2), np.cos(6 * own)])
+    found, told = [], []
+    for _ in range(400):
+        order = rng.permutation(len(base))  # a systematic choice knows the order
+        kept = calibrated(
+            logs[order], 1000, targets, features=lambda rows, order=order: base[order[rows]],
+            design_effect=2.0, rng=rng,
+        )  # fmt: skip
+        rows = order[kept.rows.chosen]
+        w = np.exp(kept.log_weights)
+        found.append(w @ g[rows] / 1000)
+        law = MeansLaw(
+            features=base[rows], weights=w, covariance=targets.covariance, rows=PRIVATE_ROWS,
+            credit=CREDIT, calibration=kept.credit,
+        )  # fmt: skip
+        pushed = w[:, None] * law.calibrated(g[rows])
+        told.append((pushed**2).sum(axis=0) / 1000**2)
+    ratio = np.var(found, axis=0) / np.mean(told, axis=0)
+    np.testing.assert_allclose(ratio, 1, atol=4 * np.sqrt(2 / 400))
+    plain = g.var(axis=0) / 1000
+    assert np.mean(told, axis=0)[0] < 0.3 * plain[0]
 
 
 def test_drawn_errors_give_the_interval_of_the_closed_form():

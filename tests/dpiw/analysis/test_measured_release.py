@@ -105,7 +105,7 @@ def test_intervals_of_a_release(publishing):
         analysis.mean(release, "age"),
         analysis.quantile(release, "income", 0.5),
         analysis.correlation(release, "age", "income"),
-        analysis.logistic_regression(release, "ill", ["age", "region"]),
+        analysis.linear_regression(release, "income", ["age"]),
     )
     for estimate in estimates:
         found = estimate.interval()
