@@ -390,19 +390,11 @@ class Measured:
         if drawn.shape != (ready.law.dimension,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")
         rows, sums = float(ready.nominal_rows), drawn
-        if ready.constant:
-            # Noise may leave less than a row.
+        if ready.constant:  # noise may leave less than a row
             rows, sums = max(1.0, float(drawn[-1]) / ready.constant), drawn[:-1]
-        means = sums / rows
-        return Targets(
-            means=means if known is None else np.concatenate([means, known.shares]),
-            covariance=means_noise(
-                scale=ready.law.scale,
-                rows=rows,
-                constant=ready.constant,
-                about=about,
-                known=None if known is None else known.law,
-            ),
-            rows=rows,
-            fresh=means.size,
+        shares, law = (np.zeros(0), None) if known is None else (known.shares, known.law)
+        noise = means_noise(
+            scale=ready.law.scale, rows=rows, constant=ready.constant, about=about, known=law
         )
+        means = np.concatenate([sums / rows, shares])
+        return Targets(means=means, covariance=noise, rows=rows, fresh=sums.size)
