@@ -138,6 +138,20 @@ class MeansLaw:
         spreads, axes = self._shared_axes
         return np.asarray((axes / (spreads + self.calibration)) @ axes.T)
 
+    @cached_property
+    def _base_error(self) -> Array:
+        """E with E E' = (K - G) C (K - G)/M, K the calibrator and G = A'A, shape (d, d)."""
+        if not np.isfinite(self.calibration):
+            return np.zeros_like(self.covariance)
+        spreads, axes = self._shared_axes
+        pull = 1 / (spreads + self.calibration) - 1 / (spreads + self.credit)
+        return np.asarray(axes * (pull * np.sqrt(spreads / self.base_rows)))
+
+    def _weighted(self, influence: Array) -> Array:
+        """Centred influence values times weights over n, shape (n, p)."""
+        share = self.weights / len(self.weights)
+        return np.asarray(share[:, None] * (influence - share @ influence))
+
     def calibrated(self, influence: Array) -> Array:
         """What calibration leaves of influence values, shape (n, p), for the rows' own error."""
         if not np.isfinite(self.calibration):
@@ -155,14 +169,16 @@ class MeansLaw:
         return np.asarray(w @ g**2 / n), self._fit @ cross
 
     def variance(self, influence: Array) -> Array:
-        """Variance of weighted estimates from noise, private sample, shrinkage and prior, (p,).
+        """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
 
         Where the prior's variance is t/alpha, t the doubt, and the fit was made for 1/alpha:
         t (K_gg - 2 K_gF P + P'C P)/alpha + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg; for t = 1
         (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
         takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
         variance. That the rows are a sample is not in it. METHOD section 15.4 has the formula of a
-        fit that weighs S + C/N.
+        fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
+        (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error, as far as the fit has
+        not taken it back.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
@@ -171,7 +187,10 @@ class MeansLaw:
         slope = self._fit.T @ half
         left = whole - 2 * (half**2).sum(axis=0) + (slope * (self.spread @ slope)).sum(axis=0)
         seen = (slope * (self._error @ slope)).sum(axis=0)
-        return np.asarray(self.doubt * np.maximum(left, 0.0) / self.credit + seen)
+        moved = self._base_error.T @ (self.features.T @ self._weighted(influence))
+        return np.asarray(
+            self.doubt * np.maximum(left, 0.0) / self.credit + seen + (moved**2).sum(axis=0)
+        )
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -257,6 +276,7 @@ class MeansLaw:
             error = root @ rng.standard_normal((len(root), size)) - shown
             theta = self._fit.T @ (self._fit @ error)
             drawn = chance * self.calibrated(_signs(rng, n, size))
+            theta += self._base_error @ rng.standard_normal(theta.shape)
             moved = jitter + self.features @ theta + drawn
             found[:, start : start + size] = moved - w @ moved / n
         step = _POSITIVE / max(float(found.max()), -float(found.min()))
@@ -299,10 +319,13 @@ def law_of_means(
     if "one_way" in facts:
         known = OneWayLaw.from_json(facts["one_way"], stack.schema)
     weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
-    credit = float(facts["credit"])
+    credit, rows_told = float(facts["credit"]), float(facts["rows"])
+    least = float(facts.get("least_credit", credit))
+    if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
     noise = means_noise(
         scale=scale,
-        rows=float(facts["rows"]),
+        rows=rows_told,
         constant=constant,
         about=weights @ features / len(features),
         known=known,
@@ -311,13 +334,13 @@ def law_of_means(
         features=features,
         weights=weights,
         covariance=noise,
-        rows=float(facts["rows"]),
+        rows=rows_told,
         credit=credit,
-        doubt=max(DOUBT, credit / float(facts.get("least_credit", credit))),
+        doubt=max(DOUBT, credit / least),
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
     )
-    positive = (law.rows, law.credit, law.doubt, law.base_rows, scale, min(law.calibration, 1.0))
-    if not (all(0 < one < np.inf for one in positive) and np.isfinite(noise).all()):
+    positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
+    if not all(0 < one < np.inf for one in positive):
         raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
     return law

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,8 +84,9 @@ class Calibrated:
     Attributes:
         rows: the choice.
         log_weights: of mean one, shape (n,).
-        credit: effective number of the rows chosen, against which the means' noise was weighed;
-            infinite where the choice was left as it was.
+        credit: effective number of the rows chosen, against which the means' noise was weighed, or
+            the least larger one that can be solved for; infinite where the choice was left as it
+            was.
     """
 
     rows: Thinned
@@ -122,14 +124,31 @@ def calibrated(
         credit = 1 / float((np.exp(kept.log_weights) ** 2).sum()) * rows**2
         if design_effect == 1:  # no weights at all
             break
-        own = BaseRows.of(features(kept.chosen), log_weights=kept.log_weights)
-        found = normalised(solvable(own, targets, credit).log_weights)
+        own = BaseRows(
+            rows,
+            partial(_of_chosen, features, kept.chosen),
+            log_weights=kept.log_weights,
+        )
+        try:
+            solved = solvable(own, targets, credit)
+        except WeightError:  # the rows as they were chosen serve as well
+            break
+        found = normalised(solved.log_weights)
         effect = float(np.mean(np.exp(found) ** 2))
         if effect <= design_effect:
-            return Calibrated(rows=kept, log_weights=found, credit=credit)
+            return Calibrated(rows=kept, log_weights=found, credit=solved.credit)
         aim = max(1.0, aim * design_effect / effect * _MARGIN)
     kept = thin(log_weights, rows, design_effect=design_effect, rng=rng)
     return Calibrated(rows=kept, log_weights=kept.log_weights, credit=math.inf)
+
+
+def _of_chosen(
+    features: Callable[[NDArray[np.int64]], Array],
+    chosen: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> Array:
+    return features(chosen[start:stop])
 
 
 def _exponent(logs: Array, design_effect: float) -> float:

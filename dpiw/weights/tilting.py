@@ -98,6 +98,10 @@ class BaseRows:
     ) -> None:
         if rows < 1:
             raise WeightError("weights: expected at least one base row")
+        if log_weights is not None and (
+            log_weights.shape != (rows,) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
+        ):
+            raise WeightError("base rows: expected one log weight each, of mean one")
         self.rows, self._features, self._log_weights = rows, features, log_weights
         first = self._checked(0, min(rows, _BLOCK))
         self.dimension = first.shape[1]

@@ -174,6 +174,34 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     assert np.mean(told, axis=0)[0] < 0.3 * plain[0]
 
 
+def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
+    """300 bases of a generator that is right, credit without end: a mean's error is the base's.
+
+    Variances within 4 standard errors of sqrt(2/300); the rows' residual alone is far below.
+    """
+    rng = np.random.default_rng(58)
+    targets = Targets(means=np.zeros(4), covariance=1e-4**2 * np.eye(4), rows=PRIVATE_ROWS)
+    errors, told, alone = [], [], []
+    for _ in range(300):
+        base = rng.uniform(-0.5, 0.5, (2000, 4))
+        shown = replace(targets, means=base.mean(axis=0))
+        kept = calibrated(
+            np.zeros(2000), 1000, shown, features=lambda rows, base=base: base[rows],
+            design_effect=2.0, rng=rng,
+        )  # fmt: skip
+        rows, w = base[kept.rows.chosen], np.exp(kept.log_weights)
+        law = MeansLaw(
+            features=rows, weights=w, covariance=targets.covariance, rows=1e12, credit=1e12,
+            base_rows=2000, calibration=kept.credit,
+        )  # fmt: skip
+        errors.append(w @ rows[:, 0] / 1000)
+        left = law.calibrated(rows[:, :1])
+        alone.append(float(((w[:, None] * left) ** 2).sum()) / 1000**2)
+        told.append(alone[-1] + float(law.variance(rows[:, :1])[0]))
+    assert np.var(errors) / np.mean(told) == pytest.approx(1, abs=4 * np.sqrt(2 / 300))
+    assert np.mean(alone) < 0.1 * np.mean(told)
+
+
 def test_drawn_errors_give_the_interval_of_the_closed_form():
     rng = np.random.default_rng(54)
     sample = sample_of(rng)

@@ -60,12 +60,13 @@ def test_the_least_credit_is_one_that_the_distances_do_not_speak_against() -> No
 
 
 def test_the_least_credit_is_below_the_true_one_as_often_as_it_should() -> None:
-    """One side of a 95% interval: 200 draws, more than 12 misses by chance at 0.4% at most."""
+    """One side of a 95% interval, 2.5%, and a grid: 200 draws under a fixed seed, some 5 misses.
+
+    A rule that misses 4% misses more than 20 at 1e-4; one that misses 15% at most 20 at 3%.
+    """
     rng = np.random.default_rng(70)
-    missed = sum(
-        misfit(int(rng.integers(2**31)), credit=30.0).least_credit() > 30 for _ in range(200)
-    )
-    assert missed <= binom.isf(1e-6, 200, 0.05)
+    draws = [misfit(int(rng.integers(2**31)), credit=30.0).least_credit() for _ in range(200)]
+    assert sum(least > 30 for least in draws) <= 20
 
 
 def test_the_risk_is_steins() -> None:
