@@ -72,8 +72,9 @@ POINTS = (
 ONCE = ("before_output", "after_output")
 
 RUNS = 12
-FIRST = (("fit_generator", "before_draw", 0), ("fit_generator", "after_draw", 22))
-"""How the first random runs begin: before there is a checkpoint, and after."""
+FIRST = (("fit_generator", "before_file", 0), ("fit_generator", "after_draw", 22))
+"""How the first random runs begin: with draws that no checkpoint holds, and after some that one
+does. (A training killed before its first draw goes on from its public start.)"""
 
 
 class Deadly:
