@@ -8,9 +8,8 @@ means of the features were seen, with noise S and the private sample's own error
 
 What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
 alpha is. It is one number for all directions, fitted where the features look, and often too large
-where they do not: `support` decides. In 360 simulated releases (benchmarks/results,
-coverage_measured.md) intervals of 95% with the verdict `use` held the truth 95.2% of the time,
-`use with care` 89%, `do not use` 74%; the sandwich 79, 75 and 72%.
+where they do not: intervals doubt it, and `support` decides. How often they held the truth in
+simulated releases: benchmarks/results, coverage_measured.md.
 
 All of it is post-processing. Source: METHOD section 15.4, for a fit that weighs S without C/N.
 """
