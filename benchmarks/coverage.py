@@ -93,9 +93,10 @@ def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> t
     if isinstance(plan.weights, Measured):
         base = model.sample(plan.weights.base_rows_for(chosen.synthetic), rng=rng)
         drawn = plan.weights.measure(private, base, noise=noise)
-        found = weigh_measured(plan.weights, drawn, base, rows=chosen.synthetic, rng=rng)
+        found = weigh_measured(plan.weights, drawn, base, rows=chosen.synthetic, rng=rng,
+                               known=model.one_way)  # fmt: skip
         kept = SyntheticTable(schema=schema, scaled=base.scaled.take(found.chosen))
-        law = law_of_measured(plan.weights, drawn, kept, found.log_weights, found.facts["measured"])
+        law = law_of_measured(plan.weights, kept, found.log_weights, found.facts["measured"])
         sample = analysis.WeightedSample(table=kept.frame(), weights=law.weights, law=law)
         return sample, found.diagnostics.verdict.value
     rows = model.sample(chosen.synthetic, rng=rng)

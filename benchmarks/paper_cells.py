@@ -27,12 +27,14 @@ from dpiw.errors import WeightError
 from dpiw.generators.base import GenerativeModel
 from dpiw.generators.gan_model import GANModel
 from dpiw.generators.registry import make_generator
+from dpiw.measured_weighting import weigh_measured
 from dpiw.privacy import NeighbouringRelation, PrivacyUnit
 from dpiw.randomness import SeededNoise
 from dpiw.tables import PrivateTable, SyntheticTable
 from dpiw.weighting import weigh
 from dpiw.weights.discriminator import DiscriminatorWeights
 from dpiw.weights.logreg import LogisticRegressionRatio
+from dpiw.weights.measured import Measured
 from dpiw.weights.network_ratio import inputs
 from dpiw.weights.registry import make_weights
 
@@ -62,11 +64,12 @@ ESTIMATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "dp_mlp": ("dp_mlp", {"replays": 0}),
     "joint_linear": ("beta_debiased", {}),
     "joint_fourier": ("beta_debiased", _FOURIER),
+    "joint_measured": ("measured", {"omega_seed": 1}),
     "joint_dp_mlp": ("dp_mlp", {"replays": 0}),
 }
 KINDS = (
     "none", "beta_noised", "beta_debiased", "dp_mlp", "discriminator", "logreg", "mlp",
-    "joint_linear", "joint_fourier",
+    "joint_linear", "joint_fourier", "joint_measured",
 )  # fmt: skip
 NOT_PRIVATE = frozenset({"logreg", "mlp"})
 
@@ -77,7 +80,7 @@ class Cell:
 
     Attributes:
         epsilon: of each stage, or of both together for `joint_*`.
-        share: of the joint effort that `joint_*` weights get.
+        share: of the joint effort that `joint_*` weights get; `joint_measured`: their usual one.
     """
 
     run: int
@@ -194,7 +197,8 @@ def plan(cell: Cell, data: Path) -> tuple[Any, Any]:
     """
     key = (cell.dataset, cell.generator, cell.weights, cell.epsilon)
     if cell.joint:
-        made, weights = _together(*key, cell.share, data)
+        share = Measured.effort if cell.weights == "joint_measured" else cell.share
+        made, weights = _together(*key, share, data)
     else:
         made = _alone(cell.dataset, "generator", cell.generator, cell.epsilon, data)
         weights = None
@@ -288,9 +292,26 @@ def release(cell: Cell, data: Path) -> tuple[SyntheticTable, Array]:
     generator_cell = cell if cell.joint else alone
     model = fitted(generator_cell, data)
     rng = np.random.default_rng([cell.run, 1])
+    if cell.weights == "joint_measured":
+        return _measured(cell, model, rng, data)
     rows = model.sample(SETS[cell.dataset].nominal_rows, rng=rng)
     fitting = model.sample(FITTING_ROWS, rng=rng)
     return rows, weights_of(cell, model, fitting, rows, data)
+
+
+def _measured(
+    cell: Cell, model: GenerativeModel, rng: np.random.Generator, data: Path
+) -> tuple[SyntheticTable, Array]:
+    """Rows chosen from a base, and their weights."""
+    published, estimator = SETS[cell.dataset].nominal_rows, plan(cell, data)[1]
+    base = model.sample(estimator.base_rows_for(published), rng=rng)
+    halves = split(cell.dataset, cell.run, data)
+    private = PrivateTable(schema=halves.schema, scaled=halves.train)
+    noise = SeededNoise(_seed("weights", "measured", cell.joint, cell.run))
+    drawn = estimator.measure(private, base, noise=noise)
+    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng, known=model.one_way)
+    rows = SyntheticTable(schema=base.schema, scaled=base.scaled.take(found.chosen))
+    return rows, np.exp(found.log_weights)
 
 
 def compute(cell: Cell, store: PaperStore) -> dict[str, Any]:

@@ -130,9 +130,10 @@ def settings(facts: Mapping[str, Any], ours: Figures) -> list[str]:
         " generator's (1, delta); `BetaNoised`, `BetaDebiased` and `DP-MLP` spend (1, delta) for"
         " the generator and (1, delta) for the weights; `LogReg` and `MLP` are not private. If the"
         " paper meant one total of 1, its private weights had less than ours: for that reading the"
-        " last two lines of the counts set our releases of one total beside its BetaDebiased. They"
-        " spend (1, delta) **in total**, noise solved jointly, efforts 1:1: linear and Fourier"
-        " features, debiased. The table of budgets below gives every total. Delta is 10^-6/N_D.",
+        " last lines of the counts set our releases of one total beside its BetaDebiased. They"
+        " spend (1, delta) **in total**, noise solved jointly: linear and Fourier features,"
+        " debiased, efforts 1:1, and `measured` at its usual share. The table of budgets below"
+        " gives every total. Delta is 10^-6/N_D.",
         "- **Noise.** Ours is sound throughout: Gaussian on the coefficients, calibrated by the"
         " exact sensitivity; one draw per lot in DP-SGD; public bounds. The paper's figures were"
         " not obtained so: its iid Laplace noise at an L2 scale does not give the epsilon"

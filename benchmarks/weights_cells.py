@@ -86,6 +86,12 @@ DATASETS: Mapping[str, Dataset] = {
         nominal_rows=39_000,
         synthetic_rows=20_000,
     ),
+    "acs": Dataset(
+        file="acs_ma2019.csv",
+        schema="benchmarks/schemas/acs.yaml",
+        nominal_rows=6100,
+        synthetic_rows=6000,
+    ),
     "iris": Dataset(
         file="iris.csv",
         schema="benchmarks/schemas/iris.yaml",
@@ -383,7 +389,7 @@ def _measured(
     published = plan.spec.synthetic_rows
     base = model.sample(estimator.base_rows_for(published), rng=rng)
     drawn = estimator.measure(private, base, noise=noise)
-    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng)
+    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng, known=model.one_way)
     assert found.chosen is not None
     return _Chosen(rows=base.scaled.take(found.chosen), weights=found)
 

@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.analysis.means_law import MeansLaw
+from dpiw.analysis.means_law import MeansLaw, law_of_means
 from dpiw.diagnostics import Diagnostics, Verdict, diagnose
+from dpiw.errors import UncalibratedError
 from dpiw.measurement import Measurement
-from dpiw.parquet import mean_one_weights
+from dpiw.one_way import OneWayMarginals
 from dpiw.replicate_weights import ReplicateWeights
 from dpiw.tables import SyntheticTable
 from dpiw.weighting import Weights
+from dpiw.weights.debiasing import normalised
 from dpiw.weights.measured import Measured
 from dpiw.weights.reweighting import Reweighted, reweight
-from dpiw.weights.thinning import thin
+from dpiw.weights.stack import all_features
+from dpiw.weights.thinning import calibrated
 from dpiw.weights.tilting import BaseRows
 
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
@@ -45,6 +48,7 @@ def weigh_measured(
     *,
     rows: int,
     rng: np.random.Generator,
+    known: OneWayMarginals | None = None,
 ) -> Weights:
     """Weight a base, and choose from it the rows to publish.
 
@@ -55,6 +59,8 @@ def weigh_measured(
         rows: how many to publish.
         rng: of the choice and of the test's simulation; no privacy noise. The same state gives
             the same rows.
+        known: one-way distributions that the generator knows; the weights keep to them as far as
+            their noise allows.
 
     Returns:
         Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
@@ -63,14 +69,14 @@ def weigh_measured(
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
     """
-    stack = estimator.stack(base.schema)
+    stack, law = estimator.stack(base.schema), None if known is None else known.law
 
     def features(start: int, stop: int) -> np.ndarray:
-        return stack.matrix(base.scaled.take(np.arange(start, stop)))
+        return all_features(stack, law, base.scaled.take(np.arange(start, stop)))
 
     streamed = BaseRows(base.rows, features)
     even = streamed.means(np.full(base.rows, 1 / base.rows))
-    targets = estimator.targets(measurement, about=even)
+    targets = estimator.targets(measurement, about=even, known=known)
     found = reweight(streamed, targets, credit=estimator.credit, rng=rng)
     noise = found.log_weight_noise(streamed)
     logs = found.tilt.log_weights
@@ -78,51 +84,65 @@ def weigh_measured(
     if estimator.debias:
         logs = logs - noise**2 / 2
         steps.append("debias b(x - mu)")
-    kept = thin(logs, rows, design_effect=estimator.design_effect, rng=rng)
-    steps += [
-        f"choose {rows} rows with probability in proportion to weight^{kept.exponent:.4g}",
-        "self-normalise",
-    ]
+    logs = normalised(logs)
+    means = streamed.means(np.exp(logs) / base.rows)
+    kept = calibrated(
+        logs,
+        rows,
+        replace(targets, means=means),
+        features=lambda chosen: all_features(stack, law, base.scaled.take(chosen)),
+        design_effect=estimator.design_effect,
+        rng=rng,
+    )
+    tau = kept.rows.exponent
+    steps.append(f"choose {rows} rows with probability in proportion to weight^{tau:.4g}")
+    if np.isfinite(kept.credit):
+        steps.append("calibrate their means to the base's")
+    steps.append("self-normalise")
+    chosen = kept.rows.chosen
     return Weights(
         log_weights=kept.log_weights,
         steps=tuple(steps),
         law=None,
-        noise=noise[kept.chosen],
-        diagnostics=_judged(found, kept.log_weights, logs, noise[kept.chosen]),
-        chosen=kept.chosen,
+        noise=noise[chosen],
+        diagnostics=_judged(found, kept.log_weights, logs, noise[chosen]),
+        chosen=chosen,
         facts={
             "measured": found.to_json()
-            | {"exponent": kept.exponent, "distinct_rows": kept.distinct},
+            | {"exponent": tau, "distinct_rows": kept.rows.distinct}
+            | ({} if law is None else {"one_way": law.to_json()})
+            | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
         },
     )
 
 
 def law_of_measured(
     estimator: Measured,
-    measurement: Measurement,
     rows: SyntheticTable,
     log_weights: np.ndarray,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
-    """The law of the published weights; an analyst finds the same from the release.
+    """The law of the published weights, from what a release says of them.
 
     Args:
         estimator: calibrated, as it drew the measurement.
-        measurement: the noisy sum.
         rows: as published.
         log_weights: theirs, shape (n,).
         facts: `Weights.facts["measured"]`.
+
+    Raises:
+        UncalibratedError: the estimator is not calibrated.
     """
-    features = estimator.stack(rows.schema).matrix(rows.scaled)
-    weights = mean_one_weights(log_weights)
-    targets = estimator.targets(measurement, about=weights @ features / rows.rows)
-    return MeansLaw(
-        features=features,
-        weights=weights,
-        covariance=targets.covariance,
-        rows=targets.rows,
-        credit=float(facts["credit"]),
-        base_rows=float(facts["effective_base_rows"]),
+    noise = estimator.calibrated
+    if noise is None:
+        raise UncalibratedError("measured: calibrate before asking for a law")
+    return law_of_means(
+        estimator.stack(rows.schema),
+        rows.scaled,
+        log_weights,
+        scale=noise.law.scale,
+        constant=noise.constant,
+        facts=facts,
     )
 
 

@@ -26,6 +26,7 @@ from dpiw.private_stages import (
     WEIGHTS_STAGE,
     PrivateMethods,
     StagePlan,
+    check_memory,
     device_of,
 )
 from dpiw.renyi import RenyiVector
@@ -238,7 +239,9 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             infeasible and the spec says `when_infeasible: refuse`.
         NotPublishableError: the spec names a method that is not private.
     """
-    rho, ready = _solve(spec, schema, PrivateMethods.of_spec(spec))
+    methods = PrivateMethods.of_spec(spec)
+    rho, ready = _solve(spec, schema, methods)
+    check_memory(spec, schema, ready)
     warnings: list[str] = []
     forecast = _forecast(spec, schema, ready)
     if forecast is not None and not forecast.feasible:

@@ -15,9 +15,10 @@ from typing import Any, Protocol, Self
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.generators.base import Synthesizer
 from dpiw.generators.registry import make_generator
+from dpiw.one_way import MOST_INDICATORS
 from dpiw.pairing import check_pairing
 from dpiw.privacy import PrivacyEvent
-from dpiw.replicate_weights import MOST_NUMBERS
+from dpiw.replicate_weights import MOST_FEATURES_HELD, MOST_NUMBERS
 from dpiw.resumption import Resumption, Watched
 from dpiw.schema import PublicSchema
 from dpiw.spec import ReleaseSpec
@@ -165,6 +166,24 @@ def _check_measured(spec: ReleaseSpec, weights: Measured) -> None:
         raise SpecError("weights.post_processing: expected no steps with weights.method=measured")
     if spec.weights.normalisation != "self":
         raise SpecError("weights.normalisation: expected self with weights.method=measured")
+
+
+def check_memory(spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods) -> None:
+    """Replicates are made from the features of all published rows, held at once.
+
+    Raises:
+        SpecError: there would be too many numbers.
+    """
+    weights = methods.weights
+    if not isinstance(weights, Measured) or not weights.replicates:
+        return
+    features = weights.stack(schema).dimension + MOST_INDICATORS
+    if spec.synthetic_rows * features > MOST_FEATURES_HELD:
+        most = MOST_FEATURES_HELD // features
+        raise SpecError(
+            f"synthetic_rows={spec.synthetic_rows}: expected at most {most} with replicates, which"
+            f" take {features} features a row"
+        )
 
 
 def _check_calibration(step: BetaCalibrate, weights: WeightEstimator | None) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpiw import accounting
 from dpiw.certificate import Certificate
-from dpiw.errors import LedgerConflictError, ReleaseError, SignatureError, SpecError
+from dpiw.errors import LedgerConflictError, PrivacyError, ReleaseError, SignatureError, SpecError
 from dpiw.ledger import (
     Ledger,
     Population,
@@ -210,12 +210,16 @@ def certificate_vector(stated: Certificate) -> RenyiVector:
     from its epsilon, rounded up where its cost was above what its events need.
 
     Raises:
-        LedgerConflictError: an attempt names a stage whose events the certificate does not list.
+        LedgerConflictError: an attempt names a stage whose events the certificate does not list, or
+            an event is of a kind that this version does not know.
     """
-    events = {
-        record.stage: [accounting.event_from_json(item) for item in record.events]
-        for record in stated.stages
-    }
+    try:
+        events = {
+            record.stage: [accounting.event_from_json(item) for item in record.events]
+            for record in stated.stages
+        }
+    except PrivacyError as reason:
+        raise LedgerConflictError(f"release {stated.release_id}: {reason}") from None
     total = RenyiVector.nothing()
     for attempt in stated.attempts:
         epsilon, delta, names = _attempt(attempt, stated)

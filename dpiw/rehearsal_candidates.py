@@ -24,11 +24,11 @@ _FOURIER = {"omega_seed": 1}
 MEASURED: Mapping[str, tuple[Mapping[str, Any], SharesSpec | None]] = {
     "linear": (_LINEAR, None),
     "fourier": (_FOURIER, None),
+    "fourier 50:50": (_FOURIER, SharesSpec(generator=0.5, weights=0.5)),
     "fourier 30:70": (_FOURIER, SharesSpec(generator=0.3, weights=0.7)),
-    "fourier 70:30": (_FOURIER, SharesSpec(generator=0.7, weights=0.3)),
 }
 """Settings of `measured`, all others at their defaults, and how the effort is shared between
-generator and weights; None: as the spec shares it. The frequencies' seed is public."""
+generator and weights; None: as the spec says, or as is usual. The frequencies' seed is public."""
 
 MOST_STAND_IN_ROWS = 100_000
 """Most rows of a stand-in table: a spec of more nominal rows is rehearsed at this size."""
@@ -111,11 +111,11 @@ def _measured(
     settings: Mapping[str, Any],
     shares: SharesSpec | None,
 ) -> Candidate:
-    told = _told("measured", settings)
+    told, asked = _told("measured", settings), _weighted(spec, "measured", settings)
+    if shares is None and "shares" not in spec.model_fields_set:
+        shares = SharesSpec.usual("measured")
     if shares is not None:
         told += f", effort {shares.generator:g} to {shares.weights:g}"
-    asked = _weighted(spec, "measured", settings)
-    if shares is not None:
         asked = asked.model_copy(update={"shares": shares})
     try:
         plan = compile_plan(asked, schema)
@@ -134,7 +134,7 @@ def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> Re
     if method == NONE or method != spec.weights.method:  # other weights take other steps, or none
         changes |= {"post_processing": [], "normalisation": "self"}
     # A spec without weights may give them no share.
-    shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec()
+    shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec.usual(method)
     return spec.model_copy(
         update={"weights": spec.weights.model_copy(update=changes), "shares": shares}
     )

@@ -111,7 +111,8 @@ def _measured(
     published = plan.spec.synthetic_rows
     base = model.sample(estimator.base_rows_for(published), rng=rng)
     drawn = estimator.measure(table, base, noise=noise)
-    return _judged(base, weigh_measured(estimator, drawn, base, rows=published, rng=rng))
+    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng, known=model.one_way)
+    return _judged(base, found)
 
 
 def _weights(stage: _Stage, estimator: WeightEstimator, rng: np.random.Generator) -> Weights:

@@ -27,6 +27,9 @@ KIND = "bootstrap"
 MOST_NUMBERS = 250_000_000
 """Most rows times replicates of one release: a file of 1 GB."""
 
+MOST_FEATURES_HELD = 2**30
+"""Most rows times features while replicates are made: 8 GiB."""
+
 _GROUP_ROWS = 65536
 _TINY = np.finfo(np.float32).tiny
 _ARROW_SCHEMA = "ARROW:schema"
@@ -169,11 +172,13 @@ def read_replicates(path: Path, certificate: Certificate, *, rows: int) -> Repli
     """Read a file that `write_replicates` wrote.
 
     Raises:
-        ManifestError: as `check_replicates`.
+        ManifestError: as `check_replicates`, and a weight that is none.
     """
     scale = check_replicates(path, certificate, rows=rows)
     table = pq.read_table(path, use_threads=False, pre_buffer=False)
     weights = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for r, column in enumerate(table.columns):
         weights[:, r] = column.to_numpy()
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise ManifestError(f"{path.name}: expected finite replicate weights > 0")
     return ReplicateWeights(weights=weights, scale=scale)

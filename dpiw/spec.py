@@ -11,7 +11,7 @@ import contextlib
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -23,6 +23,7 @@ from dpiw.public_rows import named_file
 from dpiw.schema import PublicSchema
 from dpiw.strict_yaml import load_file
 from dpiw.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.weights.registry import usual_effort
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 MAX_EPSILON = Decimal(10)
@@ -173,6 +174,12 @@ class SharesSpec(_Section):
     generator: Share = 0.5
     weights: Share = 0.5
 
+    @classmethod
+    def usual(cls, method: str) -> Self:
+        """As weights of that method say they are worth it."""
+        weights = usual_effort(method)
+        return cls(generator=1 - weights, weights=weights)
+
 
 class CatalogueSpec(_Section):
     """What a data catalogue should say about the release's owner and licence."""
@@ -180,6 +187,11 @@ class CatalogueSpec(_Section):
     creator: PlainText = "not stated"
     licence: PlainText = "not stated"
     url: PlainText = "not stated"
+
+
+def _usual_shares(given: dict[str, Any]) -> SharesSpec:
+    """Those of a spec that has none; `given` holds the fields above that are admissible."""
+    return SharesSpec.usual(given["weights"].method) if "weights" in given else SharesSpec()
 
 
 class ReleaseSpec(_Section):
@@ -198,7 +210,7 @@ class ReleaseSpec(_Section):
     nominal_rows: Annotated[Count, Field(ge=1, le=10**12)]
     generator: GeneratorSpec
     weights: WeightsSpec
-    shares: SharesSpec = SharesSpec()
+    shares: SharesSpec = Field(default_factory=_usual_shares)
     synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
     max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
     state: PlainText

@@ -1,4 +1,4 @@
-"""Turn the noisy density ratio into debiased weights; costs nothing."""
+"""Turn what was measured into weights of the published rows; costs nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tasks.step import step
 
 @step("debias")
 def debias(directory: Path) -> None:
-    """Turn the noisy density ratio into debiased weights; costs nothing."""
+    """Turn what was measured into weights of the published rows; costs nothing."""
     run = ReleaseRun.load(directory)
     steps.debias(run)

@@ -476,13 +476,16 @@ def test_a_papers_cell_is_kept_and_paired_and_spends_what_it_says(paper_store):
     assert parts["beta_noised"]["ess_share"] < 1
     assert parts["beta_noised"] != parts["beta_debiased"]
     assert set(parts["none"]) == set(paper_measure.METRICS)
+    measured = paper_cells.compute(paper_cell(weights="joint_measured"), paper_store)["metrics"]
+    assert set(measured) == set(paper_measure.METRICS)
+    assert measured["ess_share"] > 0.4
     spent = {
         kind: paper_cells.spent(paper_cell(weights=kind), paper_store.data)
-        for kind in ("none", "beta_debiased", "joint_linear", "logreg")
+        for kind in ("none", "beta_debiased", "joint_linear", "joint_measured", "logreg")
     }
     assert 1.3 < spent["beta_debiased"] <= 2
     assert spent["logreg"] == np.inf
-    for kind in ("none", "joint_linear"):
+    for kind in ("none", "joint_linear", "joint_measured"):
         assert 0.999 < spent[kind] <= 1
     noise = [
         paper_cells.plan(paper_cell(weights="joint_linear", share=share), paper_store.data)[1]

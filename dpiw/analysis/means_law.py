@@ -8,24 +8,30 @@ means of the features were seen, with noise S and the private sample's own error
 
 What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
 alpha is. It is one number for all directions, fitted where the features look, and often too large
-where they do not: `support` decides. In 360 simulated releases (benchmarks/results,
-coverage_measured.md) intervals of 95% with the verdict `use` held the truth 95.2% of the time,
-`use with care` 89%, `do not use` 74%; the sandwich 79, 75 and 72%.
+where they do not: intervals doubt it, and `support` decides. How often they held the truth in
+simulated releases: benchmarks/results, coverage_measured.md.
 
 All of it is post-processing. Source: METHOD section 15.4, for a fit that weighs S without C/N.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from dpiw.errors import ReleaseError
+from dpiw.one_way import OneWayLaw
+from dpiw.parquet import mean_one_weights
 from dpiw.replicate_weights import ReplicateWeights
+from dpiw.schema import ScaledTable
+from dpiw.weights.means_noise import means_noise
+from dpiw.weights.stack import Stack, all_features
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
@@ -38,6 +44,10 @@ the prior's variance is in the interval, and is right only as far as the one num
 
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
+
+DOUBT = 4.0
+"""Least of a release's law: evidence finds one alpha for all directions, and some are further from
+the truth than others. Chosen by simulation (benchmarks/results/coverage_measured.md)."""
 
 _BLOCK = 8192
 _DRAWN = 16
@@ -59,9 +69,14 @@ class MeansLaw:
         weights: of the rows, > 0, of mean one, shape (n,).
         covariance: S of the noise of the means, shape (d, d), positive definite.
         rows: N, private rows: noisy, or public.
-        credit: alpha > 0.
+        credit: alpha > 0, that the weights were fitted with.
+        doubt: by how much the prior's variance may be larger than alpha says, >= 1: alpha over the
+            least one that the noisy means do not speak against. Shrinkage, which alpha decides, is
+            what intervals fail by; noise they know (METHOD section 15.4).
         base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
             where these are fewer than the rows' own effective number.
+        calibration: credit with which the rows' means were calibrated to the base's; infinite
+            where they were not.
     """
 
     features: Array = field(repr=False)
@@ -69,7 +84,9 @@ class MeansLaw:
     covariance: Array = field(repr=False)
     rows: float
     credit: float
+    doubt: float = 1.0
     base_rows: float = np.inf
+    calibration: float = np.inf
 
     @property
     def nominal_rows(self) -> float:
@@ -97,10 +114,51 @@ class MeansLaw:
         return self.covariance + self.spread / self.rows
 
     @cached_property
+    def _shared_axes(self) -> tuple[Array, Array]:
+        """Variances of the features over the noise's along common axes, (d,), and B, (d, d).
+
+        B B' = S^-1 and B'C B is diagonal: no credit is too small for (C + alpha S)^-1.
+        """
+        root = np.linalg.cholesky(self.covariance)
+        inverse = solve_triangular(root, np.eye(len(root)), lower=True)
+        scaled = inverse @ self.spread @ inverse.T
+        spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
+        return np.maximum(spreads, 0.0), np.asarray(inverse.T @ axes)
+
+    @cached_property
     def _fit(self) -> Array:
         """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d)."""
-        lower = np.linalg.cholesky(self.spread + self.credit * self.covariance)
-        return np.asarray(np.linalg.solve(lower, np.eye(len(lower))), dtype=np.float64)
+        spreads, axes = self._shared_axes
+        return np.asarray((axes / np.sqrt(spreads + self.credit)).T)
+
+    @cached_property
+    def _calibrator(self) -> Array:
+        """(C + n S)^-1 with n the calibration's credit, shape (d, d); zero without one."""
+        spreads, axes = self._shared_axes
+        return np.asarray((axes / (spreads + self.calibration)) @ axes.T)
+
+    @cached_property
+    def _base_error(self) -> Array:
+        """E with E E' = (K - G) C (K - G)/M, K the calibrator and G = A'A, shape (d, d)."""
+        if not np.isfinite(self.calibration):
+            return np.zeros_like(self.covariance)
+        spreads, axes = self._shared_axes
+        pull = 1 / (spreads + self.calibration) - 1 / (spreads + self.credit)
+        return np.asarray(axes * (pull * np.sqrt(spreads / self.base_rows)))
+
+    def _weighted(self, influence: Array) -> Array:
+        """Centred influence values times weights over n, shape (n, p)."""
+        share = self.weights / len(self.weights)
+        return np.asarray(share[:, None] * (influence - share @ influence))
+
+    def calibrated(self, influence: Array) -> Array:
+        """What calibration leaves of influence values, shape (n, p), for the rows' own error."""
+        if not np.isfinite(self.calibration):
+            return influence
+        w, n = self.weights, len(self.weights)
+        centred = influence - w @ influence / n
+        slope = self._calibrator @ (self.features.T @ (w[:, None] * centred) / n)
+        return np.asarray(centred - (self.features - self.means) @ slope)
 
     def _seen(self, influence: Array) -> tuple[Array, Array]:
         """K_gg, shape (p,), and A K_Fg, shape (d, p), of influence values."""
@@ -110,20 +168,28 @@ class MeansLaw:
         return np.asarray(w @ g**2 / n), self._fit @ cross
 
     def variance(self, influence: Array) -> Array:
-        """Variance of weighted estimates from noise, private sample, shrinkage and prior, (p,).
+        """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
 
-        (K_gg - K_gF P)/alpha + P'C P/N with P = (C + alpha S)^-1 K_Fg: the fit weighs the privacy
-        noise S against the prior, and takes the private sample's error C/N as it comes. What no
-        feature reaches keeps its prior variance K_gg/alpha. That the rows are a sample is not in
-        it. METHOD section 15.4 has the formula of a fit that weighs S + C/N.
+        Where the prior's variance is t/alpha, t the doubt, and the fit was made for 1/alpha:
+        t (K_gg - 2 K_gF P + P'C P)/alpha + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg; for t = 1
+        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
+        takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
+        variance. That the rows are a sample is not in it. METHOD section 15.4 has the formula of a
+        fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
+        (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error, as far as the fit has
+        not taken it back.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
         """
         whole, half = self._seen(influence)
-        left = np.maximum(whole - (half**2).sum(axis=0), 0.0) / self.credit
         slope = self._fit.T @ half
-        return np.asarray(left + (slope * (self.spread @ slope)).sum(axis=0) / self.rows)
+        left = whole - 2 * (half**2).sum(axis=0) + (slope * (self.spread @ slope)).sum(axis=0)
+        seen = (slope * (self._error @ slope)).sum(axis=0)
+        moved = self._base_error.T @ (self.features.T @ self._weighted(influence))
+        return np.asarray(
+            self.doubt * np.maximum(left, 0.0) / self.credit + seen + (moved**2).sum(axis=0)
+        )
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -143,11 +209,14 @@ class MeansLaw:
         return max(1.0, float(own) / self.base_rows)
 
     def parts(self, estimate: Estimate) -> dict[str, Array]:
-        """Variance of each value by source, shape (p,) each: `rows` and `means`."""
-        return {
-            "rows": self.repeats * np.diag(estimate.covariance()),
-            "means": self.variance(estimate.influence),
-        }
+        """Variance of each value by source, shape (p,) each: `rows` and `means`.
+
+        Of the rows' sampling error the sandwich holds what calibration leaves.
+        """
+        pushed = self.weights[:, None] * self.calibrated(estimate.influence)
+        pushed -= pushed.mean(axis=0)
+        rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
+        return {"rows": self.repeats * rows, "means": self.variance(estimate.influence)}
 
     def support(self, estimate: Estimate) -> Array:
         """`share_seen` of an estimate."""
@@ -193,7 +262,7 @@ class MeansLaw:
             rng: an analyst's or the release's generator; no privacy noise.
         """
         n, w = len(self.weights), self.weights
-        spread = np.sqrt(n / (self.credit * np.maximum(w, _LEAST)))
+        spread = np.sqrt(self.doubt * n / (self.credit * np.maximum(w, _LEAST)))
         root = np.linalg.cholesky(self._error)
         chance = np.sqrt(self.repeats)
         found = np.empty((n, count))
@@ -205,7 +274,9 @@ class MeansLaw:
             )
             error = root @ rng.standard_normal((len(root), size)) - shown
             theta = self._fit.T @ (self._fit @ error)
-            moved = jitter + self.features @ theta + chance * _signs(rng, n, size)
+            drawn = chance * self.calibrated(_signs(rng, n, size))
+            theta += self._base_error @ rng.standard_normal(theta.shape)
+            moved = jitter + self.features @ theta + drawn
             found[:, start : start + size] = moved - w @ moved / n
         step = _POSITIVE / max(float(found.max()), -float(found.min()))
         found *= step
@@ -217,3 +288,58 @@ class MeansLaw:
 def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
     """Random signs, shape (rows, columns)."""
     return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)
+
+
+def law_of_means(
+    stack: Stack,
+    rows: ScaledTable,
+    log_weights: Array,
+    *,
+    scale: float,
+    constant: float,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of published rows' weights, from public facts.
+
+    Args:
+        stack: the measured features.
+        rows: as published, on the schema's scale.
+        log_weights: theirs, shape (n,).
+        scale: of the noise of the features' sums.
+        constant: by which a row counts; 0 where their number is public.
+        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
+            it has them `least_credit`, `calibration` and `one_way`.
+
+    Raises:
+        KeyError: a fact is missing.
+        ReleaseError: facts that fit no law.
+    """
+    known = None
+    if "one_way" in facts:
+        known = OneWayLaw.from_json(facts["one_way"], stack.schema)
+    weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
+    credit, rows_told = float(facts["credit"]), float(facts["rows"])
+    least = float(facts.get("least_credit", credit))
+    if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    noise = means_noise(
+        scale=scale,
+        rows=rows_told,
+        constant=constant,
+        about=weights @ features / len(features),
+        known=known,
+    )
+    law = MeansLaw(
+        features=features,
+        weights=weights,
+        covariance=noise,
+        rows=rows_told,
+        credit=credit,
+        doubt=max(DOUBT, credit / least),
+        base_rows=float(facts["effective_base_rows"]),
+        calibration=float(facts.get("calibration", np.inf)),
+    )
+    positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
+    if not all(0 < one < np.inf for one in positive):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    return law

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpiw.analysis.means_law import MeansLaw
+from dpiw.analysis.means_law import MeansLaw, law_of_means
 from dpiw.analysis.noise import Array, WeightLaw
 from dpiw.errors import ReleaseError
 from dpiw.privacy import NoiseKind, NoiseLaw
@@ -25,7 +25,7 @@ _RECOVERY = 1e-6
 _UNDERSTOOD = {"debias b(x - mu)", "debias b(x)", "self-normalise"}
 
 
-_MEASURED_STEPS = ("tilt ", "choose ", "debias b(x - mu)", "self-normalise")
+_MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-normalise")
 """How the steps of `measured` weights begin."""
 
 
@@ -77,18 +77,13 @@ def law_of_release(release: Release) -> WeightLaw | MeansLaw | None:
 
 
 def _law_of_means(release: Release, stage: StageRecord) -> MeansLaw | None:
-    """The law of `measured` weights: S = (s/N)^2 (I + m m'/c^2), or (s/n0)^2 I without a count.
-
-    s is the noise of the sums over N rows; the second part of S is the count's own error (METHOD
-    section 15.1). m is taken from the weighted published rows.
-    """
+    """The law of `measured` weights: of steps that this version knows."""
     certificate = release.certificate
     if not all(step.startswith(_MEASURED_STEPS) for step in certificate.post_processing):
         return None
     facts: dict[str, Any] = dict(stage.parameters)
+    schema = PublicSchema.from_mapping(release.schema)
     try:
-        fitted = dict(certificate.diagnostics["measured"])
-        schema = PublicSchema.from_mapping(release.schema)
         stack = Stack(
             schema=schema,
             shares={str(part): float(share) for part, share in facts["features"].items()},
@@ -96,27 +91,18 @@ def _law_of_means(release: Release, stage: StageRecord) -> MeansLaw | None:
             frequencies=int(facts["frequencies"]),
             omega_seed=int(facts["omega_seed"] or 0),
         )
-        rows, constant = float(fitted["rows"]), float(facts["constant"])
-        noise = (float(facts["scale"]) / rows) ** 2
-        credit, base_rows = float(fitted["credit"]), float(fitted["effective_base_rows"])
+        return law_of_means(
+            stack,
+            schema.scale(release.table),
+            np.asarray(release.log_weights, dtype=np.float64),
+            scale=float(facts["scale"]),
+            constant=float(facts["constant"]),
+            facts=certificate.diagnostics["measured"],
+        )
     except KeyError as reason:
         raise ReleaseError(f"certificate: measured weights without {reason}") from None
-    logs = np.asarray(release.log_weights, dtype=np.float64)
-    weights = np.exp(logs - logs.max())
-    weights /= weights.mean()
-    features = stack.matrix(schema.scale(release.table))
-    covariance = noise * np.eye(features.shape[1])
-    if constant:
-        means = weights @ features / len(features)
-        covariance += noise * np.outer(means, means) / constant**2
-    return MeansLaw(
-        features=features,
-        weights=weights,
-        covariance=covariance,
-        rows=rows,
-        credit=credit,
-        base_rows=base_rows,
-    )
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
+        raise ReleaseError("certificate: what it says of measured weights fits no law") from None
 
 
 def recover(log_weights: Array, features: Array, noise: NoiseLaw, *, steps: set[str]) -> Array:

@@ -28,6 +28,7 @@ from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.generators.base import Synthesizer
+    from dpiw.one_way import OneWayMarginals
     from dpiw.release import Release
     from dpiw.schema import PublicSchema
     from dpiw.tables import SyntheticTable
@@ -109,7 +110,10 @@ class Mechanism:
         if isinstance(self.weights, Measured):
             base = model.sample(self.weights.base_rows_for(self.synthetic_rows), rng=rng)
             drawn = self.weights.measure(table, base, noise=noise)
-            return measured_rows(self.weights, drawn, base, rows=self.synthetic_rows, rng=rng)
+            return measured_rows(
+                self.weights, drawn, base,
+                rows=self.synthetic_rows, rng=rng, known=model.one_way,
+            )  # fmt: skip
         rows = model.sample(self.synthetic_rows, rng=rng)
         if self.weights is None:
             return weighted_sample((rows.frame(), None))
@@ -160,6 +164,7 @@ def measured_rows(
     *,
     rows: int,
     rng: np.random.Generator,
+    known: OneWayMarginals | None = None,
 ) -> WeightedSample:
     """Rows chosen from a base with `measured` weights, and their law, as a release would hold them.
 
@@ -169,14 +174,15 @@ def measured_rows(
         base: the generator's rows.
         rows: how many to choose.
         rng: of the choice.
+        known: one-way distributions that the generator knows.
     """
     from dpiw.measured_weighting import law_of_measured, weigh_measured
     from dpiw.tables import SyntheticTable
 
-    found = weigh_measured(estimator, measurement, base, rows=rows, rng=rng)
+    found = weigh_measured(estimator, measurement, base, rows=rows, rng=rng, known=known)
     assert found.chosen is not None  # measured weights choose their rows
     kept = SyntheticTable(schema=base.schema, scaled=base.scaled.take(found.chosen))
-    law = law_of_measured(estimator, measurement, kept, found.log_weights, found.facts["measured"])
+    law = law_of_measured(estimator, kept, found.log_weights, found.facts["measured"])
     return WeightedSample(table=kept.frame(), weights=law.weights, law=law)
 
 

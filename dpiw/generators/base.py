@@ -9,6 +9,7 @@ import numpy as np
 
 from dpiw.errors import UncalibratedError
 from dpiw.measurement import Measurement
+from dpiw.one_way import OneWayMarginals
 from dpiw.privacy import PrivacyEvent, PrivacyUnit
 from dpiw.randomness import NoiseSource
 from dpiw.schema import PublicSchema
@@ -17,6 +18,11 @@ from dpiw.tables import PrivateTable, SyntheticTable
 
 class GenerativeModel(Protocol):
     """A fitted SDGP: a pure function of a measurement, so sampling costs nothing."""
+
+    @property
+    def one_way(self) -> OneWayMarginals | None:
+        """One-way distributions that it knows, and how well; None if none were measured."""
+        ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""

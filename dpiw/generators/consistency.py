@@ -43,6 +43,11 @@ def estimate_total(tables: Sequence[NDArray[np.float64]], variances: Sequence[fl
     return max(1.0, float(np.sum(sums * weights) / np.sum(weights)))
 
 
+def total_variance(tables: Sequence[NDArray[np.float64]], variances: Sequence[float]) -> float:
+    """Of `estimate_total`, from the same arguments."""
+    return 1 / sum(1 / (t.size * v) for t, v in zip(tables, variances, strict=True))
+
+
 def combine(
     estimates: Sequence[NDArray[np.float64]], variances: Sequence[float]
 ) -> NDArray[np.float64]:

@@ -11,7 +11,6 @@ from dpiw.domain import Domain
 from dpiw.errors import SpecError
 from dpiw.generators.consistency import (
     combine,
-    estimate_total,
     margin,
     project_to_total,
     reconcile,
@@ -44,36 +43,18 @@ def distribution(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
     return project_to_total(noisy, total) / total
 
 
-def _margins(
-    one_way: Sequence[NDArray[np.float64]],
-    families: Sequence[Family],
-    tables: Sequence[NDArray[np.float64]],
-    *,
-    narrow: float,
-    wide: float,
-) -> list[NDArray[np.float64]]:
-    """Best one-way marginals, non-negative, of one total: every table that shows a column votes."""
-    total = estimate_total([*one_way, *tables], [narrow] * len(one_way) + [wide] * len(tables))
-    estimates = [[direct] for direct in one_way]
-    variances = [[narrow] for _ in one_way]
-    for family, table in zip(families, tables, strict=True):
-        for axis, column in enumerate(family.members):
-            estimates[column].append(margin(table, axis))
-            variances[column].append(wide * table.size / table.shape[axis])
-    return [
-        project_to_total(combine(e, v), total) for e, v in zip(estimates, variances, strict=True)
-    ]
-
-
-def conditionals(
+def combined(
     one_way: Sequence[NDArray[np.float64]],
     families: Sequence[Family],
     tables: Sequence[NDArray[np.float64]],
     *,
     one_way_variance: float,
     family_variance: float,
-) -> tuple[Conditional, ...]:
-    """Conditional tables in sampling order.
+) -> tuple[list[NDArray[np.float64]], list[float]]:
+    """Best unbiased one-way marginals, and the variance of a cell of each.
+
+    Every table that shows a column votes, by its precision. Cells of one column have independent
+    noise; those of two columns may share noise, in the totals alone.
 
     Args:
         one_way: noisy one-way marginal of each column.
@@ -82,11 +63,31 @@ def conditionals(
         one_way_variance: noise variance of one cell of a one-way marginal.
         family_variance: the same of a family's marginal.
     """
-    measured = families[1:]
-    margins = _margins(one_way, measured, tables, narrow=one_way_variance, wide=family_variance)
+    estimates = [[direct] for direct in one_way]
+    variances = [[one_way_variance] for _ in one_way]
+    for family, table in zip(families[1:], tables, strict=True):
+        for axis, column in enumerate(family.members):
+            estimates[column].append(margin(table, axis))
+            variances[column].append(family_variance * table.size / table.shape[axis])
+    found = [combine(e, v) for e, v in zip(estimates, variances, strict=True)]
+    return found, [1 / float(np.sum(1 / np.asarray(v))) for v in variances]
+
+
+def conditionals(
+    margins: Sequence[NDArray[np.float64]],
+    families: Sequence[Family],
+    tables: Sequence[NDArray[np.float64]],
+) -> tuple[Conditional, ...]:
+    """Conditional tables in sampling order.
+
+    Args:
+        margins: one-way marginal of each column, non-negative and of one total.
+        families: in sampling order; the first is the root.
+        tables: noisy marginals of all families but the root.
+    """
     root = families[0]
     found = [Conditional.from_table(root, margins[root.child], margins[root.child])]
-    for family, table in zip(measured, tables, strict=True):
+    for family, table in zip(families[1:], tables, strict=True):
         agreed = reconcile(table, [margins[j] for j in family.members])
         found.append(Conditional.from_table(family, agreed, margins[family.child]))
     return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ class GANModel:
     discriminator: Array
     proportions: Array
     ratio: bool
+
+    one_way: ClassVar[None] = None
+    """No marginals were measured for it."""
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.

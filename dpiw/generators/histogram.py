@@ -14,7 +14,11 @@ from dpiw import mechanisms
 from dpiw.domain import Domain
 from dpiw.errors import SpecError
 from dpiw.generators.base import ready_for
-from dpiw.generators.consistency import estimate_total, project_to_total
+from dpiw.generators.consistency import (
+    estimate_total,
+    project_to_total,
+    total_variance,
+)
 from dpiw.generators.counting import ContingencyCounter
 from dpiw.generators.estimation import measured_domain
 from dpiw.generators.marginal_noise import (
@@ -27,6 +31,7 @@ from dpiw.generators.marginal_noise import (
 from dpiw.generators.network import Family
 from dpiw.generators.sampling import Conditional, NetworkModel
 from dpiw.measurement import Measurement
+from dpiw.one_way import OneWayMarginals
 from dpiw.privacy import (
     GaussianEvent,
     LaplaceEvent,
@@ -171,5 +176,12 @@ class Histogram:
             conditionals=tuple(
                 Conditional.from_table(Family(child=j, parents=()), law, law)
                 for j, law in enumerate(laws)
+            ),
+            one_way=OneWayMarginals.of(
+                domain,
+                bins=int(facts["bins"]),
+                margins=laws,
+                variances=[variance] * len(tables),
+                total_variance=total_variance(tables, [variance] * len(tables)),
             ),
         )

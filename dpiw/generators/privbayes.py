@@ -21,8 +21,13 @@ from dpiw import mechanisms
 from dpiw.domain import Domain
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.generators.base import ready_for
+from dpiw.generators.consistency import (
+    estimate_total,
+    project_to_total,
+    total_variance,
+)
 from dpiw.generators.counting import ContingencyCounter
-from dpiw.generators.estimation import conditionals, distribution, measured_domain
+from dpiw.generators.estimation import combined, conditionals, distribution, measured_domain
 from dpiw.generators.marginal_noise import (
     check_effort,
     marginal_multiplier,
@@ -41,6 +46,7 @@ from dpiw.generators.network import (
 )
 from dpiw.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.measurement import Measurement
+from dpiw.one_way import OneWayMarginals
 from dpiw.privacy import (
     ExponentialMechanismEvent,
     GaussianEvent,
@@ -310,13 +316,25 @@ class PrivBayes:
             Family(child=int(child), parents=tuple(parents)) for child, parents in facts["network"]
         ]
         kind, arrays = NoiseKind(facts["noise"]), measurement.arrays
+        one_way = [arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
+        tables = [arrays[f"family_{family.child}"] for family in families[1:]]
+        narrow = noise_variance(kind, facts["one_way_scale"])
+        wide = noise_variance(kind, facts["family_scale"])
+        counts, variances = combined(
+            one_way, families, tables, one_way_variance=narrow, family_variance=wide
+        )
+        measured = [*one_way, *tables]
+        noises = [narrow] * len(one_way) + [wide] * len(tables)
+        total = estimate_total(measured, noises)
+        margins = [project_to_total(table, total) for table in counts]
         return NetworkModel(
             domain=domain,
-            conditionals=conditionals(
-                [arrays[f"one_way_{j}"] for j in range(len(domain.sizes))],
-                families,
-                [arrays[f"family_{family.child}"] for family in families[1:]],
-                one_way_variance=noise_variance(kind, facts["one_way_scale"]),
-                family_variance=noise_variance(kind, facts["family_scale"]),
+            conditionals=conditionals(margins, families, tables),
+            one_way=OneWayMarginals.of(
+                domain,
+                bins=int(facts["bins"]),
+                margins=margins,
+                variances=variances,
+                total_variance=total_variance(measured, noises),
             ),
         )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpiw.domain import Domain
 from dpiw.errors import SpecError
 from dpiw.generators.network import Family
+from dpiw.one_way import OneWayMarginals
 from dpiw.tables import SyntheticTable
 
 _UNIFORM_BITS = 32
@@ -62,10 +63,12 @@ class NetworkModel:
     Attributes:
         domain: the public discretisation.
         conditionals: one per column, parents before children.
+        one_way: the one-way distributions that it was made of, and how well they are known.
     """
 
     domain: Domain
     conditionals: Sequence[Conditional]
+    one_way: OneWayMarginals
 
     def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
         """Independent rows as codes, shape (rows, d)."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpiw.durable import write_durably
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
+from dpiw.generators.base import GenerativeModel
 from dpiw.ledger import StageRecord, StageState
 from dpiw.measured_weighting import weigh_measured
 from dpiw.measurement import Measurement
@@ -84,12 +85,17 @@ def draw_synthetic(run: ReleaseRun) -> None:
     on that row having been in the fit.
     """
     with working(run):
-        measurement = committed_measurement(run, GENERATOR_STAGE)
-        model = run.plan.generator.model(measurement, schema=run.plan.schema)
+        model = _model(run)
         for name, rows in _tables(run).items():
             if not (run.directory / name).exists():
                 rng = np.random.default_rng(secrets.randbits(128))
                 _write_rows(run, name, model.sample(rows, rng=rng).scaled)
+
+
+def _model(run: ReleaseRun) -> GenerativeModel:
+    """The generator's fitted model, from its committed measurement."""
+    measurement = committed_measurement(run, GENERATOR_STAGE)
+    return run.plan.generator.model(measurement, schema=run.plan.schema)
 
 
 def _tables(run: ReleaseRun) -> dict[str, int]:
@@ -101,7 +107,7 @@ def _tables(run: ReleaseRun) -> dict[str, int]:
 
 
 def debias(run: ReleaseRun) -> None:
-    """Turn the noisy density ratio into weights of the published rows; costs nothing."""
+    """Turn what was measured into weights of the published rows; costs nothing."""
     with working(run):
         _store_weights(run, _weights(run))
 
@@ -111,8 +117,7 @@ def estimator(run: ReleaseRun) -> WeightEstimator | None:
     weights = run.plan.weights
     if weights is None or not needs_critic(weights):
         return weights
-    drawn = committed_measurement(run, GENERATOR_STAGE)
-    return informed(weights, run.plan.generator.model(drawn, schema=run.plan.schema))
+    return informed(weights, _model(run))
 
 
 def _weights(run: ReleaseRun) -> Weights:
@@ -130,6 +135,7 @@ def _weights(run: ReleaseRun) -> Weights:
             read_rows(run, PUBLISHED_ROWS),
             rows=run.spec.synthetic_rows,
             rng=rng,
+            known=_model(run).one_way,
         )
     forecast = plan.forecast
     ratio, steps = _calibrated(run, weights, weights.ratio(measurement, schema=plan.schema))

@@ -166,7 +166,7 @@ def _replicates(
     fitted = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]["measured"]
     measurement = committed_measurement(run, WEIGHTS_STAGE)
     table = SyntheticTable(schema=run.plan.schema, scaled=rows)
-    law = law_of_measured(weights, measurement, table, log_weights, fitted)
+    law = law_of_measured(weights, table, log_weights, fitted)
     return replicate_measured(law, measurement, count=weights.replicates)
 
 

@@ -29,6 +29,9 @@ _GRID = 241
 _REPLAYS = 1999
 """Of the evidence test: its p-value can reach 0.0005."""
 
+_DROP = 1.92
+"""Half of the 95% quantile of a chi-square of one degree of freedom."""
+
 _DECADES = (-4.0, 8.0)
 """Of the credit, around the private rows' own number."""
 
@@ -51,22 +54,23 @@ class Misfit:
 
     @classmethod
     def of(cls, base: BaseRows, targets: Targets) -> Misfit:
-        """Of base rows of equal weight.
+        """Of base rows of equal weight, by the targets' fresh features.
 
         Raises:
             WeightError: the covariance of the noise is not positive definite.
         """
-        even = np.full(base.rows, 1 / base.rows)
+        even, fresh = np.full(base.rows, 1 / base.rows), slice(targets.fresh)
         means = base.means(even)
-        covariance = base.covariance(even, means)
+        covariance = base.covariance(even, means)[fresh, fresh]
         try:
-            root = cholesky(targets.covariance, lower=True)
+            root = cholesky(targets.covariance[fresh, fresh], lower=True)
         except np.linalg.LinAlgError:
             raise WeightError("targets: expected a positive definite covariance") from None
         half = solve_triangular(root, covariance, lower=True)
         scaled = solve_triangular(root, half.T, lower=True)
         spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
-        distances = axes.T @ solve_triangular(root, targets.means - means, lower=True)
+        away = (targets.means - means)[fresh]
+        distances = axes.T @ solve_triangular(root, away, lower=True)
         return cls(
             distances=distances,
             spreads=np.maximum(spreads, 0.0),
@@ -123,6 +127,15 @@ class Misfit:
         """Log density of the distances at every credit of the grid, up to a constant."""
         variances = self.chance + self.spreads / self.credits[:, None]
         return np.asarray(-0.5 * (np.log(variances) + self.distances**2 / variances).sum(axis=1))
+
+    def least_credit(self) -> float:
+        """The smallest credit that the distances do not speak against.
+
+        Of the grid, that whose log evidence is within `_DROP` of the largest: a profile likelihood
+        interval's lower end. Far below the best one where few directions tell.
+        """
+        evidence = self.log_evidence()
+        return float(self.credits[int(np.argmax(evidence >= evidence.max() - _DROP))])
 
     def risk(self) -> Array:
         """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid.

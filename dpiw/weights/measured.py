@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.measurement import Measurement
 from dpiw.mechanisms import calibrated_law, noisy_vector
+from dpiw.one_way import OneWayMarginals
 from dpiw.privacy import (
     GaussianEvent,
     NeighbouringRelation,
@@ -32,6 +33,7 @@ from dpiw.privacy import (
 from dpiw.randomness import NoiseSource
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.weights.means_noise import means_noise
 from dpiw.weights.settings import real, whole
 from dpiw.weights.stack import Stack, public_shares
 from dpiw.weights.tilting import Targets
@@ -196,6 +198,9 @@ class Measured:
 
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
+    effort: ClassVar[float] = 0.3
+    """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
+    and the generator's own marginals are kept (benchmarks/results)."""
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
@@ -364,17 +369,16 @@ class Measured:
         """
         raise WeightError(f"{self.method}: its weights need base rows; expected weigh_measured")
 
-    def targets(self, measurement: Measurement, *, about: Array) -> Targets:
-        """Noisy means and the covariance of their noise; free.
-
-        With a noisy count N the error of a mean has covariance s^2 (I + m m'/c^2), s the noise of
-        the sum over N: the second part is the count's own error (METHOD section 15.1). For m the
-        noisy means themselves would be the wrong choice: they hold the noise, whose length may be
-        that of the means, and the direction in which it lies would pass for ill-known.
+    def targets(
+        self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
+    ) -> Targets:
+        """Noisy means and the covariance of their noise (`means_noise`); free.
 
         Args:
             measurement: the noisy sum.
-            about: m, shape (d,): public means near the true ones, such as the base's.
+            about: public means near the true ones, such as the base's, shape (d,): of the stack's
+                features, and after them of those of the known marginals.
+            known: one-way distributions that the generator knows, further targets.
 
         Raises:
             WeightError: the measurement is of another kind, or does not fit these settings.
@@ -385,14 +389,12 @@ class Measured:
         drawn = np.asarray(measurement.arrays["sum"], dtype=np.float64)
         if drawn.shape != (ready.law.dimension,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")
-        if not ready.constant:
-            return Targets(
-                means=drawn / ready.nominal_rows,
-                covariance=(ready.law.scale / ready.nominal_rows) ** 2 * np.eye(drawn.size),
-                rows=float(ready.nominal_rows),
-            )
-        rows = max(1.0, float(drawn[-1]) / ready.constant)  # noise may leave less than a row
-        means = drawn[:-1] / rows
-        shared = np.outer(about, about) / ready.constant**2
-        covariance = (ready.law.scale / rows) ** 2 * (np.eye(means.size) + shared)
-        return Targets(means=means, covariance=covariance, rows=rows)
+        rows, sums = float(ready.nominal_rows), drawn
+        if ready.constant:  # noise may leave less than a row
+            rows, sums = max(1.0, float(drawn[-1]) / ready.constant), drawn[:-1]
+        shares, law = (np.zeros(0), None) if known is None else (known.shares, known.law)
+        noise = means_noise(
+            scale=ready.law.scale, rows=rows, constant=ready.constant, about=about, known=law
+        )
+        means = np.concatenate([sums / rows, shares])
+        return Targets(means=means, covariance=noise, rows=rows, fresh=sums.size)

@@ -41,6 +41,11 @@ _SET_LATER = {"calibrated", "published", "critic", "judge"}
 """Fields that no spec may hold."""
 
 
+def usual_effort(method: str) -> float:
+    """Share of the effort that weights of this method get where a spec does not say; in [0, 1]."""
+    return float(getattr(WEIGHTS.get(method), "effort", 0.5))
+
+
 def make_weights(
     method: str, settings: Mapping[str, Any], *, pure: bool = False, rows: int | None = None
 ) -> WeightEstimator | None:

@@ -31,8 +31,13 @@ _LEAST = 1e-12
 """Of a credit, as a share of the private rows."""
 
 
-def _solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
-    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for."""
+def solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
+    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for.
+
+    Raises:
+        SpecError: a credit that is not positive and finite.
+        WeightError: none can be solved for.
+    """
     if not (math.isfinite(credit) and credit > 0):
         raise SpecError("credit: expected a finite number > 0")
     least = max(credit, _LEAST * targets.rows)
@@ -69,11 +74,15 @@ class Reweighted:
 
     @cached_property
     def noise_root(self) -> Array:
-        """A with A A' = V, the covariance of theta's privacy noise, shape (d, d).
+        """A with A A' = V, the covariance of theta's privacy noise, shape (d, f).
 
-        V = (C + alpha S)^-1 S (C + alpha S)^-1 to first order.
+        V = (C + alpha S)^-1 S_f (C + alpha S)^-1 to first order, S_f the noise of the f fresh
+        features: of the others the base holds the same noise as the targets, and theta none.
         """
-        root = cholesky(self.targets.covariance, lower=True)
+        fresh = slice(self.targets.fresh)
+        own = cholesky(self.targets.covariance[fresh, fresh], lower=True)
+        root = np.zeros((self.targets.means.size, len(own)))
+        root[: len(own)] = own
         return np.asarray(cho_solve(self._curvature, root))
 
     def log_weight_noise(self, base: BaseRows) -> Array:
@@ -86,11 +95,11 @@ class Reweighted:
         return np.concatenate(found)
 
     def gain(self) -> float:
-        """Expected share of the means' squared error that the weights remove, at least 0.
+        """Expected share of the fresh means' squared error that the weights remove, at least 0.
 
         By Stein's estimates with and without weights, in units of the noise; zero where the
         distances are no larger than noise. Against the same rows without weights: a generator
-        with the whole budget may need them less.
+        with the whole budget may need them less. Of a fit to the fresh features alone.
         """
         without = float((self.misfit.distances**2 - 1).sum())
         kept = np.interp(self.tilt.credit, self.misfit.credits, self.misfit.risk())
@@ -102,6 +111,7 @@ class Reweighted:
         return {
             "rows": self.targets.rows,
             "credit": self.tilt.credit,
+            "least_credit": min(self.tilt.credit, self.misfit.least_credit()),
             "gap": self.tilt.gap,
             "steps": self.tilt.steps,
             "chi_square": statistic,
@@ -142,7 +152,7 @@ def reweight(
         credit = CREDITS[credit](misfit)
     return Reweighted(
         targets=targets,
-        tilt=_solvable(base, targets, credit),
+        tilt=solvable(base, targets, credit),
         misfit=misfit,
         p_value=misfit.evidence_test(rng),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 from dpiw.errors import SpecError
@@ -12,7 +13,10 @@ def real(name: str, value: object, *, above: float, at_most: float) -> float:
     """`value` as a float in (above, at_most], or SpecError."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise SpecError(f"weights.settings.{name}: expected a number")
-    found = float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        found = math.inf if value > 0 else -math.inf
     if not above < found <= at_most:
         raise SpecError(
             f"weights.settings.{name}={found:g}: expected above {above:g}, at most {at_most:g}"

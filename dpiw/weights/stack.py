@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
+from dpiw.one_way import OneWayLaw
 from dpiw.schema import PublicSchema, ScaledTable
 from dpiw.weights.features import FourierMap
 from dpiw.weights.geometry import ColumnBlock, blocks
@@ -28,6 +29,8 @@ Array = NDArray[np.float64]
 PARTS = ("linear", "squares", "target", "products", "fourier")
 """In the order in which a stack holds them."""
 
+
+_BLOCK = 4096
 
 FEW_COLUMNS = 10
 """Up to so many columns, most of them numbers, fine Fourier features hold every interaction."""
@@ -183,3 +186,16 @@ class Stack:
         """What each level of a one-hot block adds to the angles: (onehot - 1/L)/sqrt(2) Omega."""
         own = self._omega[start:stop]
         return np.asarray((own - own.mean(axis=0)) / math.sqrt(2))
+
+
+def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:
+    """Measured features, and after them those of the marginals that are known, shape (n, d)."""
+    width = stack.dimension + (0 if known is None else known.dimension)
+    found = np.empty((scaled.rows, width))
+    for start in range(0, scaled.rows, _BLOCK):
+        stop = min(start + _BLOCK, scaled.rows)
+        block = scaled.take(np.arange(start, stop))
+        found[start:stop, : stack.dimension] = stack.matrix(block)
+        if known is not None:
+            found[start:stop, stack.dimension :] = known.matrix(block)
+    return found

@@ -1,14 +1,19 @@
 """From many weighted base rows to the rows that are published, with mild weights; free.
 
+Choosing rows costs precision: their means differ from the base's by chance. `calibrated` takes that
+back where the base knows better, by a second tilting of the few rows to the base's means.
+
 Rows are drawn with probabilities q_j in proportion to w_j^tau and keep the weights w_j/q_j: the
 weighted table means the same for every tau. tau = 0 leaves all to the weights, tau = 1 all to the
 choice of rows. The smallest tau is taken at which the weights' design effect is admissible.
-Imports nothing but NumPy.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +21,15 @@ from numpy.typing import NDArray
 from dpiw.errors import WeightError
 from dpiw.weights.debiasing import normalised
 from dpiw.weights.resampling import Scheme, resample_rows
+from dpiw.weights.reweighting import solvable
+from dpiw.weights.tilting import BaseRows, Targets
 
 Array = NDArray[np.float64]
 
 _HALVINGS = 50
+
+_TRIALS, _MARGIN = 4, 0.97
+"""How often fewer weights are left to the rows, so that calibrated ones are mild enough."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,6 +75,80 @@ def thin(
         exponent=tau,
         distinct=int(np.unique(chosen).size),
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibrated:
+    """Rows chosen from a base, their weights calibrated to its means.
+
+    Attributes:
+        rows: the choice.
+        log_weights: of mean one, shape (n,).
+        credit: effective number of the rows chosen, against which the means' noise was weighed, or
+            the least larger one that can be solved for; infinite where the choice was left as it
+            was.
+    """
+
+    rows: Thinned
+    log_weights: Array = field(repr=False)
+    credit: float
+
+
+def calibrated(
+    log_weights: Array,
+    rows: int,
+    targets: Targets,
+    *,
+    features: Callable[[NDArray[np.int64]], Array],
+    design_effect: float,
+    rng: np.random.Generator,
+) -> Calibrated:
+    """Choose rows and bring their means back to the base's; free.
+
+    The base's means are known to within the noise S of what they were fitted to, and no closer
+    need those of the chosen rows come: they are tilted to them with S and a credit of as many rows
+    as they are worth. Generalised regression estimation of survey statistics (Deville & Sarndal
+    1992), with its ridge.
+
+    Args:
+        log_weights: of the base rows, shape (M,).
+        rows: how many to choose.
+        targets: the base's weighted means, with the noise S.
+        features: of some rows of the base, by their indices, shape (n, d).
+        design_effect: most that the weights' may be, but for rounding.
+        rng: of the choice; no privacy noise.
+    """
+    aim = design_effect
+    for _ in range(_TRIALS):
+        kept = thin(log_weights, rows, design_effect=aim, rng=rng)
+        credit = 1 / float((np.exp(kept.log_weights) ** 2).sum()) * rows**2
+        if design_effect == 1:  # no weights at all
+            break
+        own = BaseRows(
+            rows,
+            partial(_of_chosen, features, kept.chosen),
+            log_weights=kept.log_weights,
+        )
+        try:
+            solved = solvable(own, targets, credit)
+        except WeightError:  # the rows as they were chosen serve as well
+            break
+        found = normalised(solved.log_weights)
+        effect = float(np.mean(np.exp(found) ** 2))
+        if effect <= design_effect:
+            return Calibrated(rows=kept, log_weights=found, credit=solved.credit)
+        aim = max(1.0, aim * design_effect / effect * _MARGIN)
+    kept = thin(log_weights, rows, design_effect=design_effect, rng=rng)
+    return Calibrated(rows=kept, log_weights=kept.log_weights, credit=math.inf)
+
+
+def _of_chosen(
+    features: Callable[[NDArray[np.int64]], Array],
+    chosen: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> Array:
+    return features(chosen[start:stop])
 
 
 def _exponent(logs: Array, design_effect: float) -> float:

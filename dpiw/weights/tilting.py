@@ -54,15 +54,20 @@ class Targets:
         means: m, shape (d,).
         covariance: S of their noise, shape (d, d), positive definite.
         rows: how many private rows they are means of: noisy, or public.
+        fresh: how many of the features, the first ones, the base was not made of: they alone can
+            tell how far it is from the truth. None: all.
     """
 
     means: Array = field(repr=False)
     covariance: Array = field(repr=False)
     rows: float
+    fresh: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises WeightError: shapes differ, or a number is not finite."""
+        """Raises WeightError: shapes differ, or a number is not finite or out of range."""
         size = self.means.size
+        if self.fresh is not None and not 1 <= self.fresh <= size:
+            raise WeightError(f"targets: expected 1 to {size} fresh features")
         shapes = self.means.shape == (size,) and self.covariance.shape == (size, size)
         finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
         if not (shapes and finite and size and math.isfinite(self.rows) and self.rows > 0):
@@ -78,15 +83,26 @@ class BaseRows:
         rows: M, how many rows there are.
         features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
             pass, and to give the same numbers each time.
+        log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
 
     Raises:
         WeightError: there are no rows, or a feature is not finite.
     """
 
-    def __init__(self, rows: int, features: Callable[[int, int], Array]) -> None:
+    def __init__(
+        self,
+        rows: int,
+        features: Callable[[int, int], Array],
+        *,
+        log_weights: Array | None = None,
+    ) -> None:
         if rows < 1:
             raise WeightError("weights: expected at least one base row")
-        self.rows, self._features = rows, features
+        if log_weights is not None and (
+            log_weights.shape != (rows,) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
+        ):
+            raise WeightError("base rows: expected one log weight each, of mean one")
+        self.rows, self._features, self._log_weights = rows, features, log_weights
         first = self._checked(0, min(rows, _BLOCK))
         self.dimension = first.shape[1]
         self._kept: Array | None = None
@@ -96,9 +112,9 @@ class BaseRows:
             )
 
     @classmethod
-    def of(cls, matrix: Array) -> BaseRows:
+    def of(cls, matrix: Array, *, log_weights: Array | None = None) -> BaseRows:
         """Rows whose features are at hand, shape (M, d)."""
-        return cls(len(matrix), lambda start, stop: matrix[start:stop])
+        return cls(len(matrix), lambda start, stop: matrix[start:stop], log_weights=log_weights)
 
     def _ranges(self, first: int = 0) -> Iterator[tuple[int, int]]:
         for start in range(first, self.rows, _BLOCK):
@@ -119,7 +135,7 @@ class BaseRows:
             yield slice(start, stop), self._checked(start, stop)
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
-        """Weights in proportion to exp(theta.phi_j), in one pass.
+        """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
 
         Returns:
             Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
@@ -128,7 +144,10 @@ class BaseRows:
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0
         for at, block in self.blocks():
-            scores[at] = own = block @ theta
+            own = block @ theta
+            if self._log_weights is not None:
+                own = own + self._log_weights[at]
+            scores[at] = own
             fresh = max(top, float(own.max()))
             raised, kept = np.exp(own - fresh), math.exp(top - fresh)
             mass, means = kept * mass + float(raised.sum()), kept * means + raised @ block

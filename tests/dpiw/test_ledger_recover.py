@@ -567,6 +567,9 @@ def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any)
     ):
         with pytest.raises(LedgerConflictError, match=text):
             certificate_vector(dataclasses.replace(certificate, attempts=attempts))
+    stages = [dataclasses.replace(s, events=({"type": "selected"},)) for s in certificate.stages]
+    with pytest.raises(LedgerConflictError, match="type must be one of"):
+        certificate_vector(dataclasses.replace(certificate, stages=tuple(stages)))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("1.1", "1e-6"), ("0.7", "1e-5")])

@@ -53,7 +53,7 @@ def table():
 
 def test_candidates_cost_the_same_and_none_has_it_all():
     found = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
-    splits = ["fourier 30:70", "fourier 70:30"]
+    splits = ["fourier 50:50", "fourier 30:70"]
     assert list(found) == ["none", "spec", "linear", "fourier", *splits]
     assert found["none"].weights is None
     for plan in found.values():
@@ -83,15 +83,24 @@ def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
 def test_the_spec_s_own_weights_are_played_once():
     own = spec(weights={"method": "measured", "settings": {"omega_seed": 1}})
     assert [c.name for c in candidates(own, SCHEMA)] == [
-        "none", "spec", "linear", "fourier 30:70", "fourier 70:30",
+        "none", "spec", "linear", "fourier 50:50", "fourier 30:70",
     ]  # fmt: skip
+
+
+def test_a_split_that_the_spec_asks_for_is_rehearsed():
+    own = spec(shares={"generator": 0.6, "weights": 0.4})
+    told = {c.name: c.told for c in candidates(own, SCHEMA)}
+    assert "effort" not in told["fourier"]
+    assert told["fourier 50:50"].endswith("effort 0.5 to 0.5")
+    usual = {c.name: c.told for c in candidates(spec(), SCHEMA)}
+    assert usual["fourier"].endswith("effort 0.7 to 0.3")
 
 
 def test_splits_share_the_effort_otherwise():
     found = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
     noise = {
         name: [stage.events[0].noise_multiplier for stage in found[name].stages]
-        for name in ("fourier 30:70", "fourier", "fourier 70:30")
+        for name in ("fourier 30:70", "fourier 50:50", "fourier")
     }
     generator, weights = zip(*noise.values(), strict=True)
     assert generator[0] > generator[1] > generator[2]

@@ -113,6 +113,19 @@ def test_missing_fields_are_named(field):
         parse_spec(mapping)
 
 
+@pytest.mark.parametrize(
+    ("method", "shares"),
+    [("none", (0.5, 0.5)), ("beta_noised", (0.5, 0.5)), ("measured", (0.7, 0.3))],
+)
+def test_every_method_has_its_usual_share_of_the_effort(method, shares):
+    mapping = {key: value for key, value in GOOD.items() if key != "shares"}
+    asked = {"method": method, "settings": {"omega_seed": 1} if method == "measured" else {}}
+    found = parse_spec(mapping | {"weights": asked}).shares
+    assert (found.generator, found.weights) == shares
+    said = parse_spec(mapping | {"weights": asked, "shares": {"weights": 0.2}}).shares
+    assert (said.generator, said.weights) == (0.5, 0.2)
+
+
 def test_max_rows_needs_an_identifier():
     with pytest.raises(SpecError, match="id_column"):
         _ = parse_spec(changed("unit.max_rows", 3)).privacy_unit

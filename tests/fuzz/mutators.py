@@ -210,11 +210,14 @@ _WORDS: dict[bytes, tuple[bytes, ...]] = {
         b"{usefulness: 1e-300}", b"{usefulness: 1e300}", b"{one_way_share: 1e-9}",
         b"{selection_share: 0.999999}", b"{noise: laplace}", b"{noise_penalty: -1}",
     ),
-    b"method: beta_debiased": (b"beta_noised", b"none", b"logreg", b"beta_dp"),
+    b"method: beta_debiased": (b"beta_noised", b"none", b"logreg", b"beta_dp", b"measured"),
     b"settings: {features: linear}": (
         b"{features: interactions}", b"{features: fourier, omega_seed: 1}", b"{penalty: 1e-30}",
         b"{features: fourier, omega_seed: 1, frequencies: 256}", b"{penalty: 1e300}",
         b"{features: fourier, omega_seed: 1, frequency_scale: 1e-300}", b"{noise: spherical}",
+        b"{omega_seed: 1}", b"{omega_seed: 1, frequencies: 2048, replicates: 1000}",
+        b"{features: {linear: 1, squares: 2e-4}, credit: 1e-300}",
+        b"{omega_seed: 1, design_effect: 1, base_rows: 10000000}",
     ),
     b"shares: {generator: 0.5, weights: 0.5}": (
         b"{generator: 1e-9, weights: 1}", b"{generator: 1, weights: 1e-300}", b"{generator: 1}",

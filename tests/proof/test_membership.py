@@ -107,7 +107,7 @@ class Pipeline:
         noise, rng = chance
         base = model.sample(own.base_rows_for(PUBLISHED), rng=rng)
         drawn = own.measure(table, base, noise=noise)
-        found = weigh_measured(own, drawn, base, rows=PUBLISHED, rng=rng)
+        found = weigh_measured(own, drawn, base, rows=PUBLISHED, rng=rng, known=model.one_way)
         return base.scaled.take(found.chosen), np.exp(found.log_weights)
 
     def bound_of(self, scores: list[Array]) -> Bound:

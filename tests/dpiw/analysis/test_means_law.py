@@ -12,6 +12,7 @@ from dpiw import analysis
 from dpiw.analysis.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
+from dpiw.weights.thinning import calibrated
 from dpiw.weights.tilting import BaseRows, Targets, tilt
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
@@ -26,15 +27,16 @@ def world(rng, rows=2500):
     return x, targets
 
 
-def test_intervals_cover_a_truth_drawn_from_the_model():
+@pytest.mark.parametrize("doubt", [1.0, 4.0])
+def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     # Truth and noise are drawn from the law's own prior and noise: the means of features and
-    # estimands move by N(0, K/alpha), the features are seen with N(0, S + C/N), and the rows are
+    # estimands move by N(0, doubt K/alpha), features are seen with N(0, S + C/N), and the rows are
     # tilted towards them. 1,500 worlds: a coverage of 0.95 has a standard error of 0.0056; the
     # tolerance is 3 of them (false alarms: 0.3% each). Variances wrong by 20% would give .92, .97.
     rng = np.random.default_rng(51)
     x, g = world(rng)
     both = np.column_stack([x, g])
-    prior = np.cov(both.T, bias=True) / CREDIT
+    prior = doubt * np.cov(both.T, bias=True) / CREDIT
     noise = NOISE**2 * np.eye(4)
     sampling = np.cov(x.T, bias=True) / PRIVATE_ROWS
     base, inside, shifts = BaseRows.of(x), np.zeros(3), []
@@ -44,8 +46,9 @@ def test_intervals_cover_a_truth_drawn_from_the_model():
         targets = Targets(means=seen, covariance=noise, rows=PRIVATE_ROWS)
         weights = tilt(base, targets, credit=CREDIT).weights * len(x)
         law = MeansLaw(
-            features=x, weights=weights, covariance=noise, rows=PRIVATE_ROWS, credit=CREDIT
-        )
+            features=x, weights=weights, covariance=noise, rows=PRIVATE_ROWS, credit=CREDIT,
+            doubt=doubt,
+        )  # fmt: skip
         estimate = weights @ g / len(x)
         reach = 1.96 * np.sqrt(law.variance(g - estimate))
         inside += np.abs(estimate - truth[4:]) <= reach
@@ -73,6 +76,17 @@ def sample_of(rng, *, credit=2000.0, rows=3000, base_rows=np.inf):
     return WeightedSample(table=table, weights=weights, law=law)
 
 
+def test_a_small_credit_and_a_singular_spread():
+    """Features whose covariance is singular, as levels of one column are."""
+    law = sample_of(np.random.default_rng(3), credit=1e-9).law
+    doubled = replace(
+        law, features=np.hstack([law.features, law.features]), covariance=np.eye(8) * NOISE**2
+    )
+    influence = law.features[:, :1] - law.means[0]
+    assert np.all(np.isfinite(doubled.variance(influence)))
+    assert doubled.share_seen(influence) == pytest.approx(1)
+
+
 SMOOTH = ("mean", "unseen", "part", "logistic")
 ESTIMANDS = {
     "mean": lambda s: analysis.mean(s, "a"),
@@ -83,12 +97,14 @@ ESTIMANDS = {
 }
 
 
+@pytest.mark.parametrize(("doubt", "calibration"), [(1.0, np.inf), (4.0, np.inf), (4.0, 1500.0)])
 @pytest.mark.parametrize("name", SMOOTH)
-def test_replicates_and_closed_form_agree(name):
+def test_replicates_and_closed_form_agree(name, doubt, calibration):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
     # tolerance is 4 of them.
     rng = np.random.default_rng(52)
     sample = sample_of(rng)
+    sample = replace(sample, law=replace(sample.law, doubt=doubt, calibration=calibration))
     found = ESTIMANDS[name](sample)
     drawn = sample.law.replicates(1000, rng)
     parts = found.interval().parts
@@ -125,6 +141,65 @@ def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
     variance = drawn.variance(found.refit, sample.weights)
     np.testing.assert_allclose(variance, sum(found.interval().parts.values()), rtol=0.18)
     assert sample_of(rng).law.repeats == 1
+
+
+def test_of_the_rows_error_is_left_what_calibration_leaves():
+    """400 choices of a base's rows: variances within 4 standard errors of sqrt(2/400)."""
+    rng = np.random.default_rng(57)
+    base, own = rng.uniform(-0.5, 0.5, (40_000, 4)), rng.uniform(-0.5, 0.5, 40_000)
+    logs = base @ np.array([0.8, -0.5, 0.0, 0.0])
+    full = np.exp(logs) / np.exp(logs).sum()
+    targets = Targets(means=full @ base, covariance=NOISE**2 * np.eye(4), rows=PRIVATE_ROWS)
+    # Wholly a feature, half of one, none: calibration leaves little, half, all.
+    g = np.column_stack([base[:, 0], (base[:, 1] + own) / np.sqrt(2), np.cos(6 * own)])
+    found, told = [], []
+    for _ in range(400):
+        order = rng.permutation(len(base))  # a systematic choice knows the order
+        kept = calibrated(
+            logs[order], 1000, targets, features=lambda rows, order=order: base[order[rows]],
+            design_effect=2.0, rng=rng,
+        )  # fmt: skip
+        rows = order[kept.rows.chosen]
+        w = np.exp(kept.log_weights)
+        found.append(w @ g[rows] / 1000)
+        law = MeansLaw(
+            features=base[rows], weights=w, covariance=targets.covariance, rows=PRIVATE_ROWS,
+            credit=CREDIT, calibration=kept.credit,
+        )  # fmt: skip
+        pushed = w[:, None] * law.calibrated(g[rows])
+        told.append((pushed**2).sum(axis=0) / 1000**2)
+    ratio = np.var(found, axis=0) / np.mean(told, axis=0)
+    np.testing.assert_allclose(ratio, 1, atol=4 * np.sqrt(2 / 400))
+    plain = g.var(axis=0) / 1000
+    assert np.mean(told, axis=0)[0] < 0.3 * plain[0]
+
+
+def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
+    """300 bases of a generator that is right, credit without end: a mean's error is the base's.
+
+    Variances within 4 standard errors of sqrt(2/300); the rows' residual alone is far below.
+    """
+    rng = np.random.default_rng(58)
+    targets = Targets(means=np.zeros(4), covariance=1e-4**2 * np.eye(4), rows=PRIVATE_ROWS)
+    errors, told, alone = [], [], []
+    for _ in range(300):
+        base = rng.uniform(-0.5, 0.5, (2000, 4))
+        shown = replace(targets, means=base.mean(axis=0))
+        kept = calibrated(
+            np.zeros(2000), 1000, shown, features=lambda rows, base=base: base[rows],
+            design_effect=2.0, rng=rng,
+        )  # fmt: skip
+        rows, w = base[kept.rows.chosen], np.exp(kept.log_weights)
+        law = MeansLaw(
+            features=rows, weights=w, covariance=targets.covariance, rows=1e12, credit=1e12,
+            base_rows=2000, calibration=kept.credit,
+        )  # fmt: skip
+        errors.append(w @ rows[:, 0] / 1000)
+        left = law.calibrated(rows[:, :1])
+        alone.append(float(((w[:, None] * left) ** 2).sum()) / 1000**2)
+        told.append(alone[-1] + float(law.variance(rows[:, :1])[0]))
+    assert np.var(errors) / np.mean(told) == pytest.approx(1, abs=4 * np.sqrt(2 / 300))
+    assert np.mean(alone) < 0.1 * np.mean(told)
 
 
 def test_drawn_errors_give_the_interval_of_the_closed_form():

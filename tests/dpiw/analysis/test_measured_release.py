@@ -14,8 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.linalg import block_diag
 
-from dpiw import analysis
+from dpiw import analysis, private_stages
 from dpiw.analysis.means_law import MeansLaw
 from dpiw.analysis.recovery import law_of_release
 from dpiw.analysis.rehearsal import mechanism_of
@@ -23,11 +24,13 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.manifest import REPLICATES
 from dpiw.measured_weighting import law_of_measured, replicate_measured
-from dpiw.plan import WEIGHTS_STAGE, compile_plan
+from dpiw.one_way import MOST_INDICATORS, OneWayLaw
+from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
 from dpiw.publication import build_folder
 from dpiw.replicate_weights import (
     ReplicateWeights,
     check_replicates,
+    read_replicates,
     replicate_facts,
     replicates_promised,
     write_replicates,
@@ -52,7 +55,7 @@ def law_inside(run):
     rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
     table = SyntheticTable(schema=run.plan.schema, scaled=rows)
     measurement = committed_measurement(run, WEIGHTS_STAGE)
-    return law_of_measured(run.plan.weights, measurement, table, logs, facts), table, measurement
+    return law_of_measured(run.plan.weights, table, logs, facts), table, measurement
 
 
 def order_of(table, shuffled):
@@ -79,8 +82,12 @@ def test_the_law_follows_from_the_folder(publishing):
     estimator = run.plan.weights
     c, n = estimator.calibrated.constant, inside.rows
     assert n == measurement.arrays["sum"][-1] / c
-    scale, d = (estimator.calibrated.law.scale / n) ** 2, law.means.size
-    exact = scale * (np.eye(d) + np.outer(law.means, law.means) / c**2)
+    scale, schema = (estimator.calibrated.law.scale / n) ** 2, run.plan.schema
+    known = OneWayLaw.from_json(release.certificate.diagnostics["measured"]["one_way"], schema)
+    assert law.means.size == estimator.stack(schema).dimension + known.dimension
+    measured = law.means[: -known.dimension]
+    own = scale * (np.eye(measured.size) + np.outer(measured, measured) / c**2)
+    exact = block_diag(own, known.covariance(law.means[-known.dimension :], n))
     for found in (law, inside):
         np.testing.assert_allclose(found.covariance, exact, rtol=1e-9)
     # The features are those of the same rows: whole numbers and levels come back as they were.
@@ -98,7 +105,7 @@ def test_intervals_of_a_release(publishing):
         analysis.mean(release, "age"),
         analysis.quantile(release, "income", 0.5),
         analysis.correlation(release, "age", "income"),
-        analysis.logistic_regression(release, "ill", ["age", "region"]),
+        analysis.linear_regression(release, "income", ["age"]),
     )
     for estimate in estimates:
         found = estimate.interval()
@@ -107,7 +114,10 @@ def test_intervals_of_a_release(publishing):
         assert np.all((found.support >= 0) & (found.support <= 1))
         assert set(found.verdicts) <= {"use", "use with care", "do not use"}
         alone = estimate.interval(method="sandwich")
-        assert np.all(found.upper - found.lower > alone.upper - alone.lower)
+        assert np.all(
+            found.parts["rows"] <= release.sample.law.repeats * alone.parts["rows"] * 1.01
+        )
+        assert np.all(found.parts["means"] > 0)
         assert set(alone.verdicts) == {"not assessed"}
     drawn = estimates[0].interval(
         method="noise_aware_bootstrap", replicates=50, rng=np.random.default_rng(1)
@@ -128,7 +138,57 @@ def test_replace_one_has_no_count(publishing):
     certificate = dataclasses.replace(release.certificate, stages=stages)
     law = law_of_release(dataclasses.replace(release, certificate=certificate))
     scale = release.certificate.stages[1].parameters["scale"] / law.rows
-    np.testing.assert_array_equal(law.covariance, scale**2 * np.eye(len(law.covariance)))
+    own = stack_width(release)
+    np.testing.assert_array_equal(law.covariance[:own, :own], scale**2 * np.eye(own))
+    assert not law.covariance[:own, own:].any()
+    assert law.means.size > own
+
+
+def test_marginals_are_as_well_known_as_the_generator_measured_them(publishing):
+    run, release = publishing(weights=PLAIN)
+    told = release.certificate.diagnostics["measured"]["one_way"]
+    stage = next(s for s in release.certificate.stages if s.stage == GENERATOR_STAGE)
+    assert stage.method == "histogram"
+    assert set(told["variances"]) == {column.name for column in run.plan.schema.released}
+    for variance in told["variances"].values():
+        assert variance == pytest.approx(stage.parameters["multiplier"] ** 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"credit": "x"}, {"credit": 0}, {"rows": -1.0}, {"rows": []}, {"effective_base_rows": None},
+        {"rows": 0}, {"rows": 1e300}, {"least_credit": 0}, {"least_credit": -1.0},
+        {"least_credit": float("nan")}, {"least_credit": 1e300}, {"calibration": 0},
+        {"calibration": "x"}, {"calibration": float("nan")}, {"calibration": -5},
+        {"one_way": [1]}, {"one_way": {"bins": 4, "total_variance": 1, "variances": {"age": 0}}},
+    ],
+)  # fmt: skip
+def test_a_certificate_of_odd_numbers_leaves_no_law(publishing, change):
+    _, release = publishing(weights=PLAIN)
+    diagnostics = dict(release.certificate.diagnostics)
+    diagnostics["measured"] = diagnostics["measured"] | change
+    certificate = dataclasses.replace(release.certificate, diagnostics=diagnostics)
+    with pytest.raises(ReleaseError, match="certificate: "):
+        law_of_release(dataclasses.replace(release, certificate=certificate))
+
+
+def test_a_release_without_known_marginals_has_its_law(publishing):
+    """Rows of a generator that measured none, or of a release made before they were used."""
+    _, release = publishing(weights=PLAIN)
+    diagnostics = dict(release.certificate.diagnostics)
+    diagnostics["measured"] = {
+        key: value for key, value in diagnostics["measured"].items() if key != "one_way"
+    }
+    certificate = dataclasses.replace(release.certificate, diagnostics=diagnostics)
+    law = law_of_release(dataclasses.replace(release, certificate=certificate))
+    assert law.means.size == stack_width(release)
+
+
+def stack_width(release):
+    """Measured features: cosines, sines, and what the rule of the schema adds."""
+    stage = next(s for s in release.certificate.stages if s.stage == WEIGHTS_STAGE)
+    return stage.parameters["dimension"]
 
 
 def test_a_certificate_that_does_not_tell_leaves_no_law(publishing):
@@ -274,6 +334,19 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
     ):
         with pytest.raises(ManifestError):
             check_replicates(path, certificate, rows=300)
+    np.testing.assert_array_equal(
+        read_replicates(tmp_path / "good", certificate, rows=300).weights,
+        full.weights.astype(np.float32),
+    )
+    good = pq.read_table(tmp_path / "good")
+    own = {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
+    for value in (0.0, -1.0, np.nan, np.inf):
+        column = pa.array(np.full(300, value, dtype=np.float32))
+        with pq.ParquetWriter(tmp_path / "odd", good.schema) as writer:
+            writer.write_table(good.set_column(3, good.schema.field(3), column))
+            writer.add_key_value_metadata(own)
+        with pytest.raises(ManifestError, match="finite replicate weights > 0"):
+            read_replicates(tmp_path / "odd", certificate, rows=300)
     pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
     with pytest.raises(ManifestError, match="not readable as replicate weights"):
         check_replicates(tmp_path / "plain", certificate, rows=1)
@@ -296,6 +369,15 @@ def test_too_many_numbers_are_refused_before_anything_is_paid(make_workplace):
     place.spec.write_text(text)
     spec = load_spec(place.spec)
     with pytest.raises(SpecError, match="synthetic_rows times replicates"):
+        compile_plan(spec, load_schema(spec))
+
+
+def test_features_that_replicates_could_not_hold_are_refused(make_workplace, monkeypatch):
+    place = make_workplace(weights=WITH_REPLICATES)
+    spec = load_spec(place.spec)
+    width = compile_plan(spec, load_schema(spec)).weights.calibrated.dimension + MOST_INDICATORS
+    monkeypatch.setattr(private_stages, "MOST_FEATURES_HELD", 300 * width - 1)
+    with pytest.raises(SpecError, match=f"at most 299 with replicates, which take {width} feat"):
         compile_plan(spec, load_schema(spec))
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from dpiw.diagnostics import Verdict
+from dpiw.domain import Domain
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.measured_weighting import weigh_measured
 from dpiw.measurement import Measurement
+from dpiw.one_way import OneWayMarginals
 from dpiw.privacy import GaussianEvent, PrivacyUnit
 from dpiw.randomness import SeededNoise
 from dpiw.schema import PublicSchema, ScaledTable
@@ -252,6 +254,13 @@ def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit: PrivacyUnit, credi
     assert np.all(np.isfinite(found.log_weights))
 
 
+def test_a_number_beyond_doubles_is_refused() -> None:
+    with pytest.raises(SpecError, match="credit=inf: expected above 0"):
+        method(credit=10**400)
+    with pytest.raises(SpecError, match="credit=-inf: expected above 0"):
+        method(credit=-(10**400))
+
+
 def test_an_unknown_part_is_named(unit: PrivacyUnit) -> None:
     with pytest.raises(SpecError, match="expected parts among"):
         calibrated(mixed_schema(), unit, features={"waves": 1.0})
@@ -322,3 +331,48 @@ def test_the_same_measurement_gives_the_same_rows(unit: PrivacyUnit) -> None:
     (first, _), (again, _) = weighed(unit), weighed(unit)
     assert np.array_equal(first.chosen, again.chosen)
     assert np.array_equal(first.log_weights, again.log_weights)
+
+
+def known_to(schema: PublicSchema, variance: float) -> OneWayMarginals:
+    """Four even bins a column, counts of that variance."""
+    domain = Domain.from_schema(schema, bins=4)
+    return OneWayMarginals.of(
+        domain, bins=4, margins=[np.ones(size) for size in domain.sizes],
+        variances=[variance] * len(domain.sizes), total_variance=variance,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e9])
+def test_weights_keep_to_marginals_that_are_known(unit: PrivacyUnit, variance: float) -> None:
+    """A private mean of 1/4 is measured; marginals that say 1/2 hold it back as they are known."""
+    schema = numeric_schema(3, target=True)
+    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=5000)
+    drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
+    base = base_of(schema, rows=20_000)
+    known = known_to(schema, variance)
+    found = weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8), known=known)
+    w, rows = np.exp(found.log_weights), base.scaled.take(found.chosen)
+    low, high = (0.38, 0.55) if variance == 1.0 else (0.19, 0.31)
+    for column in rows.columns.values():
+        assert low < w @ column / w.sum() < high
+    assert found.facts["measured"]["one_way"] == known.law.to_json()
+    assert (
+        found.facts["measured"]["dimension"] == ready.stack(schema).dimension + known.law.dimension
+    )
+
+
+def test_known_marginals_do_not_tell_how_wrong_the_base_is(unit: PrivacyUnit) -> None:
+    """The base was made of them: credit and test are those of the measured features alone."""
+    schema = numeric_schema(3, target=True)
+    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=5000)
+    drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
+    base = base_of(schema, rows=5000)
+    known = known_to(schema, 9.0)
+    facts = [
+        weigh_measured(ready, drawn, base, rows=500, rng=np.random.default_rng(8), known=one).facts[
+            "measured"
+        ]
+        for one in (None, known)
+    ]
+    same = ("credit", "chi_square", "evidence_p_value", "rows")
+    assert [facts[0][key] for key in same] == pytest.approx([facts[1][key] for key in same])

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
-from dpiw.weights.thinning import thin
+from dpiw.weights.thinning import calibrated, thin
+from dpiw.weights.tilting import Targets
 
 
 def heavy(seed: int, rows: int = 5000, spread: float = 1.5) -> np.ndarray:
@@ -68,3 +69,70 @@ def test_a_design_effect_below_one_is_refused() -> None:
     for effect in (0.5, float("nan")):
         with pytest.raises(WeightError, match="at least 1"):
             thin(heavy(1), 10, design_effect=effect, rng=np.random.default_rng(1))
+
+
+# --- calibration ---------------------------------------------------------------------------------
+
+
+def base_features(seed: int, rows: int = 8000) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-0.5, 0.5, (rows, 6))
+
+
+def fitted(seed: int, noise: float) -> tuple[np.ndarray, np.ndarray, Targets]:
+    """A base's features, its log weights, and its means with a noise of that deviation."""
+    features = base_features(seed)
+    logs = features @ np.array([2.0, -1.0, 0.5, 0.0, 0.0, 0.3])
+    weights = np.exp(logs) / np.exp(logs).sum()
+    targets = Targets(means=weights @ features, covariance=noise**2 * np.eye(6), rows=1000.0)
+    return features, logs, targets
+
+
+@pytest.mark.parametrize(("noise", "share"), [(1e-7, 1e-3), (1e3, 1.0)])
+def test_means_come_as_close_as_the_noise_asks(noise: float, share: float) -> None:
+    """Where they are known exactly the choice moves them by nothing; where not, it is left."""
+    features, logs, targets = fitted(1, noise)
+    rng = np.random.default_rng(2)
+    found = calibrated(
+        logs, 1000, targets, features=lambda rows: features[rows], design_effect=2.0, rng=rng
+    )
+    chosen = features[found.rows.chosen]
+    before, after = (
+        np.linalg.norm(np.exp(own) @ chosen / 1000 - targets.means)
+        for own in (found.rows.log_weights, found.log_weights)
+    )
+    assert after <= share * before * (1 + 1e-6)
+    if noise > 1:
+        assert found.log_weights == pytest.approx(found.rows.log_weights, abs=1e-6)
+    own = np.exp(found.rows.log_weights)
+    assert found.credit == pytest.approx(own.sum() ** 2 / (own**2).sum())
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), effect=st.floats(1.0, 6.0))
+def test_calibrated_weights_are_as_mild_as_asked(seed: int, effect: float) -> None:
+    features, logs, targets = fitted(seed, 1e-3)
+    found = calibrated(
+        3 * logs,
+        400,
+        targets,
+        features=lambda rows: features[rows],
+        design_effect=effect,
+        rng=np.random.default_rng(seed),
+    )
+    w = np.exp(found.log_weights)
+    assert w.mean() == pytest.approx(1)
+    assert np.isfinite(found.credit) or effect < 2
+    if np.isfinite(found.credit):
+        assert (w**2).mean() <= effect
+    else:
+        assert np.array_equal(found.log_weights, found.rows.log_weights)
+
+
+def test_rows_without_weights_stay_without() -> None:
+    features, logs, targets = fitted(3, 1e-6)
+    found = calibrated(
+        logs, 500, targets, features=lambda rows: features[rows], design_effect=1.0,
+        rng=np.random.default_rng(4),
+    )  # fmt: skip
+    assert found.log_weights == pytest.approx(0, abs=1e-8)
+    assert found.credit == np.inf

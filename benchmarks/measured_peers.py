@@ -1,0 +1,278 @@
+"""Measured weights against the best of PrivBayes, MST and AIM unweighted, at equal total epsilon.
+
+    python benchmarks/measured_peers.py --data FOLDER [--datasets ...] [--epsilons ...] [--runs 3]
+
+FOLDER holds the files of `weights_cells.DATASETS`. The peers' environment is made in the cache
+folder on the first run (`paper_peers.environment`, about 1.1 GB). Cells are kept in `--cache`, in a
+folder named by data, settings and code; a run that was cut short goes on. The peers' noise cannot
+be seeded: their rows cannot be made again to the digit.
+
+Splits, metrics and specs are those of weights_table.py. MST and AIM turn (epsilon, delta) into zCDP
+by their own formula; weights on MST's rows share that rho with it, so that both together spend it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from paper_peers import Asked, environment, fit
+from scipy.optimize import brentq
+from weights_cells import (
+    DATASETS,
+    DELTA,
+    GENERATORS,
+    ROOT,
+    Cell,
+    Halves,
+    Store,
+    compute,
+    measure,
+    split,
+)
+from weights_summary import HIGHER_IS_BETTER, JUDGED, LABELS
+from weights_table import commit, one_thread
+
+from dpiw.domain import Domain
+from dpiw.generators.marginal_noise import useful_bins
+from dpiw.measured_weighting import weigh_measured
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.randomness import SeededNoise
+from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.version import __version__
+from dpiw.weights.measured import Measured
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+UNWEIGHTED = ("privbayes", "mst", "aim")
+WEIGHTED = ("measured on privbayes", "measured on histogram", "measured on mst")
+AIM_ON = ("banknote",)
+"""AIM fits a model in each of 16 d rounds: slow on wide tables, and not tried there."""
+
+BASE_ROWS = 20_000
+"""Of MST, to be weighted."""
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """Least delta of rho-zCDP at epsilon (Canonne, Kamath, Steinke 2020, proposition 12)."""
+
+    def log_delta(a: float) -> float:
+        return (a - 1) * (a * rho - epsilon) + a * math.log1p(-1 / a) - math.log(a - 1)
+
+    orders = 1 + np.exp(np.linspace(-7, 12, 4000))
+    return float(math.exp(min(0.0, min(log_delta(float(a)) for a in orders))))
+
+
+def zcdp_of(epsilon: float, delta: float) -> float:
+    """Largest rho whose delta at epsilon is at most `delta`."""
+    return float(brentq(lambda r: zcdp_delta(r, epsilon) - delta, 1e-9, epsilon, xtol=1e-12))
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """Least epsilon of rho-zCDP at delta; rounded up."""
+    top = rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1
+    return float(brentq(lambda e: zcdp_delta(rho, e) - delta, rho, top, xtol=1e-10)) + 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """A peer's rows for one release, or why there are none."""
+
+    rows: SyntheticTable | None
+    reason: str = ""
+
+
+def peer_rows(python: Path, asked: Asked, halves: Halves, nominal_rows: int, seed: int) -> Peer:
+    """Independent rows of a fit, on the public scale."""
+    bins = useful_bins(int(GENERATORS["privbayes"]["bins"]), nominal_rows)
+    domain = Domain.from_schema(halves.schema, bins=bins)
+    found = fit(python, domain.codes(halves.train), domain.sizes, asked)
+    if found.refused:
+        return Peer(rows=None, reason=found.refused)
+    filled = domain.fill(found.independent, rng=np.random.default_rng([seed, 2]))
+    return Peer(rows=SyntheticTable(schema=halves.schema, scaled=filled))
+
+
+def peer_cell(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
+    """MST or AIM, unweighted; or MST with measured weights at one total."""
+    own, halves = DATASETS[cell.dataset], split(cell.dataset, cell.run, store.data)
+    epsilon, delta = float(cell.epsilon), float(DELTA)
+    weighted = cell.weights == "measured"
+    rho = zcdp_of(epsilon, delta)
+    asked = Asked(
+        method=cell.generator,
+        epsilon=epsilon_of((1 - Measured.effort) * rho, delta) if weighted else epsilon,
+        delta=delta,
+        rows=BASE_ROWS if weighted else own.synthetic_rows,
+        fitting=0,
+        seed=cell.run,
+    )
+    found = peer_rows(python, asked, halves, own.nominal_rows, cell.run)
+    if found.rows is None:
+        return {"refused": found.reason}
+    if not weighted:
+        return {"metrics": measure(halves, found.rows.scaled, np.ones(found.rows.rows), cell.run)}
+    estimator = Measured(omega_seed=1).calibrate(
+        rho=Measured.effort * rho, schema=halves.schema, unit=UNIT, nominal_rows=own.nominal_rows
+    )
+    private = PrivateTable(schema=halves.schema, scaled=halves.train)
+    drawn = estimator.measure(private, found.rows, noise=SeededNoise(1000 * cell.run + 2))
+    rng = np.random.default_rng([cell.run, 1])
+    told = weigh_measured(estimator, drawn, found.rows, rows=own.synthetic_rows, rng=rng)
+    rows, w = found.rows.scaled.take(told.chosen), np.exp(told.log_weights)
+    return {
+        "metrics": measure(halves, rows, w, cell.run),
+        "verdict": told.diagnostics.verdict.value,
+    }
+
+
+def made(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
+    """A cell's record: kept, or made and kept."""
+    if cell.generator not in ("mst", "aim"):
+        return compute(cell, store)
+    known = store.read(cell.dataset, cell.name)
+    if known is not None:
+        return known
+    started = time.monotonic()
+    found = vars(cell) | peer_cell(cell, store, python)
+    record = found | {"seconds": time.monotonic() - started}
+    store.write(cell.dataset, cell.name, record)
+    return record
+
+
+def cell_of(method: str, dataset: str, epsilon: str, run: int) -> Cell:
+    """`mst`, or `measured on mst`."""
+    generator, weights = method, "none"
+    if method.startswith("measured on "):
+        generator, weights = method.removeprefix("measured on "), "measured"
+    return Cell(run=run, dataset=dataset, generator=generator, epsilon=epsilon, weights=weights)
+
+
+# The page
+
+Means = dict[tuple[str, str, str], dict[str, float]]
+"""Per data set, epsilon and method: every metric's mean over runs."""
+
+
+def means_of(records: dict[tuple[str, str, str], list[dict[str, Any]]]) -> Means:
+    found = {}
+    for key, own in records.items():
+        metrics = [record["metrics"] for record in own if "metrics" in record]
+        if metrics:
+            found[key] = {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
+    return found
+
+
+def judged(metrics: dict[str, float]) -> dict[str, str]:
+    """The metric of each aspect that a data set has."""
+    found = {aspect: [n for n in names if n in metrics] for aspect, names in JUDGED.items()}
+    return {aspect: names[0] for aspect, names in found.items() if names}
+
+
+def won(means: Means, mine: str, others: tuple[str, ...]) -> dict[str, list[bool]]:
+    """By aspect: whether `mine` is better than the best of `others`, for each setting."""
+    found: dict[str, list[bool]] = {}
+    for dataset, epsilon, method in means:
+        if method != mine:
+            continue
+        own = means[dataset, epsilon, mine]
+        for aspect, name in judged(own).items():
+            values = [means[dataset, epsilon, o][name]
+                      for o in others if (dataset, epsilon, o) in means]  # fmt: skip
+            if values:
+                best = max(values) if name in HIGHER_IS_BETTER else min(values)
+                better = own[name] > best if name in HIGHER_IS_BETTER else own[name] < best
+                found.setdefault(aspect, []).append(better)
+    return found
+
+
+def share(found: dict[str, list[bool]]) -> str:
+    every = [one for values in found.values() for one in values]
+    parts = ", ".join(
+        f"{aspect} {sum(values)} of {len(values)}" for aspect, values in found.items()
+    )
+    return f"{sum(every)} of {len(every)} ({sum(every) / max(1, len(every)):.0%}); {parts}"
+
+
+def page(means: Means, counts: dict[tuple[str, str, str], str]) -> list[str]:
+    settings = list(dict.fromkeys(key[:2] for key in means))
+    lines = [
+        "## Cells won",
+        "",
+        "A cell is a data set, an epsilon and a metric; won where the mean over runs is better.",
+        "",
+    ]
+    for mine in WEIGHTED:
+        lines.append(f"- `{mine}` against the best unweighted of {', '.join(UNWEIGHTED)}:"
+                     f" {share(won(means, mine, UNWEIGHTED))}.")  # fmt: skip
+    lines.append(f"- `measured on mst` against `mst`: {share(won(means, WEIGHTED[2], ('mst',)))}.")
+    for dataset, epsilon in settings:
+        methods = [m for m in (*UNWEIGHTED, *WEIGHTED) if (dataset, epsilon, m) in means]
+        names = list(judged(means[dataset, epsilon, methods[0]]).values())
+        lines += ["", f"### {dataset}, epsilon {epsilon}", "",
+                  "| method | " + " | ".join(LABELS[n] for n in names) + " | runs |",
+                  "|---" * (len(names) + 2) + "|"]  # fmt: skip
+        for method in methods:
+            own = means[dataset, epsilon, method]
+            cells = " | ".join(f"{own[n]:.4g}" for n in names)
+            lines.append(f"| {method} | {cells} | {counts[dataset, epsilon, method]} |")
+    return lines
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--datasets", nargs="+", default=["banknote", "breast", "boston"])
+    parser.add_argument("--epsilons", nargs="+", default=["1", "3"])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    chosen = parser.parse_args(arguments)
+    one_thread()
+    store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
+    python = environment(chosen.cache.resolve())
+    records: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for run in range(chosen.runs):
+        for dataset in chosen.datasets:
+            for epsilon in chosen.epsilons:
+                for method in (*UNWEIGHTED, *WEIGHTED):
+                    if method == "aim" and dataset not in AIM_ON:
+                        continue
+                    record = made(cell_of(method, dataset, epsilon, run), store, python)
+                    records.setdefault((dataset, epsilon, method), []).append(record)
+                    print(f"run {run}: {dataset} {epsilon} {method}"
+                          f" {record.get('refused', '')}", flush=True)  # fmt: skip
+    means = means_of(records)
+    counts = {key: str(sum("metrics" in r for r in own)) for key, own in records.items()}
+    own = [word for word in arguments if word not in ("--data", str(chosen.data))]
+    command = " ".join(["python benchmarks/measured_peers.py --data FOLDER", *own])
+    text = [
+        "# Measured weights against unweighted peers, at equal total epsilon",
+        "",
+        f"`{command}`, dpiw {__version__} ({commit()}). Every release spends the same (epsilon,"
+        f" delta = {DELTA}) in total, add/remove one row. Splits, specs and metrics are those of"
+        " [measured_table.md](measured_table.md); means over runs. MST and AIM are those of"
+        " smartnoise-synth on mbi, at their defaults, on PrivBayes' public codes, each row drawn"
+        " independently from the fit (benchmarks/peers); they read the exact number of rows, charge"
+        f" nothing for it, and their noise cannot be seeded. AIM on {', '.join(AIM_ON)} alone."
+        f" `measured on mst`: MST has {1 - Measured.effort:.0%} of the zCDP, weights the rest.",
+        "",
+        *page(means, counts),
+    ]
+    (chosen.out / "measured_peers.md").write_text("\n".join(text) + "\n")
+    told = {" ".join(key): value for key, value in means.items()}
+    facts = {"command": command, "commit": commit(), "means": told}
+    (chosen.out / "measured_peers.json").write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"wrote {chosen.out / 'measured_peers.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

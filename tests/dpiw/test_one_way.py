@@ -1,0 +1,252 @@
+"""Noisy one-way marginals as means of features: what is known of them, exactly."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from dpiw import one_way
+from dpiw.domain import Domain
+from dpiw.errors import ReleaseError
+from dpiw.generators.estimation import combined
+from dpiw.generators.histogram import Histogram
+from dpiw.generators.network import Family
+from dpiw.generators.privbayes import PrivBayes
+from dpiw.one_way import OneWayLaw, OneWayMarginals
+from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.randomness import SeededNoise
+from dpiw.schema import PublicSchema, ScaledTable
+from dpiw.tables import PrivateTable
+from dpiw.weights.means_noise import means_noise
+
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "marginals",
+        "columns": [
+            {"name": "region", "kind": "categorical", "levels": ["north", "south", "west"]},
+            {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
+            {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e5, "nullable": True},
+            {"name": "ill", "kind": "boolean", "role": "target"},
+        ],
+    }
+)
+DOMAIN = Domain.from_schema(SCHEMA, bins=8)
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1)
+BINS = 8
+
+
+def rows_of(count: int, seed: int = 1) -> ScaledTable:
+    """Rows of which some lack an income."""
+    rng = np.random.default_rng(seed)
+    income = rng.random(count)
+    return ScaledTable(
+        columns={
+            "region": rng.choice(3, count, p=[0.6, 0.3, 0.1]).astype(np.int32),
+            "age": np.round(rng.beta(2, 5, count) * 99) / 99,
+            "income": np.where(rng.random(count) < 0.1, np.nan, income),
+            "ill": rng.choice(2, count, p=[0.8, 0.2]).astype(np.int32),
+        },
+        rows=count,
+    )
+
+
+def law(variances: Sequence[float] = (1.0, 2.0, 3.0, 4.0), total: float = 0.0) -> OneWayLaw:
+    return marginals(variances, total).law
+
+
+def marginals(
+    variances: Sequence[float] = (1.0, 2.0, 3.0, 4.0), total: float = 0.0
+) -> OneWayMarginals:
+    codes = DOMAIN.codes(rows_of(400))
+    margins = [np.bincount(codes[:, j], minlength=s) / 2 for j, s in enumerate(DOMAIN.sizes)]
+    return OneWayMarginals.of(
+        DOMAIN, bins=BINS, margins=margins, variances=variances, total_variance=total
+    )
+
+
+@given(rows=st.integers(1, 300), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_means_of_the_features_are_shares_of_the_codes(rows: int, seed: int) -> None:
+    table = rows_of(rows, seed)
+    found, codes, start = law().matrix(table).mean(axis=0), DOMAIN.codes(table), 0
+    for j, size in enumerate(DOMAIN.sizes):
+        shares = np.bincount(codes[:, j], minlength=size) / rows
+        assert found[start : start + size - 1] == pytest.approx(shares[:-1])
+        start += size - 1
+    assert start == law().dimension == found.size
+
+
+def centring(size: int) -> np.ndarray:
+    """From noise of counts to noise of the features, but for the division."""
+    return (np.eye(size) - 1 / size)[:-1]
+
+
+def shares_of(counts: Sequence[np.ndarray], total: float) -> np.ndarray:
+    """What noisy counts say of the features' means, if there are so many rows."""
+    return np.concatenate([centring(c.size) @ c / total + 1 / c.size for c in counts])
+
+
+def test_the_targets_are_shares() -> None:
+    assert marginals().shares == pytest.approx(law().matrix(rows_of(400)).mean(axis=0))
+
+
+def test_the_covariance_is_that_of_what_is_done_to_the_counts() -> None:
+    found, start = law().covariance(marginals().shares, 50.0), 0
+    np.linalg.cholesky(found)
+    for size, variance in zip(DOMAIN.sizes, (1.0, 2.0, 3.0, 4.0), strict=True):
+        step = centring(size) / 50
+        place = slice(start, start + size - 1)
+        assert found[place, place] == pytest.approx(variance * step @ step.T)
+        found[place, place] = 0
+        start += size - 1
+    assert not found.any()
+
+
+def test_an_error_of_the_number_of_rows_is_shared_by_the_marginals() -> None:
+    """To first order: counts over 400.4 rows against counts over 400."""
+    codes = DOMAIN.codes(rows_of(400))
+    counts = [np.bincount(codes[:, j], minlength=s) for j, s in enumerate(DOMAIN.sizes)]
+    about, told = shares_of(counts, 400.0), shares_of(counts, 400.4)
+    alone, shared = (law(total=v).covariance(about, 400.0) for v in (0.0, 9.0))
+    moved = (told - about) * 3.0 / 0.4  # by one standard deviation of the number
+    assert shared - alone == pytest.approx(np.outer(moved, moved), rel=0.01, abs=1e-12)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.5])
+def test_measured_means_and_known_marginals_share_no_noise(constant: float) -> None:
+    about = np.concatenate([[0.1, -0.2], marginals().shares])
+    found = means_noise(scale=2.0, rows=400.0, constant=constant, about=about, known=law(total=5))
+    shared = 0.0 if constant == 0 else np.outer(about[:2], about[:2]) / constant**2
+    assert found[:2, :2] == pytest.approx((2.0 / 400) ** 2 * (np.eye(2) + shared))
+    assert not found[:2, 2:].any()
+    assert found[2:, 2:] == pytest.approx(law(total=5).covariance(about[2:], 400.0))
+
+
+def test_noise_of_a_shared_table_cancels() -> None:
+    """Two columns of one noisy table: their marginals' errors are shared in the totals alone."""
+    sizes = (3, 4)
+    child = np.kron(np.ones((1, sizes[0])), np.eye(sizes[1]))  # cells (parent, child), row by row
+    parent = np.kron(np.eye(sizes[0]), np.ones((1, sizes[1])))
+    assert (parent @ child.T).any()
+    assert centring(3) @ parent @ child.T @ centring(4).T == pytest.approx(np.zeros((2, 3)))
+
+
+def test_combined_marginals_weigh_every_table_by_its_precision() -> None:
+    one, other = np.array([10.0, 20.0]), np.array([5.0, 15.0, 10.0])
+    table = np.array([[1.0, 4.0, 3.0], [4.0, 10.0, 8.0]])
+    families = [Family(child=0, parents=()), Family(child=1, parents=(0,))]
+    counts, variances = combined(
+        [one, other], families, [table], one_way_variance=2.0, family_variance=1.0
+    )
+    # A sum of three cells has variance 3, of two cells 2.
+    assert variances == pytest.approx([1 / (1 / 2 + 1 / 3), 1 / (1 / 2 + 1 / 2)])
+    assert counts[0] == pytest.approx((one / 2 + table.sum(axis=1) / 3) / (1 / 2 + 1 / 3))
+    assert counts[1] == pytest.approx((other + table.sum(axis=0)) / 2)
+
+
+def test_facts_read_back() -> None:
+    again = OneWayLaw.from_json(json.loads(json.dumps(law(total=7).to_json())), SCHEMA)
+    assert again == law(total=7)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bins": "x"}, {"bins": 0}, {"bins": 1 << 20}, {"bins": 8.0}, {"total_variance": -1},
+        {"total_variance": math.nan}, {"variances": [1]}, {"variances": {"weight": 1.0}},
+        {"variances": {"age": 0.0}}, {"variances": {"age": math.inf}}, {"variances": {"age": "x"}},
+        {"variances": {"age": None}}, {"variances": 3},
+    ],
+)  # fmt: skip
+def test_facts_that_fit_no_law_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ReleaseError, match="one_way is not of this release's schema"):
+        OneWayLaw.from_json(law().to_json() | change, SCHEMA)
+    for facts in (None, [], [1], "x", {}):
+        with pytest.raises(ReleaseError):
+            OneWayLaw.from_json(facts, SCHEMA)
+
+
+def test_large_columns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_way, "MOST_CODES", 8)
+    assert law().columns == (0, 1, 3)
+    monkeypatch.setattr(one_way, "MOST_INDICATORS", 5)
+    found = marginals()
+    assert (found.law.columns, found.law.variances) == ((0, 3), (1.0, 4.0))
+    assert found.law.dimension == found.shares.size == 3
+    assert found.law.covariance(found.shares, 10.0).shape == (3, 3)
+    monkeypatch.setattr(one_way, "MOST_CODES", 1)
+    none = marginals()
+    assert none.shares.size == none.law.covariance(none.shares, 1.0).size == 0
+    assert none.law.matrix(rows_of(4)).shape == (4, 0)
+
+
+METHODS = {
+    "histogram": Histogram(bins=BINS),
+    "one parent": PrivBayes(degree=1, bins=BINS),
+    "two parents": PrivBayes(degree=2, bins=BINS),
+}
+
+
+@pytest.mark.parametrize("relation", list(NeighbouringRelation))
+@pytest.mark.parametrize("name", METHODS)
+def test_a_generators_shares_have_the_noise_they_state(
+    name: str, relation: NeighbouringRelation
+) -> None:
+    """Squared distances in units of the stated noise, 60 draws: chi-square.
+
+    Rows so many that no cell is cut at zero. Two-sided, red by chance at 2e-6; noise of 2/3 or 3/2
+    of its scale lies far beyond.
+    """
+    unit, table = PrivacyUnit(relation=relation, max_rows=1), rows_of(20_000)
+    ready = METHODS[name].calibrate(rho=0.5, schema=SCHEMA, unit=unit, nominal_rows=20_000)
+    private, total, freedom = PrivateTable(schema=SCHEMA, scaled=table), 0.0, 0
+    for seed in range(60):
+        drawn = ready.measure(private, noise=SeededNoise(seed))
+        known = ready.model(drawn, schema=SCHEMA).one_way
+        exact = known.law.matrix(table).mean(axis=0)
+        away = known.shares - exact
+        assert known.shares.min() > 0
+        total += float(away @ np.linalg.solve(known.law.covariance(exact, 20_000.0), away))
+        freedom += away.size
+    low, high = chi2.ppf(1e-6, freedom), chi2.isf(1e-6, freedom)
+    assert low < total < high
+    assert 4 / 9 * total < low
+    assert 9 / 4 * total > high
+
+
+@pytest.mark.parametrize("relation", list(NeighbouringRelation))
+def test_the_error_of_the_generators_total_is_in_it(relation: NeighbouringRelation) -> None:
+    """Along the one direction that the number of rows moves: 300 draws, chi-square, 2e-6."""
+    unit, table = PrivacyUnit(relation=relation, max_rows=1), rows_of(4000)
+    ready = METHODS["histogram"].calibrate(rho=0.5, schema=SCHEMA, unit=unit, nominal_rows=4000)
+    private, total = PrivateTable(schema=SCHEMA, scaled=table), 0.0
+    for seed in range(300):
+        drawn = ready.measure(private, noise=SeededNoise(seed))
+        known = ready.model(drawn, schema=SCHEMA).one_way
+        exact = known.law.matrix(table).mean(axis=0)
+        noise = known.law.covariance(exact, 4000.0)
+        alone = replace(known.law, total_variance=0.0).covariance(exact, 4000.0)
+        levels = np.concatenate([np.full(s - 1, 1 / s) for s in known.law.sizes])
+        lever = np.linalg.solve(alone, exact - levels)
+        total += float((lever @ (known.shares - exact)) ** 2 / (lever @ noise @ lever))
+    assert chi2.ppf(1e-6, 300) < total < chi2.isf(1e-6, 300)
+    assert lever @ alone @ lever < 0.8 * (lever @ noise @ lever)  # what a law without it would say
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_generators_rows_show_its_shares(name: str) -> None:
+    ready = METHODS[name].calibrate(rho=5.0, schema=SCHEMA, unit=UNIT, nominal_rows=2000)
+    drawn = ready.measure(PrivateTable(schema=SCHEMA, scaled=rows_of(2000)), noise=SeededNoise(1))
+    model = ready.model(drawn, schema=SCHEMA)
+    rows = model.sample(200_000, rng=np.random.default_rng(2)).scaled
+    shown = model.one_way.law.matrix(rows).mean(axis=0)
+    assert shown == pytest.approx(model.one_way.shares, abs=0.006)
