@@ -78,10 +78,12 @@ def main(arguments: list[str]) -> int:
             f" {found.tilt.steps} | {whole:.1f} | {largest_gib():.1f} |"
         )
         print(lines[-1], flush=True)
+    told = " ".join(str(rows) for rows in chosen.rows)
     text = [
         "# Speed of measured weights",
         "",
-        f"`python benchmarks/tilting_speed.py --data FOLDER`, dpiw {__version__} ({commit()}),"
+        f"`python benchmarks/tilting_speed.py --data FOLDER --rows {told}`, dpiw {__version__}"
+        f" ({commit()}),"
         f" Python {platform.python_version()}, one thread. Adult, PrivBayes, epsilon 1; features:"
         " measured, and those of known marginals. Features: made and averaged, kept in memory up to"
         " half a GiB and else made again at every pass. Solved: credit, exact test and tilting, to"
