@@ -118,10 +118,13 @@ WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     },
     "measured": {"method": "measured", "settings": {"omega_seed": 1}},
 }
-UNUSED = "unused"
+UNUSED, UNUSED_MEASURED = "unused", "unused-measured"
 """The rows of a weighted release with their weights left out: what a `do not use` leaves."""
 
-KINDS = ("none", UNUSED, "linear", "interactions", "fourier", "measured")
+LEFT_OUT: Mapping[str, str] = {UNUSED: "linear", UNUSED_MEASURED: "measured"}
+"""Whose generator draw each is: `measured` weights leave more of the effort to the generator."""
+
+KINDS = ("none", *LEFT_OUT, "linear", "interactions", "fourier", "measured")
 EPSILONS = ("0.5", "1", "6")
 DELTA = "1e-6"
 REAL = "real"
@@ -239,7 +242,7 @@ def table(dataset: str, data: Path) -> tuple[PublicSchema, ScaledTable]:
 
 
 def spec_for(dataset: str, generator: str, epsilon: str, weights: str) -> ReleaseSpec:
-    asked = WEIGHTS["linear" if weights == UNUSED else weights]
+    asked = WEIGHTS[LEFT_OUT.get(weights, weights)]
     method = {"method": generator, "settings": dict(GENERATORS[generator])}
     return spec_of(dataset, method, epsilon, asked)
 
@@ -348,7 +351,7 @@ def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
     measured = plan.generator.measure(private, noise=noise)
     model = plan.generator.model(measured, schema=halves.schema)
     rng = np.random.default_rng([cell.run, 1])
-    if isinstance(plan.weights, Measured):
+    if isinstance(plan.weights, Measured) and cell.weights not in LEFT_OUT:
         played = _measured(plan, plan.weights, private, model, noise, rng)
         w, facts = np.exp(played.weights.log_weights), _facts(played.weights)
         facts |= dict(played.weights.facts)
@@ -359,7 +362,7 @@ def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
         }
     rows = model.sample(plan.spec.synthetic_rows, rng=rng)
     w, facts = np.ones(rows.rows), {"verdict": "none"}
-    if plan.weights is not None and cell.weights != UNUSED:
+    if plan.weights is not None and cell.weights not in LEFT_OUT:
         fitting = model.sample(plan.spec.synthetic_rows, rng=rng)
         weights = _weights(plan, plan.weights.measure(private, fitting, noise=noise), rows)
         w = np.exp(weights.log_weights)

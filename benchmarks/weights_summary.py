@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
-from weights_cells import KINDS, REAL, UNUSED
+from weights_cells import KINDS, LEFT_OUT, REAL, UNUSED, UNUSED_MEASURED
 
 LABELS: Mapping[str, str] = {
     "beta_mse": "beta MSE",
@@ -51,7 +51,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 LEVEL = 0.95
 VERDICTS = ("use", "use with care", "do not use")
 OUTCOMES = ("helped", "mixed", "no clear difference", "hurt")
-WEIGHTED = tuple(kind for kind in KINDS if kind not in ("none", UNUSED))
+WEIGHTED = tuple(kind for kind in KINDS if kind not in ("none", *LEFT_OUT))
 CELL = ["dataset", "generator", "epsilon", "weights"]
 
 
@@ -108,13 +108,19 @@ def metrics_of(part: pd.DataFrame) -> list[str]:
     return [name for name in LABELS if name in part and part[name].notna().any()]
 
 
+def rows_of(base: str, weights: str) -> str:
+    """The kind that `base` means for these weights: `unused` rows are of their own release."""
+    return UNUSED_MEASURED if base == UNUSED and weights == "measured" else base
+
+
 def changes(frame: pd.DataFrame, base: str) -> dict[tuple[str, ...], dict[str, Change]]:
     """Per weighted setting and metric: the paired change from `base`."""
     found = {}
     for key, part in frame[frame.weights.isin(WEIGHTED)].groupby(CELL, sort=False):
-        dataset, generator, epsilon, _ = key
+        dataset, generator, epsilon, kind = key
         same = (frame.dataset == dataset) & (frame.generator == generator)
-        other = frame[same & (frame.epsilon == epsilon) & (frame.weights == base)].set_index("run")
+        same &= (frame.epsilon == epsilon) & (frame.weights == rows_of(base, kind))
+        other = frame[same].set_index("run")
         mine = part.set_index("run")
         runs = [run for run in mine.index if run in other.index]
         found[key] = {
@@ -175,9 +181,10 @@ def better_alone(frame: pd.DataFrame, aspect: str) -> pd.DataFrame:
     """Of the releases of each verdict: the share better with their weights than without them."""
     counts = pd.DataFrame(0, index=list(VERDICTS), columns=["releases", "better"])
     for key, part in frame[frame.weights.isin(WEIGHTED)].groupby(CELL, sort=False):
-        dataset, generator, epsilon, _ = key
+        dataset, generator, epsilon, kind = key
         same = (frame.dataset == dataset) & (frame.generator == generator)
-        base = frame[same & (frame.epsilon == epsilon) & (frame.weights == UNUSED)].set_index("run")
+        same &= (frame.epsilon == epsilon) & (frame.weights == rows_of(UNUSED, kind))
+        base = frame[same].set_index("run")
         mine = part.set_index("run")
         name = next(n for n in JUDGED[aspect] if n in metrics_of(part))
         gain = mine[name] - base[name]
@@ -192,4 +199,6 @@ def same_rows(frame: pd.DataFrame) -> bool:
     """Whether `unused` and the weighted releases of a run rest on one generator draw."""
     released = frame[(frame.generator != REAL) & (frame.weights != "none")]
     keys = ["dataset", "generator", "epsilon", "run"]
-    return bool((released.groupby(keys).generator_digest.nunique() == 1).all())
+    measured = released.weights.isin(("measured", UNUSED_MEASURED))
+    found = released.groupby([*keys, measured]).generator_digest.nunique()
+    return bool((found == 1).all())

@@ -129,7 +129,7 @@ def settings(chosen: argparse.Namespace, command: str, minutes: float) -> list[s
         "- weights: `none`: the generator has the whole budget. `linear`, `interactions`,"
         " `fourier`: `beta_debiased`, Gaussian noise, self-normalised, effort shared 1:1 with the"
         f" generator; default settings (fourier: {BetaDebiased().frequencies} frequencies)."
-        " `measured`: noisy means of features by the public rule, default settings, the same split"
+        " `measured`: noisy means of features by the public rule, default settings and split"
         " of the effort; published rows as many, chosen from base rows."
         " `unused`: the rows of such a release, its weights left out.",
         "- Weights are kept even where the plan would publish none, to see what they would do."
