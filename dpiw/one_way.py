@@ -113,15 +113,15 @@ class OneWayLaw:
         }
 
     @classmethod
-    def from_json(cls, facts: object, schema: PublicSchema) -> Self:
+    def from_json(cls, facts: Any, schema: PublicSchema) -> Self:
         """What `to_json` said.
 
         Raises:
             ReleaseError: it says nothing that this schema could have.
         """
         try:
-            told = dict(facts["variances"])  # type: ignore[index]
-            bins, total = facts["bins"], float(facts["total_variance"])  # type: ignore[index]
+            told = dict(facts["variances"])
+            bins, total = facts["bins"], float(facts["total_variance"])
             names = [column.name for column in schema.released]
             found = cls(
                 schema=schema,

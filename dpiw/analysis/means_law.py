@@ -155,9 +155,8 @@ class MeansLaw:
         """What calibration leaves of influence values, shape (n, p), for the rows' own error."""
         if not np.isfinite(self.calibration):
             return influence
-        w, n = self.weights, len(self.weights)
-        centred = influence - w @ influence / n
-        slope = self._calibrator @ (self.features.T @ (w[:, None] * centred) / n)
+        centred = influence - self.weights @ influence / len(self.weights)
+        slope = self._calibrator @ (self.features.T @ self._weighted(influence))
         return np.asarray(centred - (self.features - self.means) @ slope)
 
     def _seen(self, influence: Array) -> tuple[Array, Array]:
