@@ -49,6 +49,11 @@ DOUBT = 4.0
 """Least of a release's law: evidence finds one alpha for all directions, and some are further from
 the truth than others. Chosen by simulation (benchmarks/results/coverage_measured.md)."""
 
+STEP = 4.0
+"""By what the doubt is less, down to one, for a quantile, whose influence steps between two rows:
+the prior lets neighbours err independently, and makes more of such a step than a distribution does.
+Chosen by the same simulation."""
+
 _BLOCK = 8192
 _DRAWN = 16
 """Replicates that are drawn at once."""
@@ -166,7 +171,7 @@ class MeansLaw:
         cross = self.features.T @ (w[:, None] * g) / n
         return np.asarray(w @ g**2 / n), self._fit @ cross
 
-    def variance(self, influence: Array) -> Array:
+    def variance(self, influence: Array, *, doubt: float | None = None) -> Array:
         """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
 
         Where the prior's variance is t/alpha, t the doubt, and the fit was made for 1/alpha:
@@ -180,6 +185,7 @@ class MeansLaw:
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
+            doubt: t, instead of the law's.
         """
         whole, half = self._seen(influence)
         slope = self._fit.T @ half
@@ -187,7 +193,9 @@ class MeansLaw:
         seen = (slope * (self._error @ slope)).sum(axis=0)
         moved = self._base_error.T @ (self.features.T @ self._weighted(influence))
         return np.asarray(
-            self.doubt * np.maximum(left, 0.0) / self.credit + seen + (moved**2).sum(axis=0)
+            (doubt or self.doubt) * np.maximum(left, 0.0) / self.credit
+            + seen
+            + (moved**2).sum(axis=0)
         )
 
     def share_seen(self, influence: Array) -> Array:
@@ -215,7 +223,10 @@ class MeansLaw:
         pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
         rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
-        return {"rows": self.repeats * rows, "means": self.variance(estimate.influence)}
+        smooth = estimate.facts.get("smooth", True)
+        doubt = self.doubt if smooth else max(1.0, self.doubt / STEP)
+        means = self.variance(estimate.influence, doubt=doubt)
+        return {"rows": self.repeats * rows, "means": means}
 
     def support(self, estimate: Estimate) -> Array:
         """`share_seen` of an estimate."""

@@ -129,6 +129,19 @@ def test_replicates_of_a_quantile_agree_on_average():
     assert np.mean(ratios) == pytest.approx(1, abs=0.27)
 
 
+@pytest.mark.parametrize(("doubt", "left"), [(1.0, 1.0), (4.0, 1.0), (6.0, 1.5)])
+def test_a_quantile_s_step_is_doubted_less(doubt, left):
+    """Its prior part is that of a law of a fourth of the doubt, at least one; a mean's is whole."""
+    sample = sample_of(np.random.default_rng(530))
+    law = replace(sample.law, doubt=doubt)
+    sample = replace(sample, law=law)
+    for name, expected in (("quantile", left), ("mean", doubt)):
+        found = ESTIMANDS[name](sample)
+        alone = law.variance(found.influence, doubt=expected)
+        assert found.interval().parts["means"] == pytest.approx(alone)
+    assert law.variance(found.influence, doubt=2.0) > law.variance(found.influence, doubt=1.0)
+
+
 def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
     rng = np.random.default_rng(53)
     sample = sample_of(rng, base_rows=600.0)

@@ -8,7 +8,7 @@ from scipy.stats import binom, multivariate_normal
 
 from dpiw.errors import SpecError
 from dpiw.weights.credit import Misfit, evidence_credit, risk_credit
-from dpiw.weights.reweighting import reweight
+from dpiw.weights.reweighting import MOST_CREDIT, reweight
 from dpiw.weights.tilting import BaseRows, Targets, tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
@@ -136,3 +136,16 @@ def test_a_credit_is_a_rule_or_positive(credit: object) -> None:
     wanted = targets(base, rng, credit=5.0)
     with pytest.raises(SpecError, match="credit: expected"):
         reweight(BaseRows.of(base), wanted, credit=credit, rng=rng)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rule", ["evidence", "risk"])
+def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule: str) -> None:
+    """Distances of nought speak for any credit, and prove none; a curator may set his own."""
+    base, rng = base_rows(10), np.random.default_rng(10)
+    wanted = targets(base, rng, credit=np.inf)
+    right = Targets(means=base.mean(axis=0), covariance=wanted.covariance, rows=ROWS)
+    found = reweight(BaseRows.of(base), right, credit=rule, rng=rng)
+    assert found.tilt.credit == MOST_CREDIT * ROWS
+    assert found.tilt.weights * BASE == pytest.approx(np.ones(BASE))  # nothing to move
+    given = reweight(BaseRows.of(base), right, credit=10 * ROWS, rng=rng)
+    assert given.tilt.credit == 10 * ROWS
