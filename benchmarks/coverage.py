@@ -9,7 +9,9 @@ stopped and grown. Noise is seeded per release: the tables can be made again to 
 
 Methods: `unweighted` and `weighted` take the sandwich over synthetic rows, what common tools print;
 `noise_aware` is `dpiw.analysis.confidence_interval` of the same weighted estimate; `unshrunk` is
-the noise-aware interval under `dpiw.analysis.unshrunk` weights. Two verdicts, both public: the
+the noise-aware interval under `dpiw.analysis.unshrunk` weights; `replicates`, where `--replicates`
+asks for them, that of measured weights' replicates, as a survey package takes it: no quantiles, no
+totals. Two verdicts, both public: the
 interval's (`dpiw.analysis.intervals`: may it be believed?) and the release's (`dpiw.diagnostics`:
 do weights gain anything on the unweighted rows?).
 """
@@ -60,7 +62,7 @@ MAPS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Feature maps of `beta_debiased` weights, and `measured` weights with features by their rule."""
 
-METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk")
+METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk", "replicates")
 ORDER = ("use", "use with care", "do not use")
 KINDS = {"mean": "mean", "count": "mean", "share": "mean", "hours": "mean", "group_mean": "mean",
          "median": "quantile", "q90": "quantile", "linear": "linear coefficient",
@@ -108,27 +110,46 @@ def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> t
     return sample, found.diagnostics.verdict.value
 
 
-def intervals(population: Population, sample: Any) -> dict[str, dict[str, Any]]:
+def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
+    """Value, lower and upper end by value, from replicate weights; none where they tell nothing."""
+    if drawn is None or not all(estimate.facts.get(k, True) for k in ("smooth", "normalised")):
+        return []
+    reach = 1.96 * np.sqrt(drawn.variance(estimate.refit, full))
+    ends = zip(estimate.values, reach, strict=True)
+    return [[float(v), float(v - r), float(v + r)] for v, r in ends]
+
+
+def intervals(
+    population: Population, sample: Any, *, replicates: int = 0, seed: int = 0
+) -> dict[str, dict[str, Any]]:
+    measured = isinstance(sample.law, MeansLaw)
+    drawn = None
+    if measured and replicates:
+        drawn = sample.law.replicates(replicates, np.random.default_rng([seed, 3]))
     sources = {
         "unweighted": (sample.table, None),
         "weighted": (sample.table, sample.weights),
         "noise_aware": sample,
     }
-    if not isinstance(sample.law, MeansLaw):
+    if not measured:
         sources["unshrunk"] = analysis.unshrunk(sample)
     found: dict[str, dict[str, Any]] = {}
     for name, estimand in population.estimands.items():
         for method, source in sources.items():
             try:
-                told = estimand(source).interval()
+                estimate = estimand(source)
+                told = estimate.interval()
             except DPIWError:
                 continue  # counted: the method is missing from this release
+            again = [] if method != "noise_aware" else by_replicates(estimate, drawn, sample.weights)
             for j, label in enumerate(told.names):
                 if label == "intercept":
                     continue
                 key = name if len(told.names) == 1 else f"{name}.{label}"
                 place = found.setdefault(key, {})
                 place[method] = [float(told.values[j]), float(told.lower[j]), float(told.upper[j])]
+                if again:
+                    place["replicates"] = again[j]
                 if method in ("noise_aware", "unshrunk"):
                     place[f"support_{method}"] = float(told.support[j])
                     place[f"verdict_{method}"] = told.verdicts[j]
@@ -147,7 +168,9 @@ def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
     with path.open("a") as file:
         for seed in range(done, chosen.releases):
             sample, verdict = one_release(plan, population, chosen, seed)
-            line = {"seed": seed, "verdict": verdict, "estimands": intervals(population, sample)}
+            line = {"seed": seed, "verdict": verdict,
+                    "estimands": intervals(population, sample, replicates=chosen.replicates,
+                                           seed=seed)}  # fmt: skip
             file.write(json.dumps(line) + "\n")
             file.flush()
     each = (time.monotonic() - started) / (chosen.releases - done)
@@ -156,6 +179,7 @@ def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
 
 def cache_of(cell: tuple[str, str, str], chosen: Any) -> Path:
     settings = f"n{chosen.rows}-m{chosen.synthetic}-e{chosen.epsilon}-s{chosen.seed}"
+    settings += f"-r{chosen.replicates}" if chosen.replicates else ""
     folder = chosen.cache / settings
     folder.mkdir(parents=True, exist_ok=True)
     return folder / ("-".join(cell) + ".jsonl")
@@ -310,6 +334,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--synthetic", type=int, default=4000)
     parser.add_argument("--epsilon", default="2")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--replicates", type=int, default=0, help="replicate weights of each")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--populations", nargs="+", default=[p.name for p in POPULATIONS])
     parser.add_argument("--features", nargs="+", default=list(MAPS), choices=list(MAPS))

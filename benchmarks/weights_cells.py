@@ -117,6 +117,7 @@ WEIGHTS: Mapping[str, Mapping[str, Any]] = {
         "settings": {"features": "fourier", "omega_seed": 1},
     },
     "measured": {"method": "measured", "settings": {"omega_seed": 1}},
+    "measured-debiased": {"method": "measured", "settings": {"omega_seed": 1, "debias": True}},
 }
 UNUSED, UNUSED_MEASURED = "unused", "unused-measured"
 """The rows of a weighted release with their weights left out: what a `do not use` leaves."""
@@ -124,7 +125,7 @@ UNUSED, UNUSED_MEASURED = "unused", "unused-measured"
 LEFT_OUT: Mapping[str, str] = {UNUSED: "linear", UNUSED_MEASURED: "measured"}
 """Whose generator draw each is: `measured` weights leave more of the effort to the generator."""
 
-KINDS = ("none", *LEFT_OUT, "linear", "interactions", "fourier", "measured")
+KINDS = ("none", *LEFT_OUT, "linear", "interactions", "fourier", "measured", "measured-debiased")
 EPSILONS = ("0.5", "1", "6")
 DELTA = "1e-6"
 REAL = "real"

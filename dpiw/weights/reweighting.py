@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
 """Rules for alpha by name."""
 
-MOST_CREDIT = 0.1
+MOST_CREDIT = 0.2
 """Largest credit that a rule may give, as a share of the private rows. The generator was itself
 fitted to them, with noise; where the measured features find no misfit, no credit is too large for
 the evidence, and an interval would rest on that alone. Chosen by simulation, on other releases than
