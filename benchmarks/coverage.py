@@ -12,7 +12,7 @@ Methods: `unweighted` and `weighted` take the sandwich over synthetic rows, what
 the noise-aware interval under `dpiw.analysis.unshrunk` weights; `replicates`, where `--replicates`
 asks for them, that of measured weights' replicates, as a survey package takes it: no quantiles, no
 totals. Two verdicts, both public: the
-interval's (`dpiw.analysis.intervals`: may it be believed?) and the release's (`dpiw.diagnostics`:
+interval's (`dpiw.analysis.intervals`: may it be believed?) and the release's (`dpiw.methods.weights.diagnostics`:
 do weights gain anything on the unweighted rows?).
 """
 
@@ -36,18 +36,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import POPULATIONS, Population, truth
 
 from dpiw import analysis
-from dpiw.analysis.means_law import MeansLaw
+from dpiw.analysis.bootstrap import weighted_rows
 from dpiw.analysis.noise import SUPPORT_CARE, SUPPORT_USE
-from dpiw.analysis.rehearsal import weighted_rows
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import DPIWError
-from dpiw.measured_weighting import law_of_measured, weigh_measured
-from dpiw.plan import Plan, compile_plan
-from dpiw.randomness import SeededNoise
-from dpiw.spec import parse_spec
-from dpiw.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.weigh import weigh
+from dpiw.methods.weights.weigh_measured import law_of_measured, weigh_measured
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.spec import parse_spec
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.version import __version__
-from dpiw.weighting import weigh
-from dpiw.weights.measured import Measured
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATORS = ("histogram", "privbayes")
@@ -141,7 +141,9 @@ def intervals(
                 told = estimate.interval()
             except DPIWError:
                 continue  # counted: the method is missing from this release
-            again = [] if method != "noise_aware" else by_replicates(estimate, drawn, sample.weights)
+            again = (
+                [] if method != "noise_aware" else by_replicates(estimate, drawn, sample.weights)
+            )
             for j, label in enumerate(told.names):
                 if label == "intercept":
                     continue

@@ -29,14 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.neural.backend import keep_memory, make_backend
-from dpiw.neural.clipping import ClipRule
-from dpiw.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.neural.losses import Logistic
-from dpiw.neural.network import Architecture, Network
-from dpiw.neural.optimisers import Adam
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SecureNoise
+from dpiw.methods.neural.backend import keep_memory, make_backend
+from dpiw.methods.neural.clipping import ClipRule
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
+from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.optimisers import Adam
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ROWS, LOT, MULTIPLIER, CLIP, RATE = 20_000, 256, 1.1, 1.0, 1e-3

@@ -31,17 +31,17 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from weights_table import commit
 
-from dpiw.columns import Column, ColumnKind, ColumnRole
-from dpiw.generators.gan_model import GANModel
-from dpiw.neural.backend import make_backend
-from dpiw.plan import Plan, compile_plan
-from dpiw.randomness import SeededNoise
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.spec import parse_spec
-from dpiw.tables import PrivateTable
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.gan_model import GANModel
+from dpiw.methods.neural.backend import make_backend
+from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.weigh import weigh
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.spec import parse_spec
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.version import __version__
-from dpiw.weighting import weigh
-from dpiw.weights.discriminator import DiscriminatorWeights
 
 ROOT = Path(__file__).resolve().parents[1]
 EPSILON = "9.64"

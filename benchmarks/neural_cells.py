@@ -21,18 +21,18 @@ import weights_cells
 from metrics import Array
 from weights_cells import DATASETS, REAL, Cell, Halves, Store, measure, spec_of, split, table
 
-from dpiw.generators.base import GenerativeModel, Synthesizer
-from dpiw.generators.gan import GAN
-from dpiw.generators.registry import make_generator
-from dpiw.measurement import Measurement
-from dpiw.pairing import informed
-from dpiw.plan import Plan, canonical_json, compile_plan
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import Weights, weigh
-from dpiw.weights.base import WeightEstimator
-from dpiw.weights.registry import make_weights
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.generators.base import GenerativeModel, Synthesizer
+from dpiw.methods.generators.gan import GAN
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.pairing import informed
+from dpiw.methods.weights.base import WeightEstimator
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.weigh import Weights, weigh
+from dpiw.plan.plan import Plan, canonical_json, compile_plan
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 NEURAL = ("dpgan", "dpcgan", "pategan")
 EXACT = ("gan", "cgan")

@@ -37,7 +37,7 @@ from weights_cells import CODE, DELTA, PERCEPTRON, ROOT, TEST_SHARE, TV_BINS
 from weights_summary import CELL
 from weights_table import QUICK_RUNS, commit, records
 
-from dpiw.plan import Plan
+from dpiw.plan.plan import Plan
 from dpiw.version import __version__
 
 

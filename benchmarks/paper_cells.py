@@ -22,21 +22,21 @@ from metrics import Array, Perceptron
 from paper_measure import measure
 from paper_sets import SETS, Halves, PaperStore, split, table
 
-from dpiw import accounting
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.generators.base import GenerativeModel
-from dpiw.generators.gan_model import GANModel
-from dpiw.generators.registry import make_generator
-from dpiw.measured_weighting import weigh_measured
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.discriminator import DiscriminatorWeights
-from dpiw.weights.logreg import LogisticRegressionRatio
-from dpiw.weights.measured import Measured
-from dpiw.weights.network_ratio import inputs
-from dpiw.weights.registry import make_weights
+from dpiw.methods.generators.base import GenerativeModel
+from dpiw.methods.generators.gan_model import GANModel
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.logreg import LogisticRegressionRatio
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.weigh import weigh
+from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.privacy import accounting
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 FITTING_ROWS = 4000

@@ -21,16 +21,16 @@ from metrics import Array, Perceptron
 from paper_sets import PaperStore
 from sklearn.linear_model import LogisticRegression
 
-from dpiw import accounting
-from dpiw.columns import Column, ColumnKind
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.logreg import LogisticRegressionRatio
-from dpiw.weights.network_ratio import inputs
-from dpiw.weights.registry import make_weights
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.logreg import LogisticRegressionRatio
+from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.weigh import weigh
+from dpiw.privacy import accounting
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 FOLDER = "known"

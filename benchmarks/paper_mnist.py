@@ -23,18 +23,18 @@ from paper_sets import PaperStore
 from sklearn.linear_model import LogisticRegression
 from weights_cells import CODE, Store
 
-from dpiw import accounting
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.plan import Plan, compile_plan
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.spec import WeightsSpec
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.discriminator import DiscriminatorWeights
-from dpiw.weights.logreg import LogisticRegressionRatio
-from dpiw.weights.network_ratio import inputs
-from dpiw.weights.registry import make_weights
+from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.logreg import LogisticRegressionRatio
+from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.weigh import weigh
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.spec import WeightsSpec
+from dpiw.privacy import accounting
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 SIZE = "half"

@@ -41,10 +41,10 @@ from paper_measure import measure
 from paper_sets import SETS, PaperStore, split
 from paper_summary import AS_SHIPPED
 
-from dpiw.domain import Domain
-from dpiw.generators.marginal_noise import useful_bins
-from dpiw.schema import PublicSchema
-from dpiw.tables import SyntheticTable
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import SyntheticTable
+from dpiw.methods.generators.marginal_noise import useful_bins
 
 HERE = Path(__file__).resolve().parent / "peers"
 METHODS = ("mst", "aim")

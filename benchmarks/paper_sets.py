@@ -1,6 +1,6 @@
 """The paper's data sets: files, public schemas, splits, and rows on the scale of its metrics.
 
-Releases are made on public bounds (`dpiw.schema`). The paper scales every column by the minimum and
+Releases are made on public bounds (`dpiw.data.schema`). The paper scales every column by the minimum and
 maximum of the confidential rows, which is not private (METHOD section 8); here that scale is for
 the metrics alone, so that they are in its units: it touches no release.
 """
@@ -18,8 +18,8 @@ import pandas as pd
 from metrics import Array
 from weights_cells import CODE, ROOT, Store
 
-from dpiw.columns import Column, ColumnKind, ColumnRole
-from dpiw.schema import PublicSchema, ScaledTable
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema import PublicSchema, ScaledTable
 
 TEST_SHARE = 0.2
 TGFB_COLUMNS = 20

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.columns import Column, ColumnKind
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.weights.calibration import balanced_penalty
-from dpiw.weights.features import FourierMap
-from dpiw.weights.solver import Regression, solve
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.methods.weights.features import FourierMap
+from dpiw.methods.weights.penalty import balanced_penalty
+from dpiw.methods.weights.solver import Regression, solve
 
 ROOT = Path(__file__).resolve().parents[1]
 GRID = np.geomspace(1, 4000, 13)

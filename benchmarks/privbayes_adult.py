@@ -29,13 +29,13 @@ import numpy as np
 import pandas as pd
 from metrics import total_variation
 
-from dpiw import accounting
-from dpiw.domain import Domain
-from dpiw.generators.registry import make_generator
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.registry import make_generator
+from dpiw.privacy import accounting
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 SCHEMA = Path(__file__).parents[1] / "examples" / "adult" / "schema.yaml"
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)

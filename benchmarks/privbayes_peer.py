@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from privbayes_adult import classifier_auc, load, total_variation
 
-from dpiw.domain import Domain
+from dpiw.data.discretisation import Domain
 
 
 class SerialPool:

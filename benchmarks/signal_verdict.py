@@ -21,11 +21,11 @@ import numpy as np
 import pandas as pd
 from penalty import ROOT, rows, schema
 
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.beta import BetaDebiased
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.beta import BetaDebiased
+from dpiw.methods.weights.weigh import weigh
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 NORMS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 SETTINGS = ((1000, 4.2247), (1000, 1.5439), (20_000, 4.2247))

@@ -20,14 +20,14 @@ import numpy as np
 from weights_cells import ROOT, plan_for, table
 from weights_table import commit, one_thread
 
-from dpiw.measured_weighting import weigh_measured
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.reweighting import reweight
+from dpiw.methods.weights.stack import all_features
+from dpiw.methods.weights.tilting import BaseRows
+from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.version import __version__
-from dpiw.weights.measured import Measured
-from dpiw.weights.reweighting import reweight
-from dpiw.weights.stack import all_features
-from dpiw.weights.tilting import BaseRows
 
 PUBLISHED = 20_000
 

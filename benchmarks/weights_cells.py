@@ -36,17 +36,17 @@ from metrics import (
     wasserstein_1d_sum,
 )
 
-from dpiw.domain import Domain
-from dpiw.generators.base import GenerativeModel
-from dpiw.measured_weighting import weigh_measured
-from dpiw.measurement import Measurement
-from dpiw.plan import Plan, compile_plan
-from dpiw.randomness import SeededNoise
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.spec import ReleaseSpec, parse_spec
-from dpiw.tables import PrivateTable
-from dpiw.weighting import Weights, weigh
-from dpiw.weights.measured import Measured
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.base import GenerativeModel
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.weigh import Weights, weigh
+from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.spec import ReleaseSpec, parse_spec
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from dpiw.version import __version__
 
 if TYPE_CHECKING:
-    from dpiw.release import Release, load_release
+    from dpiw.analysis.release import Release, load_release
 
 __all__ = ["Release", "__version__", "load_release"]
 
 
 def __getattr__(name: str) -> Any:
     if name in {"Release", "load_release"}:
-        from dpiw import release
+        from dpiw.analysis import release
 
         return getattr(release, name)
     raise AttributeError(f"module 'dpiw' has no attribute {name!r}")

@@ -71,7 +71,7 @@ def write_table(example: str, data: Path | None) -> None:
 
 def run(*arguments: str) -> None:
     print("$ dpiw " + " ".join(arguments))
-    subprocess.run([sys.executable, "-m", "dpiw.cli", *arguments], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "dpiw.cli.main", *arguments], check=True, cwd=ROOT)
 
 
 def main(arguments: list[str]) -> int:

@@ -20,7 +20,7 @@ from prefect import flow
 
 from dpiw.audit import AuditFailedError, Severity, places, release_folders
 from dpiw.errors import DPIWError, SpecError
-from dpiw.ledger_location import check_location
+from dpiw.ledger.location import check_location
 from flows.console import quiet_prefect
 from flows.server import wait_for_server
 from tasks.audit import audit as audit_task

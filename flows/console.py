@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dpiw.errors import DPIWError, StageFailedError
-from dpiw.runs import ReleaseRun, cells_file, ledger_url
-from dpiw.spec import load_spec
-from dpiw.stages import failure_file
-from dpiw.verification import verify
+from dpiw.plan.spec import load_spec
+from dpiw.release.verification import verify
+from dpiw.run.process import failure_file
+from dpiw.run.run import ReleaseRun, cells_file, ledger_url
 from flows.server import wait_for_server
 
 

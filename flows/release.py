@@ -15,9 +15,9 @@ from pathlib import Path
 
 from prefect import flow
 
-from dpiw.plan import Plan
-from dpiw.private_stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
-from dpiw.runs import ReleaseRun
+from dpiw.plan.plan import Plan
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
+from dpiw.run.run import ReleaseRun
 from flows import console
 from tasks.debias import debias
 from tasks.diagnose import diagnose

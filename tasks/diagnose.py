@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw import steps
-from dpiw.runs import ReleaseRun
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw.runs import ReleaseRun
+from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 

@@ -1,6 +1,6 @@
 """Where a training stands: a line on the log of steps, and one progress artefact in Prefect.
 
-A training stage tells (step, steps) on a pipe (`dpiw.stages`). It runs beside the table, so it is
+A training stage tells (step, steps) on a pipe (`dpiw.run.process`). It runs beside the table, so it is
 not believed: only what the plan foretells gets through, each pair once and in order. What is shown
 is public: the stage, these numbers, and the run's epsilon and delta. When it is shown is not
 controlled: steps take longer with more rows (leak register, row 37).
@@ -18,9 +18,9 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import TaskRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from dpiw.resumption import interval
-from dpiw.runs import ReleaseRun
-from dpiw.stages import launch_stage
+from dpiw.privacy.resumption import interval
+from dpiw.run.process import launch_stage
+from dpiw.run.run import ReleaseRun
 from tasks.step import progress
 
 TIMEOUT_SECONDS = 3.0
@@ -133,7 +133,7 @@ class ProgressArtefact:
 
 
 class TrainingProgress:
-    """A `dpiw.resumption.Progress` that shows people where a planned training stands."""
+    """A `dpiw.privacy.resumption.Progress` that shows people where a planned training stands."""
 
     def __init__(self, training: PlannedTraining, artefact: ProgressArtefact | None) -> None:
         self._training, self._artefact = training, artefact
@@ -158,7 +158,7 @@ class TrainingProgress:
 
 
 def launch_fit(stage: str, directory: Path) -> None:
-    """`dpiw.stages.launch_stage`, showing where its training stands if it trains.
+    """`dpiw.run.process.launch_stage`, showing where its training stands if it trains.
 
     Raises:
         StageFailedError: as `launch_stage`.

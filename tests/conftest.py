@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.privacy import NeighbouringRelation
+from dpiw.privacy.units import NeighbouringRelation
 from tests.lengths import marker_of
 
 pytest_plugins = ["tests.stores"]
@@ -140,7 +140,7 @@ def verdicts_once() -> Iterator[None]:
     Its verdicts are a function of both, and hundreds of tests ingest the same small table in this
     process. Stages in processes of their own ask it every time.
     """
-    from dpiw import validation
+    from dpiw.data import validation
 
     real, known = validation.run_checks, {}
 
@@ -161,7 +161,7 @@ def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
 
     def make(*, epsilon: str = "5", reads: int = 20, **changes: object) -> Workplace:
         from dpiw.ledger import Ledger, Population
-        from dpiw.signing import create_key_pair
+        from dpiw.release.signing import create_key_pair
 
         root = tmp_path_factory.mktemp("workplace")
         (root / "state").mkdir(mode=0o700)

@@ -55,7 +55,7 @@ def set_out(folder: Path) -> None:
 def programs(folder: Path) -> Path:
     """A folder with `python` and `dpiw`: this interpreter, as an installation would put them."""
     folder.mkdir()
-    for name, call in {"python": "", "dpiw": "-m dpiw.cli"}.items():
+    for name, call in {"python": "", "dpiw": "-m dpiw.cli.main"}.items():
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
         path.chmod(0o755)

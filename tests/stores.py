@@ -29,7 +29,8 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from dpiw.ledger import guards_postgresql, store_sqlite
+from dpiw.ledger.stores import postgresql_guards as guards_postgresql
+from dpiw.ledger.stores import sqlite as store_sqlite
 from tests.patience import SECONDS
 
 NOBODY = 65534

@@ -13,10 +13,10 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
-from dpiw.analysis import means_law
 from dpiw.analysis.noise import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
-from dpiw.cli import main
-from dpiw.release import UnreliableWeightsWarning
+from dpiw.analysis.release import UnreliableWeightsWarning
+from dpiw.cli.main import main
+from dpiw.methods.weights import means_law
 from tests import documents
 from tests.patience import SECONDS
 

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.columns import Column, ColumnKind, ColumnRole
-from dpiw.domain import Domain
-from dpiw.schema import PublicSchema
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.schema import PublicSchema
+from dpiw.data.schema import PublicSchema
 from tests.test_benchmarks import cells as weights_cells
 from tests.test_benchmarks import load, metrics, summary
 

@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpiw.cli import main
+from dpiw.analysis.release import UnreliableWeightsWarning
+from dpiw.cli.main import main
+from dpiw.data.schema import PublicSchema
+from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
-from dpiw.release import UnreliableWeightsWarning
-from dpiw.runs import ReleaseRun
-from dpiw.schema import PublicSchema
-from dpiw.spec import ReleaseSpec, parse_spec
-from dpiw.steps import reserve
-from dpiw.strict_yaml import load_file, load_text
+from dpiw.plan.spec import ReleaseSpec, parse_spec
+from dpiw.run import reserve
+from dpiw.run.run import ReleaseRun
 from tests.documented_desk import curator_block, curator_commands, released, set_out
 from tests.documents import (
     PAGES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw import steps
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 
 def publish_run(spec: Path, *, period: str | None = None) -> tuple[ReleaseRun, Path]:

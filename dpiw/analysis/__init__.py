@@ -6,6 +6,7 @@ from dpiw.analysis.bayes import (
     logistic_posterior,
     multinomial_posterior,
 )
+from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.descriptive import correlation, crosstab, mean, quantile, total
 from dpiw.analysis.estimates import (
     Resampling,
@@ -16,7 +17,6 @@ from dpiw.analysis.estimates import (
 from dpiw.analysis.intervals import Interval, confidence_interval, unshrunk
 from dpiw.analysis.learners import fit_sklearn, to_statsmodels
 from dpiw.analysis.regression import linear_regression, logistic_regression
-from dpiw.analysis.rehearsal import rehearse
 from dpiw.analysis.sample import Estimate, WeightedSample, weighted_sample
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 The error of an estimate has parts, each with a variance that follows from released values. With
 weights made of noisy means (`measured`) there are two, `rows` and `means`, and nothing is out of
-sight (`dpiw.analysis.means_law`). With weights made of noisy coefficients there are five:
+sight (`dpiw.methods.weights.means_law`). With weights made of noisy coefficients there are five:
 
 - rows: the synthetic rows are a sample (sandwich);
 - noise: the privacy noise z in the coefficients, of published law;
@@ -33,8 +33,8 @@ import pandas as pd
 
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
-from dpiw.diagnostics import Verdict, diagnose
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights.diagnostics import Verdict, diagnose
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import ReleaseError
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.weights.debiasing import log_debias, normalised, weighted_centre
+from dpiw.methods.weights.debiasing import log_debias, normalised, weighted_centre
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate, WeightedSample

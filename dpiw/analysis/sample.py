@@ -21,7 +21,7 @@ from dpiw.errors import ReleaseError, WeightError
 if TYPE_CHECKING:
     from dpiw.analysis.intervals import Interval
     from dpiw.analysis.noise import Sight, Spectrum, Tilt, WeightLaw
-    from dpiw.release import Release
+    from dpiw.analysis.release import Release
 
 Array = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ class ErrorLaw(Protocol):
     """What intervals ask of the law of a release's weights.
 
     `dpiw.analysis.noise.WeightLaw`: of weights made from noisy coefficients.
-    `dpiw.analysis.means_law.MeansLaw`: of weights made from noisy means.
+    `dpiw.methods.weights.means_law.MeansLaw`: of weights made from noisy means.
     """
 
     @property
@@ -174,7 +174,7 @@ def sample_of_release(release: Release) -> WeightedSample:
     Raises:
         ReleaseError: the weights are not what certificate and rows say.
     """
-    from dpiw.analysis.recovery import law_of_release
+    from dpiw.analysis.weight_distribution import law_of_release
 
     logs = np.asarray(release.log_weights, dtype=np.float64)
     top, law = float(logs.max()), law_of_release(release)

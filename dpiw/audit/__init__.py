@@ -13,10 +13,10 @@
 It reads a ledger and release folders, never a workspace.
 """
 
+from dpiw.audit.audit import AuditReport, audit
 from dpiw.audit.findings import KINDS, AuditFailedError, Finding, Severity
 from dpiw.audit.folders import release_folders
 from dpiw.audit.places import places
-from dpiw.audit.replay import AuditReport, audit
 from dpiw.audit.report import report_json, write_report
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The audit's own accountant: what events cost, by another road than `dpiw.accounting` takes.
+"""The audit's own accountant: what events cost, by another road than `dpiw.privacy.accounting` takes.
 
 Epsilon comes from inverted transforms (`dpiw.audit.inversion`), Renyi divergences from transforms
 on the real axis or from a theorem's one line. Nothing is shared with the accountants but the
@@ -15,11 +15,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpiw.audit import losses as of
+from dpiw.audit import transforms as of
 from dpiw.audit.inversion import Range, chernoff_bound, epsilon_range, log_transform
-from dpiw.audit.losses import Loss
+from dpiw.audit.transforms import Loss
 from dpiw.errors import PrivacyError
-from dpiw.privacy import (
+from dpiw.privacy.units import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
@@ -49,7 +49,7 @@ class AuditedEpsilon:
         floor: no sound bound is below it, whatever theorem it uses.
         bound: where the epsilon lies that the theorems in use give, by privacy loss distributions
             without any rounding. With selections by the exponential mechanism its low end is the
-            floor, as those may be accounted in blocks (`dpiw.bounded_range`).
+            floor, as those may be accounted in blocks (`dpiw.privacy.bounded_range`).
     """
 
     floor: float
@@ -105,7 +105,7 @@ def _highest(function: Callable[[float], float]) -> float:
 
 
 def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN) -> Loss:
-    """The ceiling of `dpiw.audit.losses`, with noise counted as smaller by `margin`."""
+    """The ceiling of `dpiw.audit.transforms`, with noise counted as smaller by `margin`."""
     if isinstance(event, GaussianEvent):
         return of.gaussian(event.noise_multiplier / margin, event.count)
     if isinstance(event, LaplaceEvent):
@@ -121,7 +121,7 @@ def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN
 
 
 def _admitted(event: PrivacyEvent, share: float) -> Loss:
-    """The floor of `dpiw.audit.losses`, of the noise as it is."""
+    """The floor of `dpiw.audit.transforms`, of the noise as it is."""
     if isinstance(event, ExponentialMechanismEvent):
         return of.two_point(event.epsilon, share, event.count)
     return _worst(event, margin=1.0)

@@ -1,6 +1,6 @@
 """What every reservation costs, recomputed from its stored events by three accounts.
 
-Two are the accountants of `dpiw.accounting`, each alone: privacy loss distributions and Renyi
+Two are the accountants of `dpiw.privacy.accounting`, each alone: privacy loss distributions and Renyi
 accounting. A charge is the least of what they say, so a fault in either makes it too small and
 shows in none of the two by itself. The third is the audit's own (`dpiw.audit.accountant`), on
 another road; each of the two must agree with it.
@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dpiw import accounting
 from dpiw.audit.accountant import (
     AuditedEpsilon,
     audited_epsilon,
@@ -26,9 +25,10 @@ from dpiw.audit.findings import Finding
 from dpiw.audit.inversion import Range
 from dpiw.audit.records import AttemptTally, RunTally, Tally, Units
 from dpiw.errors import PrivacyError
-from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, PrivacyEvent, decimal_text
-from dpiw.renyi import ORDERS
-from dpiw.rounding import float_below
+from dpiw.privacy import accounting
+from dpiw.privacy.renyi import ORDERS
+from dpiw.privacy.rounding import float_below
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyEvent, decimal_text
 
 _ROUNDING = Decimal("1e-9")
 """Relative difference that floats of another machine may make; the margin for lattices, which the

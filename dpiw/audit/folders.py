@@ -17,11 +17,11 @@ from dpiw.audit.records import (
     Units,
     worth,
 )
-from dpiw.certificate import Certificate
 from dpiw.errors import ReleaseError
 from dpiw.ledger.populations import column_label
-from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT
-from dpiw.verification import VerifiedRelease, manifest_digest, release_folders, verify
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
+from dpiw.release.certificate import Certificate
+from dpiw.release.verification import VerifiedRelease, manifest_digest, release_folders, verify
 
 __all__ = ["FolderFacts", "between", "check_folders", "release_folders"]
 
@@ -36,7 +36,7 @@ class FolderFacts:
         name: the folder's name; never its path, which is the auditor's own.
         manifest_digest: SHA-256 of the manifest's bytes; None: there is none that could be read.
         run_key: the run that published this digest; None: no run did.
-        release: what passed `dpiw.verification.verify`; None: it did not.
+        release: what passed `dpiw.release.verification.verify`; None: it did not.
     """
 
     name: str

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpiw.audit.losses import Array, Complex, Loss
+from dpiw.audit.transforms import Array, Complex, Loss
 
 _BLOCK = 64
 _MOST_POINTS = 2**15

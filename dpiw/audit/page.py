@@ -6,14 +6,24 @@ from collections.abc import Sequence
 from decimal import Decimal
 from html import escape
 
-from dpiw import plots
+from dpiw.audit.audit import AuditReport
 from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
 from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, Units, worth
-from dpiw.audit.replay import AuditReport
 from dpiw.audit.scope import checked, not_checked
-from dpiw.markup import bullets, details, figure, number, page, paragraph, section, table, tiles
-from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.release.report import plots
+from dpiw.release.report.markup import (
+    bullets,
+    details,
+    figure,
+    number,
+    page,
+    paragraph,
+    section,
+    table,
+    tiles,
+)
 from dpiw.version import __version__
 
 _STYLES = {Severity.ERROR: "bad", Severity.WARNING: "warn"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpiw.audit.records import PopulationTally, Units
-from dpiw.renyi import ORDERS
+from dpiw.privacy.renyi import ORDERS
 
 Fields = Mapping[str, Any]
 

@@ -21,8 +21,8 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
         SpecError: neither a folder nor a spec was given, or the spec is not admissible.
     """
     if ledger.endswith(_SPEC_FILES):
-        from dpiw.runs import ledger_url
-        from dpiw.spec import load_spec
+        from dpiw.plan.spec import load_spec
+        from dpiw.run.run import ledger_url
 
         spec = load_spec(Path(ledger))
         return ledger_url(spec), Path(releases or spec.publish_to)

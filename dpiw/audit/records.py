@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dpiw.audit.findings import Finding
-from dpiw.renyi import ORDERS
+from dpiw.privacy.renyi import ORDERS
 
 _BEYOND = 10**16
 """An order's sum from which on it can pay for nothing."""
@@ -232,7 +232,7 @@ def worth(population: PopulationTally, total: Units) -> Units:
 
     `basic`: the sum. `renyi`: the least epsilon over the orders to which the summed divergences
     convert at the lifetime delta, shared by the orders (Canonne, Kamath & Steinke 2020,
-    proposition 12), rounded up; see `dpiw.renyi`, whose arithmetic is not used here. An order
+    proposition 12), rounded up; see `dpiw.privacy.renyi`, whose arithmetic is not used here. An order
     whose sum has reached `_BEYOND` is worth no less than that: a part of it may have been cut.
     """
     if population.composition != "renyi":
@@ -258,7 +258,7 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
     """The least that a loss stated as (epsilon, delta) must be charged under `renyi`.
 
     Per order a, min(epsilon, a epsilon^2 / 2) + log(D / (D - delta)) / (a - 1), D being what
-    earlier losses left of the lifetime delta; see `dpiw.renyi`, whose arithmetic is not used here.
+    earlier losses left of the lifetime delta; see `dpiw.privacy.renyi`, whose arithmetic is not used here.
     """
     left = delta_left - loss.delta
     if left <= 0:

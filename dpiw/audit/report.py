@@ -6,17 +6,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+from dpiw.audit.audit import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import build_page
 from dpiw.audit.records import PopulationTally, RunTally, Tally, Units, worth
-from dpiw.audit.replay import AuditReport
 from dpiw.audit.scope import checked, not_checked
-from dpiw.canonical import canonical_json, plain
-from dpiw.durable import write_durably
+from dpiw.data.documents import canonical_json, plain
+from dpiw.data.durable import write_durably
 from dpiw.errors import ReleaseError
-from dpiw.privacy import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.version import __version__
 
 FORMAT = "dpiw-audit"

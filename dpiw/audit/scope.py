@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dpiw.audit.audit import AuditReport
 from dpiw.audit.costs import AGREEMENT
-from dpiw.audit.replay import AuditReport
 
 
 def checked(report: AuditReport) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import i
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead
 from dpiw.ledger.ledger import Ledger
 from dpiw.ledger.populations import MAX_UNPAID_READS, CompositionRule, Population
-from dpiw.ledger.recoveries import RecoveredRelease, Recovery
+from dpiw.ledger.recovery import RecoveredRelease, Recovery
 from dpiw.ledger.values import (
     AttemptRecord,
     Fault,

@@ -8,8 +8,8 @@ from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.populations import CompositionRule, Population
 from dpiw.ledger.values import RunRecord
-from dpiw.privacy import EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
-from dpiw.renyi import BEYOND, ORDERS, converted_units, order_budgets, within
+from dpiw.privacy.renyi import BEYOND, ORDERS, converted_units, order_budgets, within
+from dpiw.privacy.units import EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Account:
         """Raise BudgetExceededError if the account is overdrawn: then nothing more is drawn.
 
         What was reserved in time is no exception: the promise needs the budget to cover all that
-        is held whenever noise is drawn (`dpiw.renyi`).
+        is held whenever noise is drawn (`dpiw.privacy.renyi`).
         """
         if self.overdrawn:
             raise BudgetExceededError(

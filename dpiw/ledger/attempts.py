@@ -10,7 +10,7 @@ from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import Entry, check_count, check_digest, check_label, check_name
 from dpiw.ledger.values import AttemptRecord, RunRecord, StageRecord, StageState
-from dpiw.resumption import Resumption
+from dpiw.privacy.resumption import Resumption
 
 
 def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:

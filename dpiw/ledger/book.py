@@ -7,7 +7,7 @@ through it. The rules, per stage of an attempt:
                  |          |
                VOIDED     LOST                      nothing armed is ever refunded
 
-* An ARMED stage that was reserved with terms of resumption (`dpiw.resumption`) may leave
+* An ARMED stage that was reserved with terms of resumption (`dpiw.privacy.resumption`) may leave
   checkpoints, the first at step 0 and no two further apart than those terms say. While it is ARMED
   it may be resumed from the last one, as often as they say: the right to draw goes to a new token,
   and the one before is worth nothing.
@@ -23,7 +23,7 @@ through it. The rules, per stage of an attempt:
   reason, or were given back; and every fit that died: LOST, or resumed) are counted for the
   population's life: how a read ended can be seen, and no epsilon pays for that. Their number is a
   term of the registration; when it is reached, nothing is read, armed or resumed any more.
-* A run whose release was recovered (`dpiw.ledger.recoveries`) is spent: it is neither reserved nor
+* A run whose release was recovered (`dpiw.ledger.recovery`) is spent: it is neither reserved nor
   armed nor voided again.
 * A certificate is written behind an entry of its own, whose hash is the head that it carries. That
   entry holds 256 random bits, so that its hash tells nothing of the entries before it: of other
@@ -55,7 +55,7 @@ from dpiw.ledger.entries import (
     check_name,
 )
 from dpiw.ledger.populations import Population
-from dpiw.ledger.recoveries import Recovery, recovered, recovery_of
+from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.values import (
     AttemptRecord,
     Checkpoint,
@@ -64,7 +64,7 @@ from dpiw.ledger.values import (
     StageRecord,
     StageState,
 )
-from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyBudget, PrivacyCost
 
 _Rule = Callable[["Book", Entry], RunRecord]
 

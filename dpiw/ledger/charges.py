@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpiw.errors import SpecError
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
-from dpiw.renyi import RenyiVector
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 
 @dataclass(frozen=True, kw_only=True)

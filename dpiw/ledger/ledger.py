@@ -27,7 +27,7 @@ from dpiw.ledger.entries import (
 )
 from dpiw.ledger.populations import Population
 from dpiw.ledger.reading import Clock, label, utc_now
-from dpiw.ledger.recoveries import (
+from dpiw.ledger.recovery import (
     RecoveredRelease,
     Recovery,
     asked_for,
@@ -37,11 +37,11 @@ from dpiw.ledger.recoveries import (
     stated_loss,
 )
 from dpiw.ledger.reservations import reservation_payload, same_reservation
-from dpiw.ledger.store import open_store
+from dpiw.ledger.stores.store import open_store
 from dpiw.ledger.values import Reservation
-from dpiw.privacy import PrivacyCost
-from dpiw.renyi import RenyiVector
-from dpiw.resumption import Resumption
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.privacy.resumption import Resumption
+from dpiw.privacy.units import PrivacyCost
 
 BUSY_TIMEOUT_SECONDS = 30.0
 
@@ -254,7 +254,7 @@ class Ledger(StageLedger):
     ) -> Recovery:
         """Put on record, and charge, what was published or lost and this ledger knows nothing of.
 
-        The rules are in `dpiw.ledger.recoveries`. Whoever calls has verified the releases.
+        The rules are in `dpiw.ledger.recovery`. Whoever calls has verified the releases.
 
         Args:
             population: whose releases these are; registered here.

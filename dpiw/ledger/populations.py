@@ -12,14 +12,14 @@ from typing import Any
 
 from dpiw.errors import SpecError
 from dpiw.ledger.entries import check_count, check_label, check_name
-from dpiw.privacy import (
+from dpiw.privacy.renyi import BEYOND, ORDERS, RULE, order_budgets
+from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
     NeighbouringRelation,
     PrivacyBudget,
     PrivacyUnit,
 )
-from dpiw.renyi import BEYOND, ORDERS, RULE, order_budgets
 
 # Sums must stay inside SQL's 64-bit integers; epsilon 1,000,000 is far beyond any sane budget.
 LARGEST_EPSILON = Decimal("1e6")
@@ -34,7 +34,7 @@ class CompositionRule(enum.Enum):
 
     `BASIC`: epsilons and deltas are summed. It is a privacy filter: it also holds when each run's
     cost is chosen after seeing the earlier releases (Rogers et al. 2016, section 3).
-    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.renyi`); also a filter, and one
+    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.privacy.renyi`); also a filter, and one
     that admits many more small releases.
     """
 

@@ -19,7 +19,6 @@ from dpiw.errors import (
     SpecError,
 )
 from dpiw.ledger.accounts import Account
-from dpiw.ledger.audit import replay
 from dpiw.ledger.book import (
     Book,
     known_run,
@@ -33,8 +32,9 @@ from dpiw.ledger.entries import (
     from_stored,
 )
 from dpiw.ledger.populations import Population
-from dpiw.ledger.recoveries import Recovery
-from dpiw.ledger.store import Store
+from dpiw.ledger.recovery import Recovery
+from dpiw.ledger.replay import replay
+from dpiw.ledger.stores.store import Store
 from dpiw.ledger.values import (
     Fault,
     FaultKind,
@@ -46,8 +46,8 @@ from dpiw.ledger.values import (
     VerifyReport,
     token_digest,
 )
-from dpiw.privacy import PrivacyBudget, PrivacyCost
-from dpiw.renyi import RenyiVector
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 
 Clock = Callable[[], datetime]
 _Answer = TypeVar("_Answer")

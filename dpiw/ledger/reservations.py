@@ -10,7 +10,7 @@ from dpiw.ledger.attempts import check_same_run, resumptions_of
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical, check_count, check_digest, check_label, check_name
 from dpiw.ledger.values import Reservation, RunRecord
-from dpiw.resumption import Resumption
+from dpiw.privacy.resumption import Resumption
 
 
 def reservation_payload(

@@ -10,8 +10,8 @@ from typing import Any
 
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import LedgerHead, canonical
-from dpiw.privacy import PrivacyCost
-from dpiw.resumption import Resumption
+from dpiw.privacy.resumption import Resumption
+from dpiw.privacy.units import PrivacyCost
 
 
 class StageState(enum.Enum):

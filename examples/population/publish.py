@@ -17,12 +17,12 @@ from typing import Any
 import simulate
 import yaml
 
-from dpiw import steps
 from dpiw.ledger import Ledger, Population
-from dpiw.privacy import NeighbouringRelation
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.signing import create_key_pair
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation
+from dpiw.release.signing import create_key_pair
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 HERE = Path(__file__).resolve().parent
 

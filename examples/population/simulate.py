@@ -69,8 +69,8 @@ def population(*, rows: int, seed: int) -> pd.DataFrame:
 
 
 def statistics(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """Named statistics, in the form `dpiw.report` can evaluate on a release as well."""
-    from dpiw.statistics import evaluate
+    """Named statistics, in the form `dpiw.release.report.report` can evaluate on a release as well."""
+    from dpiw.release.report.statistics import evaluate
 
     wanted: list[dict[str, object]] = [
         {"kind": "mean", "column": "age"},
@@ -88,8 +88,8 @@ def statistics(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    from dpiw.margins import margins
-    from dpiw.schema import PublicSchema
+    from dpiw.data.schema import PublicSchema
+    from dpiw.release.report.marginals import margins
 
     here = Path(__file__).parent
     schema = PublicSchema.from_yaml(here / "schema.yaml")

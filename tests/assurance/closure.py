@@ -2,7 +2,7 @@
 
 A test reaches its own file, the `conftest.py` files above it, and whatever these import, inside
 functions too. Imports are read from the source, never run. A string that names a module of ours
-counts as an import (`pytest_plugins`, `monkeypatch.setattr("dpiw.ledger...")`, `-m dpiw.stages`).
+counts as an import (`pytest_plugins`, `monkeypatch.setattr("dpiw.ledger...")`, `-m dpiw.run.process`).
 
 Some files reach more than their imports say: they start processes, import by computed names, or
 look for files beside themselves. Such a *wide* file adds all of the product and all of its own
@@ -70,7 +70,7 @@ KNOWN: Mapping[str, Known] = {
     "tests/flows/conftest.py": Known(
         signs=6, modules=("flows.release",), why="starts Prefect's server, and the release flow"
     ),
-    "dpiw/stages.py": Known(signs=4, modules=("dpiw.stages",), why="starts itself"),
+    "dpiw/run/process.py": Known(signs=4, modules=("dpiw.run.process",), why="starts itself"),
     "dpiw/analysis/optional.py": Known(signs=1, why="imports libraries of others"),
 }
 

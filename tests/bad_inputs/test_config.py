@@ -6,10 +6,10 @@ ledger, and makes no folder in the workspace.
 
 import pytest
 
-from dpiw import steps
 from dpiw.errors import BudgetExceededError, NotPublishableError, SchemaError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.runs import ReleaseRun
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 PASSWORD = "hunter2-bad52"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nname: *c\n"

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw import durable, steps
+from dpiw.data import durable
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import SourceError, StageFailedError
 from dpiw.ledger import StageState
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.schema import PublicSchema
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.bad_inputs.workbench import CANARY, GOOD, csv, make_bench, parquet, silent
 
 NAMES = list(GOOD)
@@ -153,7 +154,7 @@ def test_the_number_of_rows_under_replace_one(make_workplace):
     from decimal import Decimal
 
     from dpiw.ledger import Ledger, Population
-    from dpiw.privacy import NeighbouringRelation
+    from dpiw.privacy.units import NeighbouringRelation
 
     place = make_workplace(population="village")
     relation = NeighbouringRelation.REPLACE_ONE

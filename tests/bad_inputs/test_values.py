@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dpiw import steps
 from dpiw.ledger import Ledger, RunState, StageState
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.verification import verify
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.bad_inputs.workbench import CANARY, csv, make_bench, parquet
 
 MISSING = object()

@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw import steps
+from dpiw.data.tables import read_snapshot
 from dpiw.ledger import Ledger
-from dpiw.runs import ReleaseRun
-from dpiw.tables import read_snapshot
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 CANARY = "canary-bad52"
 

@@ -18,12 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpiw import durable, publication, steps
+from dpiw.data import durable
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.steps import confidential
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release import publication
+from dpiw.run import draw as confidential
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 STAGES = ("fit_generator", "fit_weights")
 SAMPLERS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dpiw import publication
+from dpiw.release import publication
 from tests.crash.child import Watch, path_of
 
 STICKY = (errno.ENOSPC, errno.EROFS)

@@ -28,7 +28,7 @@ def warm() -> None:
     import scipy.optimize  # noqa: F401
     import sklearn.linear_model  # noqa: F401
 
-    import dpiw.stages  # noqa: F401
+    import dpiw.run.process  # noqa: F401
     import tests.crash.child  # noqa: F401
 
 

@@ -22,16 +22,16 @@ import pytest
 
 from dpiw.errors import ManifestError
 from dpiw.ledger import EntryKind, Ledger, Population, StageState
-from dpiw.privacy import (
+from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
     NeighbouringRelation,
     PrivacyCost,
     decimal_text,
 )
-from dpiw.runs import ReleaseRun
-from dpiw.signing import create_key_pair
-from dpiw.verification import STAGING_PREFIX, verify
+from dpiw.release.signing import create_key_pair
+from dpiw.release.verification import STAGING_PREFIX, verify
+from dpiw.run.run import ReleaseRun
 from tests.conftest import SCHEMA, SPEC, town
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpiw import durable, publication
+from dpiw.data import durable
+from dpiw.data.tables import PrivateSource
 from dpiw.ledger import Ledger, StageState
-from dpiw.randomness import SecureNoise
-from dpiw.resumption import UNWATCHED
-from dpiw.steps import confidential
-from dpiw.tables import PrivateSource
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.resumption import UNWATCHED
+from dpiw.release import publication
+from dpiw.run import draw as confidential
 
 
 def draw_before_arming(watch: Any, task: Any) -> None:
@@ -65,7 +66,7 @@ def draw_again_for_free(watch: Any, task: Any) -> None:
         ledger.commit_found(run.key, stage.attempt, name, hashlib.sha256(data).hexdigest())
         return None
 
-    sys.modules["dpiw.steps.reserve"]._settle = lambda *_: None  # type: ignore[attr-defined]
+    sys.modules["dpiw.run.reserve"]._settle = lambda *_: None  # type: ignore[attr-defined]
     confidential._draw_once = again
 
 
@@ -136,8 +137,8 @@ def visible_before_the_ledger_knows(watch: Any, task: Any) -> None:
 def ledger_that_does_not_wait_for_the_disk(watch: Any, task: Any) -> None:
     """SQLite with `synchronous = OFF`: a power cut forgets what was committed."""
     module = importlib.import_module(
-        "dpiw.ledger.store_sqlite"
-        if importlib.util.find_spec("dpiw.ledger.store_sqlite")
-        else "dpiw.ledger.store"
+        "dpiw.ledger.stores.sqlite"
+        if importlib.util.find_spec("dpiw.ledger.stores.sqlite")
+        else "dpiw.ledger.stores.store"
     )
     module._SETTINGS["synchronous"] = ("OFF", 0)

@@ -22,9 +22,9 @@ from typing import Any
 
 from dpiw.errors import BudgetExceededError, ReleaseError
 from dpiw.ledger import Ledger
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
-from dpiw.publication import publish_built
-from dpiw.signing import load_public_key
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from dpiw.release.publication import publish_built
+from dpiw.release.signing import load_public_key
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 PART = Decimal("0.01")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dpiw import publication
 from dpiw.ledger import Ledger, StageState
+from dpiw.release import publication
 from tests.crash.child import SAMPLERS, SecureNoise, Watch, path_of
 
 Event = dict[str, Any]

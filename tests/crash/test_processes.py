@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from dpiw import steps
 from dpiw.errors import GrantSpentError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
-from dpiw.stages import launch_stage
+from dpiw.run import steps
+from dpiw.run.process import launch_stage
 from tests.crash.harness import ROOT, Place, check_charge, check_published, units
 from tests.flows.conftest import PrefectServer
 from tests.patience import SECONDS
@@ -26,9 +26,9 @@ from tests.patience import SECONDS
 # Runs in the stage's own process, before it: the measurement waits until a file is there.
 SLOW_DRAW = """
 import sys
-if "dpiw.stages" in " ".join(sys.orig_argv) and "fit_generator" in sys.orig_argv:
+if "dpiw.run.process" in " ".join(sys.orig_argv) and "fit_generator" in sys.orig_argv:
     import json, os, pathlib, time
-    import dpiw.generators.histogram as h
+    import dpiw.methods.generators.histogram as h
     measure = h.Histogram.measure
     def slow(self, table, *, noise):
         drawn = measure(self, table, noise=noise)
@@ -44,8 +44,8 @@ FLOW = """
 import sys
 from pathlib import Path
 from dpiw import steps
-from dpiw.runs import ReleaseRun
-from dpiw.stages import launch_stage
+from dpiw.run.run import ReleaseRun
+from dpiw.run.process import launch_stage
 run = ReleaseRun.load(Path(sys.argv[1]))
 steps.reserve(run)
 launch_stage("ingest", run.directory)
@@ -175,9 +175,9 @@ def test_both_die(new_place: Callable[..., Place], slow: Slow) -> None:
 
 FAILS_ONCE = """
 import sys
-if "dpiw.stages" in " ".join(sys.orig_argv) and "fit_generator" in sys.orig_argv:
+if "dpiw.run.process" in " ".join(sys.orig_argv) and "fit_generator" in sys.orig_argv:
     import pathlib
-    import dpiw.generators.histogram as h
+    import dpiw.methods.generators.histogram as h
     measure = h.Histogram.measure
     once = pathlib.Path(__file__).parent / "failed"
     def failing(self, table, *, noise):

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from dpiw.analysis.release import load_release
 from dpiw.errors import ReleaseError
-from dpiw.release import load_release
-from dpiw.verification import verify
+from dpiw.release.verification import verify
 from tests.crash.harness import LineServer, Place, Servers
 
 # What the weights of so small a table are worth is a matter of chance, and of no interest here.
-pytestmark = pytest.mark.filterwarnings("ignore::dpiw.release.UnreliableWeightsWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dpiw.analysis.release.UnreliableWeightsWarning")
 
 PUBLISHERS = 32
 

@@ -14,7 +14,7 @@ import pytest
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, PublishedHead
 from dpiw.ledger.entries import canonical_json, entry_hash
-from dpiw.verification import verify
+from dpiw.release.verification import verify
 from tests.crash.conftest import Places
 from tests.crash.harness import Place, Servers
 from tests.crash.stores import on_stores

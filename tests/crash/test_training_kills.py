@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dpiw import steps
 from dpiw.errors import GrantSpentError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
-from dpiw.stages import launch_stage
+from dpiw.run import steps
+from dpiw.run.process import launch_stage
 from tests.crash.conftest import Places
 from tests.crash.harness import ROOT, Place, units
 from tests.crash.stores import on_stores
@@ -25,13 +25,13 @@ ACCOUNTED = STEPS + EVERY * RESUMES
 # Runs in the stage's own process: counts every draw of noise on disk, and dies where it is told.
 DEADLY = """
 import sys
-if "dpiw.stages" in " ".join(sys.orig_argv):
+if "dpiw.run.process" in " ".join(sys.orig_argv):
     import os, pathlib, signal
     from dpiw.ledger import Ledger
-    from dpiw.randomness import SecureNoise
-    from dpiw.steps import checkpoints, confidential
+    from dpiw.privacy.randomness import SecureNoise
+    from dpiw.run.steps import checkpoints, confidential
     here = pathlib.Path(__file__).parent
-    stage = sys.orig_argv[sys.orig_argv.index("dpiw.stages") + 1]
+    stage = sys.orig_argv[sys.orig_argv.index("dpiw.run.process") + 1]
     word = (here / "dies").read_text().split() if (here / "dies").exists() else []
     left = {word[1]: int(word[2])} if word and word[0] == stage else {}
     def passed(point):

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from dpiw.ledger import Ledger
-from dpiw.private_stages import PrivateMethods
-from dpiw.spec import load_spec
-from dpiw.verification import verify
+from dpiw.plan.spec import load_spec
+from dpiw.plan.stages import PrivateMethods
+from dpiw.release.verification import verify
 from flows import PREFECT_DEFAULTS
 from flows.release import gpu_tags
 from tests.patience import SECONDS, until

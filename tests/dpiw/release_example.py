@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.certificate import Certificate, StageRecord
-from dpiw.contents import CatalogueEntry, ReleaseContents, release_contents
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.publication import publish_folder
-from dpiw.schema import PublicSchema
-from dpiw.signing import PrivateKey, create_key_pair, load_private_key
+from dpiw.data.schema import PublicSchema
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.release.certificate import Certificate, StageRecord
+from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
+from dpiw.release.publication import publish_folder
+from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"
 

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from dpiw import accounting
-from dpiw.accounting import (
+from dpiw.errors import PrivacyError, UncalibratedError
+from dpiw.ledger.entries import canonical, canonical_json
+from dpiw.privacy import accounting
+from dpiw.privacy.accounting import (
     LATTICE_MARGIN,
     calibrate,
     delta,
@@ -26,19 +28,17 @@ from dpiw.accounting import (
     stored_event,
     to_dp_event,
 )
-from dpiw.bounded_range import selection_curve
-from dpiw.errors import PrivacyError, UncalibratedError
-from dpiw.events import EVENT_TYPES, merge_events
-from dpiw.gaussian import gaussian_delta, gaussian_epsilon
-from dpiw.ledger.entries import canonical, canonical_json
-from dpiw.privacy import (
+from dpiw.privacy.bounded_range import selection_curve
+from dpiw.privacy.events import EVENT_TYPES, merge_events
+from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
+from dpiw.privacy.units import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
 )
-from dpiw.privacy_loss import compose_privacy_losses, event_privacy_loss
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
 GENERATOR = event_from_json(GOLDEN["generator"])

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import dpiw.sources
+import dpiw.data.sources
+from dpiw.data.ingest import IngestLimits, ingest
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import read_snapshot
 from dpiw.errors import SourceError
-from dpiw.ingest import IngestLimits, ingest
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.schema import PublicSchema
-from dpiw.tables import read_snapshot
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 CANARY = "CANARY-7f3a"
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
@@ -206,7 +206,7 @@ def test_only_regular_files_are_opened(tmp_path, kind):
 @pytest.mark.parametrize("change", ["rewrite", "append", "touch"])
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, change):
     source = tmp_path / "source.csv"
-    digest = dpiw.sources._digest
+    digest = dpiw.data.sources._digest
 
     def meddling(*arguments):
         found = digest(*arguments)
@@ -220,7 +220,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
             os.utime(source, ns=(1, 1))
         return found
 
-    monkeypatch.setattr(dpiw.sources, "_digest", meddling)
+    monkeypatch.setattr(dpiw.data.sources, "_digest", meddling)
     _refused(tmp_path, f"id,n,c\n1,1,{CANARY}\n".encode(), "changed while")
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpiw.bounded_range import block_curve, block_is_cheap, selection_curve
-from dpiw.gaussian import gaussian_delta
-from dpiw.privacy import ExponentialMechanismEvent, GaussianEvent
-from dpiw.privacy_loss import compose_privacy_losses, event_privacy_loss
+from dpiw.privacy.bounded_range import block_curve, block_is_cheap, selection_curve
+from dpiw.privacy.gaussian import gaussian_delta
+from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
+from dpiw.privacy.units import ExponentialMechanismEvent, GaussianEvent
 
 Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 

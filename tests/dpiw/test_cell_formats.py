@@ -5,7 +5,7 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from dpiw.cell_formats import (
+from dpiw.data.cell_formats import (
     CANONICAL,
     FORMAT_FIELDS,
     CellFormat,
@@ -13,10 +13,10 @@ from dpiw.cell_formats import (
     settled_formats,
     without_defaults,
 )
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SpecError
-from dpiw.plan import spec_digest
-from dpiw.schema import PublicSchema
-from dpiw.spec import load_schema, load_spec, parse_spec
+from dpiw.plan.plan import spec_digest
+from dpiw.plan.spec import load_schema, load_spec, parse_spec
 
 SPEC = {
     "format": 1,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.cell_formats import CANONICAL, THOUSANDS, CellFormat
-from dpiw.cell_reading import UNREADABLE, WHITE_SPACE, canonical_cells, canonical_frame
-from dpiw.columns import Column, ColumnKind, ColumnRole
-from dpiw.scaling import scale_cells
+from dpiw.data.cell_formats import CANONICAL, THOUSANDS, CellFormat
+from dpiw.data.cell_reading import UNREADABLE, WHITE_SPACE, canonical_cells, canonical_frame
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.encoding import scale_cells
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 
@@ -192,7 +192,7 @@ def test_of_typed_numbers_those_equal_to_a_token_are_missing(cells, missing):
 
 def test_nothing_declared_changes_nothing():
     frame = pd.DataFrame({"x": texts("1,5", "NA", " ", None)})
-    from dpiw.schema import PublicSchema
+    from dpiw.data.schema import PublicSchema
 
     schema = PublicSchema(name="s", columns=(NUMBER,))
     assert canonical_frame(frame, schema, {"x": CANONICAL}) is frame

@@ -15,19 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw import cell_statement, steps
-from dpiw.cell_counts import count_cells
-from dpiw.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.cell_reading import canonical_cells, canonical_frame
-from dpiw.cell_statement import statement
-from dpiw.cli_workspace import add_workspace_commands
+from dpiw.cli.workspace import add_workspace_commands
+from dpiw.data import cell_statement
+from dpiw.data.cell_counts import count_cells
+from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
+from dpiw.data.cell_reading import canonical_cells, canonical_frame
+from dpiw.data.cell_statement import statement
+from dpiw.data.ingest import IngestLimits, ingest
+from dpiw.data.schema import PublicSchema
+from dpiw.data.sources import read_csv
+from dpiw.data.tables import read_snapshot
 from dpiw.errors import SchemaError, SpecError
-from dpiw.ingest import IngestLimits, ingest
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.runs import ReleaseRun, cells_file
-from dpiw.schema import PublicSchema
-from dpiw.sources import read_csv
-from dpiw.tables import read_snapshot
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun, cells_file
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)

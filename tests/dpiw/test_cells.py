@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
-from dpiw.cells import cell_texts, plain_cells
-from dpiw.columns import Column, ColumnKind
-from dpiw.parquet import _ARROW_TYPES
-from dpiw.release import load_release
-from dpiw.scaling import project_cells, scale_cells, unscale_cells
-from dpiw.sources import IngestLimits, read_csv, read_parquet
-from dpiw.verification import verify
+from dpiw.analysis.release import load_release
+from dpiw.data.cells import cell_texts, plain_cells
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
+from dpiw.data.sources import IngestLimits, read_csv, read_parquet
+from dpiw.release.parquet import _ARROW_TYPES
+from dpiw.release.verification import verify
 from tests.fuzz.cells import SCHEMA, UNITS, ZONES
 from tests.whole_runs import publish_run
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.canonical import canonical_json, parse_canonical, plain
-from dpiw.certificate import Certificate
+from dpiw.data.documents import canonical_json, parse_canonical, plain
 from dpiw.errors import ManifestError, ReleaseError
-from dpiw.privacy import NeighbouringRelation
+from dpiw.privacy.units import NeighbouringRelation
+from dpiw.release.certificate import Certificate
 from tests.dpiw.release_example import example_certificate
 
 

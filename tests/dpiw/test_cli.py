@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from dpiw.cli import main
+from dpiw.cli.main import main
 from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.steps import debias, diagnose, draw_synthetic, fit_generator, fit_weights, ingest, reserve
-from dpiw.steps import publish as publish_step
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import publish as publish_step
+from dpiw.run import reserve
+from dpiw.run.run import ReleaseRun
+from dpiw.run.steps import debias, diagnose, draw_synthetic, fit_generator, fit_weights, ingest
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_verify_and_describe(released, workplace, capsys):
 
 
 def test_verify_has_an_exit_code_for_each_way_to_fail(released, workplace, capsys):
-    from dpiw.signing import create_key_pair
+    from dpiw.release.signing import create_key_pair
 
     _, other = create_key_pair(workplace.root, "other")
     assert main(["verify", str(released), "--key", str(other)]) == SignatureError.exit_code

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from dpiw.cli import main
+from dpiw.cli.main import main
 from dpiw.errors import ReleaseError, SourceError, SpecError
-from dpiw.rehearsal_candidates import MEASURED
-from dpiw.rehearsal_inputs import labelled_rows
-from dpiw.spec import load_schema, load_spec
+from dpiw.plan.rehearsal.candidates import MEASURED
+from dpiw.plan.rehearsal.inputs import labelled_rows
+from dpiw.plan.spec import load_schema, load_spec
 
 FAST = ["--runs", "5", "--rows", "150", "--populations", "strong"]
 
@@ -21,7 +21,7 @@ def small_candidates(monkeypatch):
         name: (settings | {"frequencies": 10, "base_rows": 300, "omega_seed": 1}, shares)
         for name, (settings, shares) in MEASURED.items()
     }
-    monkeypatch.setattr("dpiw.rehearsal_candidates.MEASURED", small)
+    monkeypatch.setattr("dpiw.plan.rehearsal.candidates.MEASURED", small)
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ def test_a_calibration_on_public_rows_is_rehearsed_at_their_number(place, tmp_pa
 
 
 def test_a_former_release_can_stand_in(place, capsys, make_workplace):
-    from dpiw import steps
-    from dpiw.randomness import SecureNoise
-    from dpiw.runs import ReleaseRun
+    from dpiw.privacy.randomness import SecureNoise
+    from dpiw.run import steps
+    from dpiw.run.run import ReleaseRun
 
     run = ReleaseRun.prepare(place.spec, period=None)
     steps.reserve(run)

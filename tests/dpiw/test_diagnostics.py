@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw import diagnostics
-from dpiw.diagnostics import (
+from dpiw.errors import UnreliableWeightsError, WeightError
+from dpiw.methods.weights import diagnostics
+from dpiw.methods.weights.diagnostics import (
     RULE,
     Verdict,
     diagnose,
@@ -19,8 +20,7 @@ from dpiw.diagnostics import (
     sandwich_sample_size,
     tail_length,
 )
-from dpiw.errors import UnreliableWeightsError, WeightError
-from dpiw.weights.signal import Signal
+from dpiw.methods.weights.signal import Signal
 
 
 def test_kish_by_hand():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.domain import Domain
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 
 EVERY_KIND = PublicSchema(
     name="every-kind",

@@ -20,10 +20,9 @@ from typing import Any
 
 import pytest
 
-from dpiw import steps
 from dpiw.audit import audit
 from dpiw.audit.tally import tally
-from dpiw.cli_ledger import add_ledger_commands
+from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -35,9 +34,10 @@ from dpiw.errors import (
 from dpiw.ledger import MAX_UNPAID_READS, EntryKind, Ledger
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import chained
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.spec import SourceSpec
+from dpiw.plan.spec import SourceSpec
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3
@@ -75,7 +75,7 @@ def torn(place: Any, run: ReleaseRun) -> None:
 
 def crashed(place: Any, run: ReleaseRun) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpiw.sources.os.fstat", lambda _: 1 / 0)
+        patch.setattr("dpiw.data.sources.os.fstat", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             steps.ingest(run)
 
@@ -116,7 +116,9 @@ def test_nothing_is_read_when_none_is_left(place: Any, monkeypatch: pytest.Monke
     ahead = periods()
     for _ in range(LIMIT):
         torn(place, prepared(place, next(ahead)))
-    monkeypatch.setattr("dpiw.ingest.copy_source", lambda *_: pytest.fail("the source was opened"))
+    monkeypatch.setattr(
+        "dpiw.data.ingest.copy_source", lambda *_: pytest.fail("the source was opened")
+    )
     with pytest.raises(BudgetExceededError, match="nothing was read"):
         steps.ingest(late)
 
@@ -130,7 +132,7 @@ def test_a_read_is_on_record_before_the_source_is_opened(
         seen.append(Ledger.open(place.ledger).entries()[-1].kind)
         raise SourceError("stop here")
 
-    monkeypatch.setattr("dpiw.ingest.copy_source", opened)
+    monkeypatch.setattr("dpiw.data.ingest.copy_source", opened)
     with pytest.raises(SourceError):
         steps.ingest(prepared(place, "2027-01"))
     assert seen == [EntryKind.READ]
@@ -139,10 +141,10 @@ def test_a_read_is_on_record_before_the_source_is_opened(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import dpiw.ingest
+import dpiw.data.ingest
 from dpiw import steps
-from dpiw.runs import ReleaseRun
-dpiw.ingest.copy_source = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from dpiw.run.run import ReleaseRun
+dpiw.data.ingest.copy_source = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 steps.ingest(ReleaseRun.load(Path(sys.argv[1])))
 """
 
@@ -177,7 +179,7 @@ def test_a_fit_that_died_counts_too(place: Any) -> None:
     steps.ingest(run)
     for number in range(1, LIMIT):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dpiw.steps.confidential._measured", lambda *_, **__: 1 / 0)
+            patch.setattr("dpiw.run.draw._measured", lambda *_, **__: 1 / 0)
             with pytest.raises(StageFailedError):
                 steps.fit_generator(run, noise=SecureNoise())
         steps.reserve(run)  # settles what died, and pays for another draw

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpiw.data.ingest import IngestLimits, ingest, rows_within_unit
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import read_snapshot
 from dpiw.errors import SchemaError, SourceError, SpecError
-from dpiw.ingest import IngestLimits, ingest, rows_within_unit
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.schema import PublicSchema
-from dpiw.tables import read_snapshot
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.patience import SECONDS
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
@@ -205,7 +205,7 @@ def test_a_parquet_bomb_ends_in_an_error_of_ours(tmp_path):
     assert path.stat().st_size < 1 << 20
     code = (
         "import resource, sys, pathlib\n"
-        "from dpiw.sources import IngestLimits, read_parquet\n"
+        "from dpiw.data.sources import IngestLimits, read_parquet\n"
         "from dpiw.errors import SourceError\n"
         "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
         "limits = IngestLimits(max_memory_bytes=int(sys.argv[2]))\n"

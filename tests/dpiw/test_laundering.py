@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dpiw import steps
 from dpiw.errors import (
     BudgetExceededError,
     LedgerConflictError,
@@ -22,9 +21,10 @@ from dpiw.errors import (
     UnsupportedRelationError,
 )
 from dpiw.ledger import CompositionRule, Ledger, Population
-from dpiw.privacy import NeighbouringRelation
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 

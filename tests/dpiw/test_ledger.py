@@ -31,8 +31,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dpiw import durable
-from dpiw.cli_ledger import add_ledger_commands
+from dpiw.cli.ledger import add_ledger_commands
+from dpiw.data import durable
 from dpiw.errors import (
     BudgetExceededError,
     DPIWError,
@@ -54,11 +54,11 @@ from dpiw.ledger import (
     PublishedHead,
     RunState,
     StageState,
-    files,
-    store_sqlite,
 )
 from dpiw.ledger.entries import canonical
-from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
+from dpiw.ledger.stores import files
+from dpiw.ledger.stores import sqlite as store_sqlite
+from dpiw.privacy.units import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighbouringRelation.REPLACE_ONE
@@ -1333,5 +1333,5 @@ def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
 
 
 def test_the_command_line_module_loads_no_database_library() -> None:
-    code = "import sys, dpiw.cli_ledger; sys.exit('sqlalchemy' in sys.modules)"
+    code = "import sys, dpiw.cli.ledger; sys.exit('sqlalchemy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,8 +18,8 @@ from dpiw.errors import (
 )
 from dpiw.ledger import EntryKind, Grant, Ledger, Population, StageState
 from dpiw.ledger.entries import chained
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
-from dpiw.resumption import Resumption, Unwatched, interval
+from dpiw.privacy.resumption import Resumption, Unwatched, interval
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 TERMS = Resumption(steps=100, every=5, resumes=2)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from dpiw.cli_ledger import add_ledger_commands
+from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger, Population
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 

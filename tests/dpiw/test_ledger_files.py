@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from dpiw import durable
+from dpiw.data import durable
 from dpiw.errors import LedgerError
-from dpiw.ledger import Ledger, Population, files
-from dpiw.privacy import NeighbouringRelation
+from dpiw.ledger import Ledger, Population
+from dpiw.ledger.stores import files
+from dpiw.privacy.units import NeighbouringRelation
 from tests.crash import full_disk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ import os, subprocess, sys, threading
 from decimal import Decimal
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger, store
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 def spend(path, key):
     ledger = Ledger.open(path, busy_timeout_seconds=1)

@@ -29,9 +29,9 @@ from dpiw.ledger import (
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import FORMAT, Entry, chained
-from dpiw.ledger.recoveries import asked_for, payload_of, stated_loss
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
-from dpiw.renyi import ORDERS, RenyiVector
+from dpiw.ledger.recovery import asked_for, payload_of, stated_loss
+from dpiw.privacy.renyi import ORDERS, RenyiVector
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
@@ -296,7 +296,7 @@ def test_recovery_never_forgets_a_draw_in_many_histories(
 
 def test_the_truth_sees_a_baseline_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: counting all that is held here as known to the lost ledger forgets draws."""
-    monkeypatch.setattr("dpiw.ledger.recoveries._baseline", lambda book, account, *_: account.held)
+    monkeypatch.setattr("dpiw.ledger.recovery._baseline", lambda book, account, *_: account.held)
     rng = random.Random(20270101)
     histories = [live(rng, CompositionRule.BASIC) for _ in range(40)]
     forgot = [h for h in histories if not covers(h.book.account("town").held, h.truth())]

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from dpiw.errors import BudgetExceededError, LedgerError
-from dpiw.ledger import Ledger, LedgerHead, Population, store_postgresql
-from dpiw.ledger.guards_postgresql import GUARDS
-from dpiw.ledger.store_postgresql import PostgreSQLStore
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.ledger import Ledger, LedgerHead, Population
+from dpiw.ledger.stores import postgresql as store_postgresql
+from dpiw.ledger.stores.postgresql import PostgreSQLStore
+from dpiw.ledger.stores.postgresql_guards import GUARDS
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.patience import SECONDS
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE

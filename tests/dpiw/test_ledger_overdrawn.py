@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from dpiw.accounting import renyi_vector
 from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, LedgerConflictError, LedgerError
 from dpiw.ledger import CompositionRule, FaultKind, Ledger, Population, StageState
-from dpiw.ledger.audit import replay
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import EntryKind, canonical_json, entry_hash
-from dpiw.privacy import GaussianEvent, NeighbouringRelation, PrivacyCost
-from dpiw.renyi import RenyiVector
+from dpiw.ledger.replay import replay
+from dpiw.privacy.accounting import renyi_vector
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.privacy.units import GaussianEvent, NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 COST = PrivacyCost.of(Decimal("1.5"), Decimal("1e-6"), ADD)

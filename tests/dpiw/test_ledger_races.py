@@ -17,7 +17,7 @@ import pytest
 
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind, Ledger, Population, StageState
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ import json, os, signal, sys
 from decimal import Decimal
 from dpiw.errors import DPIWError, BudgetExceededError
 from dpiw.ledger import Ledger, Population, store
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from dpiw import recovery, steps
 from dpiw.audit.tally import tally
-from dpiw.cli_ledger import add_ledger_commands
+from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -38,18 +37,20 @@ from dpiw.ledger import (
     RecoveredRelease,
     RunState,
 )
-from dpiw.ledger.audit import replay
+from dpiw.ledger import from_releases as recovery
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical_json, chained, entry_hash
-from dpiw.ledger.recoveries import MOST_READS
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
-from dpiw.randomness import SecureNoise
-from dpiw.recovery import MissingRelease, certificate_vector, recovered_release
-from dpiw.renyi import BEYOND, RenyiVector, loss_vector
-from dpiw.runs import ReleaseRun
-from dpiw.signing import create_key_pair
-from dpiw.verification import verify
+from dpiw.ledger.from_releases import MissingRelease, certificate_vector, recovered_release
+from dpiw.ledger.recovery import MOST_READS
+from dpiw.ledger.replay import replay
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.renyi import BEYOND, RenyiVector, loss_vector
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from dpiw.release.signing import create_key_pair
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)

@@ -16,10 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw import steps
-from dpiw.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
 from dpiw.audit.tally import tally
-from dpiw.cli_ledger import add_ledger_commands
+from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -29,15 +27,17 @@ from dpiw.errors import (
 )
 from dpiw.ledger import CompositionRule, EntryKind, FaultKind, Ledger, Population
 from dpiw.ledger.accounts import Account
-from dpiw.ledger.audit import replay
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical_json, entry_hash
-from dpiw.privacy import GaussianEvent, NeighbouringRelation, PrivacyCost
-from dpiw.randomness import SecureNoise
-from dpiw.renyi import BEYOND, ORDERS, RenyiVector
-from dpiw.runs import ReleaseRun
-from dpiw.verification import verify
+from dpiw.ledger.replay import replay
+from dpiw.privacy.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
+from dpiw.privacy.units import GaussianEvent, NeighbouringRelation, PrivacyCost
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from dpiw import steps
-from dpiw.cli_ledger import add_ledger_commands
+from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -23,13 +22,14 @@ from dpiw.errors import (
     SpecError,
 )
 from dpiw.ledger import CompositionRule, Ledger, Population, StageState
-from dpiw.privacy import NeighbouringRelation
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.verification import verify
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-PUBLISHING = importlib.import_module("dpiw.steps.publish")
+PUBLISHING = importlib.import_module("dpiw.run.publish")
 
 
 def registered(place: Any, name: str, epsilon: str = "3", **changes: Any) -> None:
@@ -384,7 +384,7 @@ def test_a_found_draw_is_durable_before_it_is_committed(
         patched.setattr(Ledger, "commit", lambda *_: None)
         steps.fit_generator(run, noise=SecureNoise())
     done: list[str] = []
-    module = importlib.import_module("dpiw.steps.reserve")
+    module = importlib.import_module("dpiw.run.reserve")
     sync, commit = module.sync_directory, Ledger.commit_found
 
     def synced(folder: Path) -> None:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from dpiw.errors import LedgerTamperedError
 from dpiw.ledger import Fault, FaultKind, Ledger, Population, PublishedHead
 from dpiw.ledger.entries import canonical_json, entry_hash
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 COLUMNS = [

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.canonical import canonical_json, decimal_of
+from dpiw.data.documents import canonical_json, decimal_of
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
-from dpiw.manifest import Manifest, check_file_name
-from dpiw.publication import build_folder
-from dpiw.signing import PrivateKey, create_key_pair, load_private_key
-from dpiw.verification import verify
+from dpiw.release.manifest import Manifest, check_file_name
+from dpiw.release.publication import build_folder
+from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
+from dpiw.release.verification import verify
 from tests.dpiw.release_example import (
     PUBLISHED_AT,
     example_certificate,

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw.signing import create_key_pair
+from dpiw.release.signing import create_key_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,8 +36,8 @@ for module, name in ((socket, "gethostname"), (socket, "getfqdn"), (platform, "n
 os.umask(int(umask, 8))
 os.chdir(root)
 from tests.dpiw import release_example as example
-from dpiw.publication import build_folder
-from dpiw.signing import load_private_key
+from dpiw.release.publication import build_folder
+from dpiw.release.signing import load_private_key
 workspace = Path("workspace-" + host)
 workspace.mkdir()
 changes = {} if not planted else {"catalogue": example.CatalogueEntry(

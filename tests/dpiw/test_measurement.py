@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from dpiw.measurement import Measurement
+from dpiw.privacy.measurement import Measurement
 
 
 def measured(**changes):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpiw import mechanisms
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.mechanisms import (
+from dpiw.privacy import mechanisms
+from dpiw.privacy.mechanisms import (
     calibrated_law,
     lattice_slack,
     lattice_step,
@@ -21,8 +21,8 @@ from dpiw.mechanisms import (
     noisy_vector,
     select,
 )
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 KINDS = list(NoiseKind)
 

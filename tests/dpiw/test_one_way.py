@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from dpiw import one_way
-from dpiw.domain import Domain
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
 from dpiw.errors import ReleaseError
-from dpiw.generators.estimation import combined
-from dpiw.generators.histogram import Histogram
-from dpiw.generators.network import Family
-from dpiw.generators.privbayes import PrivBayes
-from dpiw.one_way import OneWayLaw, OneWayMarginals
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable
-from dpiw.weights.means_noise import means_noise
+from dpiw.methods import one_way
+from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.estimation import combined
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
+from dpiw.methods.weights.means_noise import means_noise
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 SCHEMA = PublicSchema.from_mapping(
     {

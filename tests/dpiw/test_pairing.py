@@ -5,17 +5,17 @@ import warnings
 import numpy as np
 import pytest
 
-from dpiw import steps
-from dpiw.analysis.recovery import law_of_release
+from dpiw.analysis.release import UnreliableWeightsWarning, load_release
+from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
-from dpiw.plan import compile_plan
-from dpiw.plan_table import plan_table
-from dpiw.randomness import SecureNoise
-from dpiw.release import UnreliableWeightsWarning, load_release
-from dpiw.runs import ReleaseRun
-from dpiw.spec import load_schema, load_spec
-from dpiw.verification import verify
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import load_schema, load_spec
+from dpiw.plan.table import plan_table
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 GAME = "{steps: 4, lot: 40, batch: 8, generator: [4], discriminator: [4]}"
 PATE = "{rounds: 2, batch: 8, generator: [4], student: [4], teacher: 3}"

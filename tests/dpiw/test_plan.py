@@ -8,20 +8,20 @@ from fractions import Fraction
 
 import pytest
 
-from dpiw import accounting
-from dpiw.cell_formats import FORMAT_FIELDS
+from dpiw.data.cell_formats import FORMAT_FIELDS
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.plan import (
+from dpiw.plan.plan import (
     PRIVATE_STAGES,
     RESOLUTION_FLOOR,
     canonical_json,
     compile_plan,
     restore_plan,
 )
-from dpiw.plan_table import plan_table
-from dpiw.privacy import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
-from dpiw.schema import PublicSchema
-from dpiw.spec import parse_spec
+from dpiw.plan.spec import parse_spec
+from dpiw.plan.table import plan_table
+from dpiw.privacy import accounting
+from dpiw.privacy.units import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
 from dpiw.version import __version__
 
 SCHEMA = PublicSchema.from_mapping(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import SpecError, UnsupportedRelationError
-from dpiw.privacy import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighbouringRelation.REPLACE_ONE

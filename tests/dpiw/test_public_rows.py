@@ -8,18 +8,19 @@ import warnings
 import numpy as np
 import pytest
 
-from dpiw import analysis, steps
-from dpiw.analysis.recovery import law_of_release
-from dpiw.certificate import Certificate
+from dpiw import analysis
+from dpiw.analysis.release import UnreliableWeightsWarning, load_release
+from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.plan import compile_plan
-from dpiw.plan_table import plan_table
-from dpiw.randomness import SecureNoise
-from dpiw.release import UnreliableWeightsWarning, load_release
-from dpiw.runs import ReleaseRun
-from dpiw.spec import load_schema, load_spec, parse_spec
-from dpiw.steps.postprocessing import (
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import load_schema, load_spec, parse_spec
+from dpiw.plan.table import plan_table
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.certificate import Certificate
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+from dpiw.run.weigh import (
     FITTING_ROWS,
     PUBLISHED_ROWS,
     committed_measurement,
@@ -191,7 +192,7 @@ def test_the_confidential_file_is_no_public_file(place):
 def test_a_file_that_changes_after_the_plan_is_refused(place, monkeypatch):
     spec = load_spec(place.spec)
     town(500, seed=4).to_csv(place.root / "survey.csv", index=False)
-    monkeypatch.setattr("dpiw.runs.load_spec", lambda path: spec)
+    monkeypatch.setattr("dpiw.run.run.load_spec", lambda path: spec)
     with pytest.raises(SpecError, match="has changed since the plan was made"):
         prepared(place)
 

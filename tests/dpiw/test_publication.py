@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from dpiw import durable, publication
-from dpiw.certificate import Certificate
+from dpiw.data import durable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
-from dpiw.manifest import Manifest, ManifestFacts
-from dpiw.publication import build_folder, clean_staging, publish_built, publish_folder
-from dpiw.signing import PrivateKey
+from dpiw.release import publication
+from dpiw.release.certificate import Certificate
+from dpiw.release.manifest import Manifest, ManifestFacts
+from dpiw.release.publication import build_folder, clean_staging, publish_built, publish_folder
+from dpiw.release.signing import PrivateKey
 from tests.dpiw.release_example import PUBLISHED_AT, example_certificate, example_key
 from tests.patience import SECONDS
 
@@ -318,7 +319,7 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Pat
         import os, signal, sys
         from pathlib import Path
         from tests.dpiw.test_publication import _facts, example_key, publish_folder
-        from dpiw.signing import load_private_key
+        from dpiw.release.signing import load_private_key
         root = Path(sys.argv[1])
         publish_folder({"a.txt": b"text"}, destination=root / "out" / "r", facts=_facts(),
                        key=load_private_key(root / "curator.key"),

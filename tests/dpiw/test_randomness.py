@@ -10,9 +10,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dpiw import randomness
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.randomness import (
+from dpiw.privacy import randomness
+from dpiw.privacy.randomness import (
     LARGEST_SCALE,
     NoiseSource,
     SecureNoise,

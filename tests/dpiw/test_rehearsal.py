@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from dpiw import rehearsal as module
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError, WeightError
-from dpiw.rehearsal import FAILED, FLOOR, Rehearsal, rehearse
-from dpiw.rehearsal_candidates import Candidate, candidates, played_spec
-from dpiw.rehearsal_play import play
-from dpiw.rehearsal_populations import KINDS, random_law
-from dpiw.rehearsal_summary import Change, Line, advise, summarise
-from dpiw.schema import PublicSchema
-from dpiw.spec import parse_spec
+from dpiw.plan.rehearsal import rehearsal as module
+from dpiw.plan.rehearsal.candidates import Candidate, candidates, played_spec
+from dpiw.plan.rehearsal.play import play
+from dpiw.plan.rehearsal.populations import KINDS, random_law
+from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse
+from dpiw.plan.rehearsal.summary import Change, Line, advise, summarise
+from dpiw.plan.spec import parse_spec
 
 SCHEMA = PublicSchema.from_mapping({
     "name": "pair",

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpiw.rehearsal_populations import KINDS, ResampledRows, WeightedRows, random_law
-from dpiw.schema import PublicSchema, ScaledTable
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.plan.rehearsal.populations import KINDS, ResampledRows, WeightedRows, random_law
 
 EVERY_KIND = PublicSchema.from_mapping({
     "name": "every-kind",

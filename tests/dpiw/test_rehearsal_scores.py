@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import wasserstein_distance
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from dpiw.rehearsal_populations import KINDS, WeightedRows, random_law
-from dpiw.rehearsal_scores import MEASURES, PENALTY_PER_ROW, Scorer
-from dpiw.schema import PublicSchema
+from dpiw.data.schema import PublicSchema
+from dpiw.plan.rehearsal.populations import KINDS, WeightedRows, random_law
+from dpiw.plan.rehearsal.scores import MEASURES, PENALTY_PER_ROW, Scorer
 
 
 def schema(*columns):

@@ -17,9 +17,11 @@ import pytest
 
 import dpiw
 from dpiw import version
-from dpiw.columns import ColumnKind
+from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
+from dpiw.data.columns import ColumnKind
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError
-from dpiw.parquet import (
+from dpiw.release.parquet import (
     FACTS,
     ROW_GROUP_ROWS,
     arrow_schema,
@@ -28,8 +30,6 @@ from dpiw.parquet import (
     read_footer,
     write_synthetic,
 )
-from dpiw.release import Release, UnreliableWeightsWarning, load_release
-from dpiw.schema import PublicSchema
 from tests.dpiw.release_example import (
     DTYPES,
     SCHEMA,

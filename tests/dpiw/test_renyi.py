@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from dpiw.accounting import LATTICE_MARGIN, event_to_json, renyi_vector, stored_event, to_dp_event
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.gaussian import gaussian_epsilon
 from dpiw.ledger.entries import canonical
-from dpiw.privacy import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    PoissonSampledGaussianEvent,
-    PrivacyEvent,
+from dpiw.privacy.accounting import (
+    LATTICE_MARGIN,
+    event_to_json,
+    renyi_vector,
+    stored_event,
+    to_dp_event,
 )
-from dpiw.renyi import (
+from dpiw.privacy.divergences import single
+from dpiw.privacy.gaussian import gaussian_epsilon
+from dpiw.privacy.renyi import (
     BEYOND,
     ORDERS,
     RenyiVector,
@@ -33,7 +33,13 @@ from dpiw.renyi import (
     order_budgets,
     within,
 )
-from dpiw.renyi_events import single
+from dpiw.privacy.units import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
+)
 
 EPSILON, DELTA = 10**12, 10**18
 few = settings(max_examples=20, derandomize=True, database=None, deadline=None)

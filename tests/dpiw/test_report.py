@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw import plots
-from dpiw.certificate import Certificate
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.margins import BINS, axis, margins
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.report import build_report
-from dpiw.schema import PublicSchema
-from dpiw.truth import PublicTruth
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.release.certificate import Certificate
+from dpiw.release.report import plots
+from dpiw.release.report.marginals import BINS, axis, margins
+from dpiw.release.report.report import build_report
+from dpiw.release.report.truth import PublicTruth
 from tests.dpiw.release_example import (
     DTYPES,
     SCHEMA,

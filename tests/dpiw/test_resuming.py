@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from dpiw import accounting, steps
 from dpiw.errors import GrantSpentError, LedgerTamperedError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
-from dpiw.measurement import Measurement
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.runs import ReleaseRun
-from dpiw.steps import confidential
-from dpiw.verification import verify
-from dpiw.workspace import purge, survey
+from dpiw.privacy import accounting
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.release.verification import verify
+from dpiw.run import draw as confidential
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+from dpiw.run.workspace import purge, survey
 from tests.conftest import town
 
 GENERATOR = "{method: dpgan, settings: {steps: 40, lot: 32, batch: 8, generator: [4]}}"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SchemaError, SourceError
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=60)
 

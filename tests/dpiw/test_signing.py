@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from dpiw.errors import ManifestError, ReleaseError, SignatureError
-from dpiw.signing import (
+from dpiw.release.signing import (
     MANIFEST_CONTEXT,
     PublicKey,
     create_key_pair,

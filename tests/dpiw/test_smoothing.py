@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw.diagnostics import fit_generalised_pareto, k_hat, tail_length
-from dpiw.smoothing import generalised_pareto_quantile, pareto_smooth
+from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
+from dpiw.methods.weights.smoothing import generalised_pareto_quantile, pareto_smooth
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "psis.json").read_text())
 

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.privacy import NeighbouringRelation
-from dpiw.spec import load_spec, parse_spec
+from dpiw.plan.spec import load_spec, parse_spec
+from dpiw.privacy.units import NeighbouringRelation
 
 GOOD = {
     "format": 1,

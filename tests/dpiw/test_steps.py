@@ -14,7 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dpiw import publication, steps
+from dpiw.analysis.release import UnreliableWeightsWarning, load_release
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -30,14 +30,15 @@ from dpiw.errors import (
     UnsupportedRelationError,
 )
 from dpiw.ledger import Ledger, RunState, StageState
-from dpiw.plan import compile_plan
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.release import UnreliableWeightsWarning, load_release
-from dpiw.runs import ReleaseRun, current_period
-from dpiw.signing import create_key_pair
-from dpiw.stages import launch_stage
-from dpiw.steps.postprocessing import read_rows
-from dpiw.verification import verify
+from dpiw.plan.plan import compile_plan
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.release import publication
+from dpiw.release.signing import create_key_pair
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.process import launch_stage
+from dpiw.run.run import ReleaseRun, current_period
+from dpiw.run.weigh import read_rows
 
 
 def prepared(place, **kwargs):
@@ -290,7 +291,7 @@ def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
     ledger = Ledger.open(workplace.ledger)
     grant = ledger.arm(run.key, 1, "fit_generator")
     # what a process killed between fsync and commit leaves behind
-    from dpiw.tables import PrivateSource
+    from dpiw.data.tables import PrivateSource
 
     table = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema).open(grant, ledger)
     drawn = run.plan.generator.measure(table, noise=SecureNoise()).under(grant.digest)
@@ -398,7 +399,7 @@ def test_an_unreadable_release_is_never_visible(workplace):
 
 def _stage(stage, directory):
     return subprocess.run(
-        [sys.executable, "-m", "dpiw.stages", stage, str(directory)], check=False
+        [sys.executable, "-m", "dpiw.run.process", stage, str(directory)], check=False
     ).returncode
 
 
@@ -421,8 +422,8 @@ def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
     script = tmp_path / "hang.py"
     script.write_text(
         "import sys, time\nfrom pathlib import Path\n"
-        "from dpiw import steps\nfrom dpiw.randomness import SecureNoise\n"
-        "from dpiw.runs import ReleaseRun\n"
+        "from dpiw import steps\nfrom dpiw.privacy.randomness import SecureNoise\n"
+        "from dpiw.run.run import ReleaseRun\n"
         "class Slow(SecureNoise):\n"
         "    def discrete_gaussian(self, *, scale, size):\n"
         "        print('drawing', flush=True)\n        time.sleep(600)\n"
@@ -673,8 +674,8 @@ def test_a_confidential_process_is_confined(workplace, tmp_path, monkeypatch):
     probe = tmp_path / "sitecustomize.py"
     probe.write_text(
         "import sys, os, resource, json\n"
-        "if 'dpiw.stages' in ' '.join(sys.orig_argv):\n"
-        "    import dpiw.steps as s, atexit\n"
+        "if 'dpiw.run.process' in ' '.join(sys.orig_argv):\n"
+        "    import dpiw.run.steps as s, atexit\n"
         f"    out = {str(tmp_path / 'seen.json')!r}\n"
         "    def see():\n"
         "        mask = os.umask(0o077); os.umask(mask)\n"

@@ -24,8 +24,9 @@ from sqlalchemy.engine import make_url
 
 from dpiw.audit import audit
 from dpiw.errors import BudgetExceededError, LedgerError, LedgerTamperedError
-from dpiw.ledger import Ledger, Population, store_postgresql
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
+from dpiw.ledger import Ledger, Population
+from dpiw.ledger.stores import postgresql as store_postgresql
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.patience import SECONDS
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -278,7 +279,7 @@ import os, signal, sys
 from decimal import Decimal
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger, Population, store, store_postgresql
-from dpiw.privacy import NeighbouringRelation
+from dpiw.privacy.units import NeighbouringRelation
 
 store_postgresql._LONGEST_SILENCE = sys.argv[2]
 append = store.Store.append
@@ -642,11 +643,11 @@ def place(workplace: Any, ledger: Ledger) -> Iterator[Any]:
 
 def test_a_release_is_made_with_a_ledger_on_postgresql(place: Any, ledger: Ledger) -> None:
     """Stages in their own processes, as in a flow; the steps between them in this one."""
-    from dpiw import steps
     from dpiw.ledger import RunState
-    from dpiw.runs import ReleaseRun
-    from dpiw.stages import launch_stage
-    from dpiw.verification import verify
+    from dpiw.release.verification import verify
+    from dpiw.run import steps
+    from dpiw.run.process import launch_stage
+    from dpiw.run.run import ReleaseRun
 
     run = ReleaseRun.prepare(place.spec, period=None)
     steps.reserve(run)
@@ -665,7 +666,7 @@ def test_a_release_is_made_with_a_ledger_on_postgresql(place: Any, ledger: Ledge
     released = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
     assert b"postgresql" not in released  # where the ledger lies is nobody's business
     shown = subprocess.run(
-        [sys.executable, "-m", "dpiw.cli", "ledger", "verify", "--ledger", ledger.location],
+        [sys.executable, "-m", "dpiw.cli.main", "ledger", "verify", "--ledger", ledger.location],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert shown.startswith("ok: ")

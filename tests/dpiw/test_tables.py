@@ -6,9 +6,15 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.tables import (
+    PrivateSource,
+    PrivateTable,
+    SyntheticTable,
+    read_snapshot,
+    write_snapshot,
+)
 from dpiw.errors import PrivacyError, SchemaError, SourceError
-from dpiw.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.tables import PrivateSource, PrivateTable, SyntheticTable, read_snapshot, write_snapshot
 
 SCHEMA = PublicSchema(
     name="toy",

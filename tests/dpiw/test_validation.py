@@ -5,16 +5,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.errors import SourceError, StageFailedError
-from dpiw.ingest import encoded_extremes
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.validation import (
+from dpiw.data.ingest import encoded_extremes
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.validation import (
     admissible_types,
     run_checks,
     validate_scaled,
     validate_structure,
     validate_values,
 )
+from dpiw.errors import SourceError, StageFailedError
 
 CANARY = "CANARY-7f3a"
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpiw.diagnostics import Verdict
 from dpiw.errors import SpecError, WeightError
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.smoothing import pareto_smooth
-from dpiw.weighting import Normalisation, PostProcessing, uniform_weights, weigh
-from dpiw.weights.debiasing import log_debias
-from dpiw.weights.post_processing import Clip, ParetoSmooth, Resample, SelfNormalise, Temper
+from dpiw.methods.weights.debiasing import log_debias
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.post_processing import Clip, ParetoSmooth, Resample, SelfNormalise, Temper
+from dpiw.methods.weights.smoothing import pareto_smooth
+from dpiw.methods.weights.weigh import Normalisation, PostProcessing, uniform_weights, weigh
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
 class Ratio:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dpiw import durable, steps
-from dpiw.cli_workspace import add_workspace_commands
+from dpiw.cli.workspace import add_workspace_commands
+from dpiw.data import durable
 from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
@@ -24,11 +24,12 @@ from dpiw.errors import (
     StageFailedError,
 )
 from dpiw.ledger import Ledger, RunState
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.stages import launch_stage
-from dpiw.steps.locks import drawing, working
-from dpiw.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import steps
+from dpiw.run.locks import drawing, working
+from dpiw.run.process import launch_stage
+from dpiw.run.run import ReleaseRun
+from dpiw.run.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
 
 NOW = datetime.datetime(2027, 1, 31, tzinfo=datetime.UTC)
 
@@ -377,8 +378,8 @@ def test_what_a_stage_process_leaves_is_closed_and_its_temporary_files_are_priva
     probe = tmp_path / "sitecustomize.py"
     probe.write_text(
         "import sys, tempfile\n"
-        "if 'dpiw.stages' in ' '.join(sys.orig_argv):\n"
-        "    import dpiw.steps as s\n"
+        "if 'dpiw.run.process' in ' '.join(sys.orig_argv):\n"
+        "    import dpiw.run.steps as s\n"
         "    def ingest(run):\n"
         "        tempfile.mkstemp(prefix='probe-')\n"
         "        open(tempfile.gettempdir() + '/plain', 'w').close()\n"

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from dpiw import steps
 from dpiw.audit import AuditFailedError
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.flows.conftest import ROOT
 
 pytestmark = pytest.mark.flow

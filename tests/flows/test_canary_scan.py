@@ -80,9 +80,9 @@ FAST = ("a success whose stages talk",)
 
 PATCH = """
 import os, sys
-if 'dpiw.stages' in ' '.join(sys.orig_argv) and {stage!r} in ('all', *sys.orig_argv[3:]):
+if 'dpiw.run.process' in ' '.join(sys.orig_argv) and {stage!r} in ('all', *sys.orig_argv[3:]):
     cells = open({source!r}).read().replace('""', '"')
-    import dpiw.steps as steps
+    import dpiw.run.steps as steps
     def deed():
         {deed}
     if {before!r}:
@@ -94,7 +94,7 @@ if 'dpiw.stages' in ' '.join(sys.orig_argv) and {stage!r} in ('all', *sys.orig_a
         for name in ('ingest', 'fit_generator', 'fit_weights'):
             setattr(steps, name, early(getattr(steps, name)))
     else:
-        import dpiw.generators.histogram as g, dpiw.weights.beta as b
+        import dpiw.methods.generators.histogram as g, dpiw.methods.weights.beta as b
         def measure(self, *args, **kwargs):
             deed()
         g.Histogram.measure = b.BetaRegression.measure = measure

@@ -17,13 +17,13 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
 from dpiw.errors import StageFailedError
-from dpiw.generators.dpgan import DPGAN
-from dpiw.generators.histogram import Histogram
-from dpiw.runs import ReleaseRun
-from dpiw.stages import failure_file
-from dpiw.weights.beta import BetaDebiased
-from dpiw.weights.discriminator import DiscriminatorWeights
-from dpiw.weights.dp_mlp import DensityNetwork
+from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.weights.beta import BetaDebiased
+from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.run.process import failure_file
+from dpiw.run.run import ReleaseRun
 from flows import console
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags

@@ -7,8 +7,8 @@ import pytest
 
 from dpiw.errors import BudgetExceededError, SourceError, StageFailedError
 from dpiw.ledger import Ledger
-from dpiw.private_stages import PRIVATE_STAGES
-from dpiw.verification import verify
+from dpiw.plan.stages import PRIVATE_STAGES
+from dpiw.release.verification import verify
 from tests.flows.conftest import ROOT
 from tests.patience import until
 from tests.whole_runs import publish_run
@@ -95,8 +95,8 @@ def test_an_unexpected_failure_leaves_prefect_with_a_code(prefect_server, workpl
     broken = tmp_path / "sitecustomize.py"
     broken.write_text(
         "import sys\n"
-        "if 'dpiw.stages' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig_argv:\n"
-        "    import dpiw.generators.histogram as h\n"
+        "if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig_argv:\n"
+        "    import dpiw.methods.generators.histogram as h\n"
         "    def measure(self, table, *, noise):\n"
         f"        raise ValueError('row 1 is {CANARY} {NUMBER}')\n"
         "    h.Histogram.measure = measure\n"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dpiw.verification import verify
+from dpiw.release.verification import verify
 from tests.flows.conftest import DESCRIPTION, ROOT
 from tests.patience import until
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.flow
 CELL, NUMBER = 613, 9374951  # a confidential income, as two numbers the pipe takes
 PATCH = f"""
 import os, sys
-if 'dpiw.stages' in ' '.join(sys.orig_argv) and sys.orig_argv[-1].isdecimal():
+if 'dpiw.run.process' in ' '.join(sys.orig_argv) and sys.orig_argv[-1].isdecimal():
     os.write(int(sys.orig_argv[-1]), b'{CELL} {NUMBER}\\n{CELL} 20\\n{CELL} 30\\n')
 """
 """A stage that tells cells in the form of progress."""

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw.cell_formats import CANONICAL, CellFormat
-from dpiw.columns import Column
-from dpiw.schema import PublicSchema
-from dpiw.validation import admissible_types
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.columns import Column
+from dpiw.data.schema import PublicSchema
+from dpiw.data.validation import admissible_types
 
 SCHEMA_YAML = """
 name: cells
@@ -129,7 +129,7 @@ _TEXTS: tuple[bytes, ...] = tuple(
 
 
 def schema() -> PublicSchema:
-    from dpiw.strict_yaml import load_text
+    from dpiw.data.yaml import load_text
 
     return PublicSchema.from_mapping(load_text(SCHEMA_YAML, what="schema"))
 

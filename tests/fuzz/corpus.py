@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.schema import PublicSchema
+from dpiw.data.schema import PublicSchema
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 CANARY = "canary-fz91e7"
 NUMBER = "613.374951"
@@ -66,7 +66,7 @@ UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, 
 
 @functools.cache
 def schema() -> PublicSchema:
-    from dpiw.strict_yaml import load_text
+    from dpiw.data.yaml import load_text
 
     return PublicSchema.from_mapping(load_text(SCHEMA_YAML, what="schema"))
 

@@ -17,21 +17,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpiw import scaling, sources, stages, steps
-from dpiw.cell_formats import CANONICAL, FORMAT_FIELDS, settled_formats
-from dpiw.cell_reading import canonical_frame
-from dpiw.cell_statement import STATEMENT, statement
-from dpiw.columns import Column, ColumnKind, ColumnRole
+from dpiw.data import encoding as scaling
+from dpiw.data import sources
+from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS, settled_formats
+from dpiw.data.cell_reading import canonical_frame
+from dpiw.data.cell_statement import STATEMENT, statement
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.ingest import encoded_extremes, rows_within_unit
+from dpiw.data.schema import ScaledTable
+from dpiw.data.sources import IngestLimits, read_csv, read_parquet
+from dpiw.data.tables import read_snapshot, write_snapshot
+from dpiw.data.validation import admissible_types
 from dpiw.errors import SourceError
-from dpiw.ingest import encoded_extremes, rows_within_unit
 from dpiw.ledger import Ledger
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.schema import ScaledTable
-from dpiw.sources import IngestLimits, read_csv, read_parquet
-from dpiw.tables import read_snapshot, write_snapshot
-from dpiw.validation import admissible_types
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.run import process as stages
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.bad_inputs.workbench import Bench
 from tests.fuzz import cells as fuzz
 from tests.fuzz.cells import ARROW, SCHEMA, Case, make_case, neighbour

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from dpiw.data.ingest import ingest
 from dpiw.errors import DPIWError, SourceError
-from dpiw.ingest import ingest
 from tests.fuzz import corpus, worker
 from tests.fuzz.campaign import run_campaign, run_slice
 from tests.fuzz.mutators import make_case

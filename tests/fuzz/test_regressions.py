@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpiw.data.schema import PublicSchema
+from dpiw.data.sources import IngestLimits, read_csv, read_parquet
+from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError, SpecError
-from dpiw.schema import PublicSchema
-from dpiw.sources import IngestLimits, read_csv, read_parquet
-from dpiw.spec import load_spec, parse_spec
-from dpiw.strict_yaml import load_text
+from dpiw.plan.spec import load_spec, parse_spec
 from tests.fuzz import corpus
 from tests.fuzz.worker import chain
 

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dpiw.data.ingest import rows_within_unit
+from dpiw.data.schema import PublicSchema
+from dpiw.data.sources import IngestLimits, copy_source, read_csv, read_parquet
+from dpiw.data.validation import admissible_types
 from dpiw.errors import DPIWError, SchemaError, SourceError, SpecError
-from dpiw.ingest import rows_within_unit
-from dpiw.schema import PublicSchema
-from dpiw.sources import IngestLimits, copy_source, read_csv, read_parquet
-from dpiw.spec import load_spec
-from dpiw.validation import admissible_types
+from dpiw.plan.spec import load_spec
 from tests.fuzz import corpus
 from tests.fuzz.mutators import make_case
 
@@ -114,7 +114,7 @@ def read_schema(data: bytes, folder: Path) -> None:
 
 def make_plan(data: bytes, folder: Path) -> None:
     """A spec that is accepted must compile to a plan, or be refused by one of our errors."""
-    from dpiw.plan import compile_plan
+    from dpiw.plan.plan import compile_plan
 
     path = folder / "spec.yaml"
     path.write_bytes(data)

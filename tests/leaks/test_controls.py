@@ -18,13 +18,14 @@ from prefect import Flow, Task
 from prefect.cache_policies import NO_CACHE
 
 import flows
-from dpiw import mechanisms, steps
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
-from dpiw.parquet import FACTS
-from dpiw.randomness import SecureNoise
-from dpiw.runs import ReleaseRun
-from dpiw.stages import STAGES, launch_stage
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.parquet import FACTS
+from dpiw.run import steps
+from dpiw.run.process import STAGES, launch_stage
+from dpiw.run.run import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -319,7 +320,7 @@ def test_a_manifest_has_declared_fields_and_no_trace_of_the_source(workplace):
 def test_the_ledger_refuses_free_text_in_every_field(workplace):
     ledger = Ledger.open(workplace.ledger)
     run = ReleaseRun.prepare(workplace.spec, period=None)
-    from dpiw import accounting
+    from dpiw.privacy import accounting
 
     good = {
         "population": "town", "run_key": run.key, "attempt": 1, "cost": run.plan.cost,
@@ -363,7 +364,7 @@ def test_a_stage_leaves_private_files_and_nothing_elsewhere(workplace, tmp_path,
 
 def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
     """What any user of the host can list."""
-    from dpiw import stages
+    from dpiw.run import process as stages
 
     calls = []
 
@@ -381,7 +382,7 @@ def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
         launch_stage(stage, run.directory)
     for (arguments, rest), stage in zip(calls, STAGES, strict=True):
         (pipe,) = rest["pass_fds"]  # of its progress
-        assert arguments[1:] == ["-m", "dpiw.stages", stage, str(run.directory), str(pipe)]
+        assert arguments[1:] == ["-m", "dpiw.run.process", stage, str(run.directory), str(pipe)]
         assert set(rest["env"]) <= {
             *stages._INHERITED, "HOME", "TMPDIR", "OMP_NUM_THREADS", "GX_ANALYTICS_ENABLED",
             "DO_NOT_TRACK",

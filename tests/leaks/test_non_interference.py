@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw import steps
 from dpiw.errors import StageFailedError
 from dpiw.ledger import Ledger
-from dpiw.randomness import SeededNoise
-from dpiw.runs import ReleaseRun
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.conftest import make_workplace, town
 
 POSTPROCESSING, PUBLISH, INGEST = (

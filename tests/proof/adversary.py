@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpiw.privacy import PrivacyUnit
-from dpiw.schema import PublicSchema, ScaledTable
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.neighbours import ADD, REPLACE, Array
 

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpiw import accounting
-from dpiw.gaussian import gaussian_epsilon
-from dpiw.privacy import GaussianEvent, NoiseKind, PoissonSampledGaussianEvent, PrivacyEvent
-from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.privacy import accounting
+from dpiw.privacy.gaussian import gaussian_epsilon
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import GaussianEvent, NoiseKind, PoissonSampledGaussianEvent, PrivacyEvent
 
 Vector = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw import mechanisms
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.schema import Column, ColumnKind, PublicSchema
+from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.privacy import mechanisms
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 Array = NDArray[np.float64]
 

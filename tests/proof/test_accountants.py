@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dpiw import accounting
 from dpiw.audit.accountant import audited_epsilon
-from dpiw.privacy import (
+from dpiw.privacy import accounting
+from dpiw.privacy.units import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,

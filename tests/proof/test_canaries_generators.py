@@ -19,19 +19,19 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from dpiw import mechanisms
-from dpiw.domain import Domain
-from dpiw.generators.adversarial import PublicRandom
-from dpiw.generators.counting import ContingencyCounter
-from dpiw.generators.histogram import Histogram
-from dpiw.generators.marginal_noise import useful_bins
-from dpiw.generators.pategan import PATEGAN
-from dpiw.generators.privbayes import PrivBayes
-from dpiw.generators.teachers import Teachers
-from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.marginal_noise import useful_bins
+from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.methods.generators.teachers import Teachers
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 from tests.proof.attacks import (
     Scaled,
     Silent,

@@ -22,15 +22,15 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpiw import mechanisms
-from dpiw.generators.dpgan import DPCGAN, DPGAN
-from dpiw.neural import dp_sgd
-from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.dp_mlp import DensityNetwork
-from dpiw.weights.network_ratio import inputs
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.neural import dp_sgd
+from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 from tests.proof.attacks import (
     Scaled,
     World,

@@ -19,15 +19,15 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from dpiw.gaussian import gaussian_epsilon
-from dpiw.neural import dp_sgd
-from dpiw.neural.clipping import ClipRule
-from dpiw.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.neural.losses import Critic
-from dpiw.neural.network import Architecture
-from dpiw.neural.optimisers import Momentum
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.methods.neural import dp_sgd
+from dpiw.methods.neural.clipping import ClipRule
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
+from dpiw.methods.neural.losses import Critic
+from dpiw.methods.neural.mlp import Architecture
+from dpiw.methods.neural.optimisers import Momentum
+from dpiw.privacy.gaussian import gaussian_epsilon
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.proof.attacks import Scaled
 
 CANARIES, STEPS, TRAININGS = 1000, 10, 5

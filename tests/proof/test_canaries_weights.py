@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights import beta, output
-from dpiw.weights.beta import BetaDebiased, BetaNoised
-from dpiw.weights.critic_features import Critic
-from dpiw.weights.measured import Measured
-from dpiw.weights.output import OutputNoised
-from dpiw.weights.solver import Regression, solve
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights import beta, output
+from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.critic_features import Critic
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 from tests.proof.attacks import (
     Scaled,
     Silent,

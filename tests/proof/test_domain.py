@@ -23,19 +23,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw import ingest, mechanisms
-from dpiw.domain import Domain
-from dpiw.generators import counting
-from dpiw.generators.histogram import Histogram
-from dpiw.generators.privbayes import PrivBayes
-from dpiw.measurement import Measurement
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.sources import IngestLimits, read_csv
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.beta import BetaRegression
-from dpiw.weights.features import FourierMap, InteractionMap, LinearMap
-from dpiw.weights.measured import Measured
-from dpiw.weights.stack import PARTS, Stack
+from dpiw.data import ingest
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.sources import IngestLimits, read_csv
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.generators import counting
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.methods.weights.beta import BetaRegression
+from dpiw.methods.weights.features import FourierMap, InteractionMap, LinearMap
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.stack import PARTS, Stack
+from dpiw.privacy import mechanisms
+from dpiw.privacy.measurement import Measurement
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.fuzz.corpus import UNIT, schema
 from tests.named_tests import TESTS

@@ -26,15 +26,15 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpiw.measured_weighting import weigh_measured
-from dpiw.pairing import informed
-from dpiw.plan import Plan, compile_plan
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
-from dpiw.spec import parse_spec
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.measured import Measured
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.pairing import informed
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.weigh import weigh
+from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.spec import parse_spec
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from tests.proof.attacks import Approximate, Bound, Scaled, proved
 
 OTHERS, PUBLISHED, FITTING = 40, 200, 500

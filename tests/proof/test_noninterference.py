@@ -29,21 +29,21 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw import mechanisms
+from dpiw.data.tables import PrivateTable, SyntheticTable, read_snapshot
 from dpiw.errors import StageFailedError
-from dpiw.generators.histogram import Histogram
-from dpiw.generators.registry import make_generator
 from dpiw.ledger import Ledger
-from dpiw.neural import dp_sgd
-from dpiw.plan import canonical_json
-from dpiw.randomness import SeededNoise
-from dpiw.runs import ReleaseRun
-from dpiw.tables import PrivateTable, SyntheticTable, read_snapshot
-from dpiw.weights import beta, measured, output, registry
-from dpiw.weights.credit import Misfit, evidence_credit
-from dpiw.weights.registry import make_weights
-from dpiw.weights.stack import PARTS
-from dpiw.weights.tilting import BaseRows
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.neural import dp_sgd
+from dpiw.methods.weights import beta, measured, output, registry
+from dpiw.methods.weights.credit import Misfit, evidence_credit
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.stack import PARTS
+from dpiw.methods.weights.tilting import BaseRows
+from dpiw.plan.plan import canonical_json
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.run.run import ReleaseRun
 from tests.dpiw.generators.neural_world import SCHEMA, UNIT
 from tests.leaks import test_non_interference as leaks
 

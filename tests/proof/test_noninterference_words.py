@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw import steps
 from dpiw.errors import DPIWError
-from dpiw.runs import ReleaseRun
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tasks.step import StepFailedError, _guarded
 from tests.leaks import test_non_interference as leaks
 

@@ -21,25 +21,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw import accounting, mechanisms
-from dpiw import plan as planning
-from dpiw.domain import Domain
+from dpiw.data.discretisation import Domain
 from dpiw.errors import PrivacyError
-from dpiw.gaussian import gaussian_epsilon
-from dpiw.generators import marginal_noise
-from dpiw.generators.histogram import Histogram
-from dpiw.generators.privbayes import PrivBayes
-from dpiw.measurement import Measurement
-from dpiw.privacy import GaussianEvent, NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
-from dpiw.private_stages import PrivateMethods
-from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.methods.generators import marginal_noise
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.plan import plan as planning
+from dpiw.plan.stages import PrivateMethods
+from dpiw.privacy import accounting, mechanisms
+from dpiw.privacy.gaussian import gaussian_epsilon
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import GaussianEvent, NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 from tests.dpiw import test_plan, test_randomness
 from tests.dpiw.generators import neural_world
 from tests.proof import test_canaries_generators as generators
 from tests.proof import test_noninterference as noninterference
 from tests.proof.attacks import Silent, assault
 
-ingest = importlib.import_module("dpiw.ingest")
+ingest = importlib.import_module("dpiw.data.ingest")
 ADD, REPLACE = generators.UNIT, generators.REPLACE
 Patch = pytest.MonkeyPatch
 
@@ -178,7 +178,7 @@ def noise_of_a_share(patch: Patch) -> None:
     """Laplace noise for shares, put on counts."""
     real = marginal_noise.noise_scale
     for name in ("histogram", "privbayes"):
-        module = importlib.import_module(f"dpiw.generators.{name}")
+        module = importlib.import_module(f"dpiw.methods.generators.{name}")
         patch.setattr(module, "noise_scale", lambda *a, **k: real(*a, **k) / 500)
 
 

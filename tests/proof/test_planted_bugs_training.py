@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw import steps
-from dpiw.generators.pategan import PATEGAN, vote_sensitivity
-from dpiw.generators.teachers import Teachers, deal
 from dpiw.ledger import Ledger, StageState
-from dpiw.randomness import SeededNoise
-from dpiw.runs import ReleaseRun
+from dpiw.methods.generators.pategan import PATEGAN, vote_sensitivity
+from dpiw.methods.generators.teachers import Teachers, deal
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.dpiw.generators import test_pategan as pate
 from tests.dpiw.generators.neural_world import SCHEMA, UNIT, table
 from tests.dpiw.neural import test_planted_bugs as neural

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.privacy import NeighbouringRelation, NoiseKind
-from dpiw.schema import ScaledTable
-from dpiw.weights import beta, calibration, measured, solver
-from dpiw.weights.beta import BetaNoised
-from dpiw.weights.credit import Misfit, evidence_credit
-from dpiw.weights.measured import Measured
-from dpiw.weights.stack import Stack
-from dpiw.weights.tilting import BaseRows
+from dpiw.data.schema import ScaledTable
+from dpiw.methods.weights import beta, measured, solver
+from dpiw.methods.weights import penalty as calibration
+from dpiw.methods.weights.beta import BetaNoised
+from dpiw.methods.weights.credit import Misfit, evidence_credit
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.stack import Stack
+from dpiw.methods.weights.tilting import BaseRows
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 from tests.proof import test_canaries_weights as weights
 from tests.proof import test_noninterference as noninterference
 from tests.proof.attacks import Silent

@@ -18,11 +18,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpiw.mechanisms import noisy_counts, noisy_sum, noisy_vector, select
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.randomness import SecureNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.measured import Measured, exact_sum
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.measured import Measured, exact_sum
+from dpiw.privacy.mechanisms import noisy_counts, noisy_sum, noisy_vector, select
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import ADD, numeric_schema, unit_of

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.generators import histogram, marginal_noise, privbayes
-from dpiw.neural.clipping import ClipRule
-from dpiw.privacy import NoiseKind
-from dpiw.weights import calibration, measured
-from dpiw.weights.stack import PARTS
+from dpiw.methods.generators import histogram, marginal_noise, privbayes
+from dpiw.methods.neural.clipping import ClipRule
+from dpiw.methods.weights import measured
+from dpiw.methods.weights import penalty as calibration
+from dpiw.methods.weights.stack import PARTS
+from dpiw.privacy.units import NoiseKind
 from tests.proof import test_sensitivity_counts as counts
 from tests.proof import test_sensitivity_measured as test_measured
 from tests.proof import test_sensitivity_outputs as outputs

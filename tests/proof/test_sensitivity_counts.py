@@ -12,20 +12,20 @@ import math
 import numpy as np
 import pytest
 
-from dpiw import mechanisms
-from dpiw.generators.adversarial import PublicRandom
-from dpiw.generators.histogram import Histogram
-from dpiw.generators.marginal_noise import marginal_sensitivity
-from dpiw.generators.network import score_sensitivity
-from dpiw.generators.pategan import vote_sensitivity
-from dpiw.generators.privbayes import PrivBayes
-from dpiw.generators.teachers import Teachers
-from dpiw.neural.clipping import ClipRule, clipped_sum
-from dpiw.neural.losses import Balanced, Critic, Logistic
-from dpiw.neural.network import Architecture, Network
-from dpiw.privacy import ExponentialMechanismEvent, NoiseKind, PrivacyUnit
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators.bayesian_network import score_sensitivity
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.marginal_noise import marginal_sensitivity
+from dpiw.methods.generators.pategan import vote_sensitivity
+from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.methods.generators.teachers import Teachers
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.losses import Balanced, Critic, Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.privacy import mechanisms
+from dpiw.privacy.units import ExponentialMechanismEvent, NoiseKind, PrivacyUnit
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import ADD, REPLACE, UNITS, Tally, Zeros, mixed_schema, numeric_schema

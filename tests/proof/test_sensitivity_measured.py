@@ -13,14 +13,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError
-from dpiw.mechanisms import lattice_step
-from dpiw.privacy import PrivacyUnit
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights import measured
-from dpiw.weights.measured import UNIT, Measured, exact_sum
-from dpiw.weights.stack import PARTS, Stack
+from dpiw.methods.weights import measured
+from dpiw.methods.weights.measured import UNIT, Measured, exact_sum
+from dpiw.methods.weights.stack import PARTS, Stack
+from dpiw.privacy.mechanisms import lattice_step
+from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.weights import conftest as weights
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.adversary import extreme_rows

@@ -10,10 +10,10 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.privacy import NoiseKind, PrivacyUnit
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.output import OutputNoised
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers

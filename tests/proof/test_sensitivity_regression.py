@@ -10,13 +10,13 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.mechanisms import lattice_step
-from dpiw.privacy import NoiseKind, PrivacyUnit
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.beta import BetaRegression
-from dpiw.weights.critic_features import Critic
-from dpiw.weights.solver import Regression, solve
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.beta import BetaRegression
+from dpiw.methods.weights.critic_features import Critic
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.privacy.mechanisms import lattice_step
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.adversary import Pair, extreme_rows, pairs_of
 from tests.proof.figures import tiers

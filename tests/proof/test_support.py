@@ -20,12 +20,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpiw import spec as specs
-from dpiw.generators.registry import GENERATORS
-from dpiw.mechanisms import lattice_step, noisy_counts, noisy_sum, noisy_vector
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.randomness import SecureNoise
-from dpiw.weights.registry import WEIGHTS
+from dpiw.methods.generators.registry import GENERATORS
+from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.plan import spec as specs
+from dpiw.privacy.mechanisms import lattice_step, noisy_counts, noisy_sum, noisy_vector
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.proof.figures import tiers
 
 FALSE_ALARM = 1e-9

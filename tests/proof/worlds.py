@@ -13,24 +13,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpiw import mechanisms
-from dpiw.domain import Domain
-from dpiw.generators.adversarial import PublicRandom
-from dpiw.generators.counting import ContingencyCounter
-from dpiw.generators.histogram import Histogram
-from dpiw.generators.pategan import PATEGAN
-from dpiw.generators.teachers import Teachers
-from dpiw.neural.clipping import ClipRule, clipped_sum
-from dpiw.neural.dp_sgd import PrivateTraining
-from dpiw.neural.losses import Logistic
-from dpiw.neural.network import Architecture, Network
-from dpiw.privacy import NoiseKind, NoiseLaw, PrivacyEvent, PrivacyUnit
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.beta import BetaRegression
-from dpiw.weights.measured import Measured
-from dpiw.weights.output import OutputNoised
-from dpiw.weights.solver import Regression
+from dpiw.data.discretisation import Domain
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.generators.teachers import Teachers
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.dp_sgd import PrivateTraining
+from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.weights.beta import BetaRegression
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.solver import Regression
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyEvent, PrivacyUnit
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.adversary import adversarial_pair, extreme_rows, random_pair
 from tests.proof.neighbours import ADD, REPLACE, Array, Zeros, numeric_schema, unit_of

@@ -11,13 +11,13 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.weights.debiasing import (
+from dpiw.methods.weights.debiasing import (
     debias_self_normalised,
     debias_unnormalised,
     log_debias,
 )
-from dpiw.weights.solver import Regression, solve
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 BETA = np.array([1.2, -0.8, 0.5, 0.9])
 SCALES = {NoiseKind.LAPLACE: 0.30, NoiseKind.SPHERICAL: 0.18, NoiseKind.GAUSSIAN: 0.40}
@@ -25,7 +25,7 @@ SCALES = {NoiseKind.LAPLACE: 0.30, NoiseKind.SPHERICAL: 0.18, NoiseKind.GAUSSIAN
 
 
 def draw(kind, scale, draws, dimension, rng):
-    """Coefficient noise, shape (draws, dimension), from NumPy and not from dpiw.mechanisms."""
+    """Coefficient noise, shape (draws, dimension), from NumPy and not from dpiw.privacy.mechanisms."""
     if kind is NoiseKind.GAUSSIAN:
         return scale * rng.standard_normal((draws, dimension))
     if kind is NoiseKind.LAPLACE:

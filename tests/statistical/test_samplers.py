@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpiw.mechanisms import noisy_counts, noisy_vector, select
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.randomness import NoiseSource, SecureNoise, SeededNoise
+from dpiw.privacy.mechanisms import noisy_counts, noisy_vector, select
+from dpiw.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 FALSE_ALARM = 1e-9
 FACTORS = [2 / 3, 3 / 2]

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from dpiw.release import UnreliableWeightsWarning, load_release
+from dpiw.analysis.release import UnreliableWeightsWarning, load_release
 from tests.whole_runs import publish_run
 
 

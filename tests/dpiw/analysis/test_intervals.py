@@ -14,9 +14,9 @@ from dpiw.analysis.intervals import variance_parts
 from dpiw.analysis.noise import WeightLaw, sight, spectrum, spread, tilt
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.weights.debiasing import debias_self_normalised
-from dpiw.weights.solver import Regression, solve
+from dpiw.methods.weights.debiasing import debias_self_normalised
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 BETA = np.array([1.0, -0.8, 0.0])
 

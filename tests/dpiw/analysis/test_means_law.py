@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.weights.thinning import calibrated
-from dpiw.weights.tilting import BaseRows, Targets, tilt
+from dpiw.methods.weights.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
+from dpiw.methods.weights.thinning import calibrated
+from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 NAMES = ("reached", "partly", "not reached")

@@ -16,18 +16,21 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.linalg import block_diag
 
-from dpiw import analysis, private_stages
-from dpiw.analysis.means_law import MeansLaw
-from dpiw.analysis.recovery import law_of_release
-from dpiw.analysis.rehearsal import mechanism_of
+from dpiw import analysis
+from dpiw.analysis.bootstrap import mechanism_of
 from dpiw.analysis.sample import WeightedSample
+from dpiw.analysis.weight_distribution import law_of_release
+from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
-from dpiw.manifest import REPLICATES
-from dpiw.measured_weighting import law_of_measured, replicate_measured
-from dpiw.one_way import MOST_INDICATORS, OneWayLaw
-from dpiw.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
-from dpiw.publication import build_folder
-from dpiw.replicate_weights import (
+from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
+from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
+from dpiw.plan import stages as private_stages
+from dpiw.plan.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
+from dpiw.plan.spec import load_schema, load_spec
+from dpiw.release.manifest import REPLICATES
+from dpiw.release.publication import build_folder
+from dpiw.release.replicate_weights import (
     ReplicateWeights,
     check_replicates,
     read_replicates,
@@ -35,11 +38,9 @@ from dpiw.replicate_weights import (
     replicates_promised,
     write_replicates,
 )
-from dpiw.signing import create_key_pair, load_private_key
-from dpiw.spec import load_schema, load_spec
-from dpiw.steps.postprocessing import PUBLISHED_ROWS, committed_measurement, read_rows
-from dpiw.tables import SyntheticTable
-from dpiw.verification import verify
+from dpiw.release.signing import create_key_pair, load_private_key
+from dpiw.release.verification import verify
+from dpiw.run.weigh import PUBLISHED_ROWS, committed_measurement, read_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = "omega_seed: 5, frequencies: 20, base_rows: 3000"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.recovery import law_of_release, recover
-from dpiw.analysis.rehearsal import mechanism_of
+from dpiw.analysis.bootstrap import mechanism_of
+from dpiw.analysis.weight_distribution import law_of_release, recover
 from dpiw.errors import ReleaseError
-from dpiw.plan import WEIGHTS_STAGE
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.steps.postprocessing import committed_measurement
-from dpiw.weights.debiasing import debias_self_normalised, debias_unnormalised
+from dpiw.methods.weights.debiasing import debias_self_normalised, debias_unnormalised
+from dpiw.plan.plan import WEIGHTS_STAGE
+from dpiw.privacy.units import NoiseKind, NoiseLaw
+from dpiw.run.weigh import committed_measurement
 
 
 def test_law_and_coefficients_follow_from_the_folder(published):

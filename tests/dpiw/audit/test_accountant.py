@@ -14,18 +14,20 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpiw import accounting, privacy_loss, renyi_events
 from dpiw.audit import costs as of_costs
-from dpiw.audit import losses as of
+from dpiw.audit import transforms as of
 from dpiw.audit.accountant import audited_epsilon, audited_rdp, audited_renyi, audited_sum
 from dpiw.audit.costs import recompute
 from dpiw.audit.inversion import epsilon_range
 from dpiw.audit.tally import tally
 from dpiw.errors import PrivacyError
-from dpiw.events import EVENT_TYPES
-from dpiw.gaussian import gaussian_delta
 from dpiw.ledger import Ledger, Population
-from dpiw.privacy import (
+from dpiw.privacy import accounting
+from dpiw.privacy import divergences as renyi_events
+from dpiw.privacy import pld as privacy_loss
+from dpiw.privacy.events import EVENT_TYPES
+from dpiw.privacy.gaussian import gaussian_delta
+from dpiw.privacy.units import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
@@ -113,7 +115,7 @@ def test_two_point_losses_have_their_binomial_sum(epsilon: float, count: int, sh
 
 
 def test_one_laplace_mechanism_and_one_selection_have_theirs() -> None:
-    """delta = 1 - exp((epsilon - s)/2), and the curve of `dpiw.bounded_range`."""
+    """delta = 1 - exp((epsilon - s)/2), and the curve of `dpiw.privacy.bounded_range`."""
     found = epsilon_range([of.laplace(0.5)], 1e-3)
     assert (found.low, found.high) == pytest.approx((2 + 2 * math.log1p(-1e-3),) * 2, rel=1e-5)
     found = epsilon_range([of.worst_selection(0.3)], 1e-4)

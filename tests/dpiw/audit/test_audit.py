@@ -14,21 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from dpiw.audit import KINDS, Severity, places, replay, report_json, write_report
+from dpiw.audit import KINDS, Severity, places, report_json, write_report
+from dpiw.audit import audit as replay
 from dpiw.audit.folders import _check_previous, _differences, release_folders
 from dpiw.audit.page import build_page
 from dpiw.audit.tally import tally
-from dpiw.canonical import canonical_json
+from dpiw.data.documents import canonical_json
 from dpiw.errors import LedgerError, ReleaseError, SpecError
 from dpiw.ledger import EntryKind, Ledger
 from dpiw.ledger.book import Book
-from dpiw.ledger.store import Store
-from dpiw.manifest import MANIFEST, SIGNATURE
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.recovery import missing_releases, verified_releases
-from dpiw.recovery import recover as take_up
-from dpiw.signing import create_key_pair, load_private_key
-from dpiw.verification import verify
+from dpiw.ledger.from_releases import missing_releases, verified_releases
+from dpiw.ledger.from_releases import recover as take_up
+from dpiw.ledger.stores.store import Store
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.release.manifest import MANIFEST, SIGNATURE
+from dpiw.release.signing import create_key_pair, load_private_key
+from dpiw.release.verification import verify
 from tests.dpiw.audit.conftest import chain
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -149,7 +150,7 @@ WRITER = """
 import sys
 from decimal import Decimal
 from dpiw.ledger import Ledger, Population
-from dpiw.privacy import NeighbouringRelation
+from dpiw.privacy.units import NeighbouringRelation
 Ledger.open(sys.argv[1]).register(Population(
     name="village", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
     epsilon=Decimal(1), delta=Decimal(0)))

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dpiw import accounting
 from dpiw.audit import audit
 from dpiw.audit.costs import recompute
 from dpiw.audit.records import worth
@@ -19,8 +18,9 @@ from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError, LedgerConflictError
 from dpiw.ledger import CompositionRule, Ledger, Population
 from dpiw.ledger.entries import entry_hash
-from dpiw.privacy import GaussianEvent, LaplaceEvent, NeighbouringRelation, PrivacyCost
-from dpiw.renyi import RenyiVector
+from dpiw.privacy import accounting
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))

@@ -12,8 +12,8 @@ import pytest
 from dpiw.audit.tally import tally
 from dpiw.ledger import CompositionRule, Ledger, Population, RecoveredRelease
 from dpiw.ledger.charges import Charge
-from dpiw.privacy import NeighbouringRelation, PrivacyCost
-from dpiw.renyi import BEYOND, ORDERS, RenyiVector
+from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.dpiw.audit.conftest import chain
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE

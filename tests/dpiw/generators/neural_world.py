@@ -7,12 +7,12 @@ give the same bytes, or something of them went past the mechanisms.
 import numpy as np
 import pandas as pd
 
-from dpiw import mechanisms
-from dpiw.neural import dp_sgd
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema
-from dpiw.tables import PrivateTable
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.neural import dp_sgd
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)

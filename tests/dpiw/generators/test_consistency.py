@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dpiw.generators.consistency import (
+from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.consistency import (
     combine,
     estimate_total,
     margin,
     project_to_total,
     reconcile,
 )
-from dpiw.generators.network import Family
-from dpiw.generators.sampling import Conditional
+from dpiw.methods.generators.sampling import Conditional
 
 
 def test_projection_is_the_nearest_table() -> None:

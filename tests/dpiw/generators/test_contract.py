@@ -1,4 +1,4 @@
-"""What every registered generator promises (dpiw/generators/base.py)."""
+"""What every registered generator promises (dpiw/methods/generators/base.py)."""
 
 import copy
 import pickle
@@ -8,10 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.generators.registry import GENERATORS, make_generator
-from dpiw.measurement import Measurement
-from dpiw.privacy import (
+from dpiw.methods.generators.registry import GENERATORS, make_generator
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
@@ -19,9 +22,6 @@ from dpiw.privacy import (
     NoiseKind,
     PrivacyUnit,
 )
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema
-from dpiw.tables import PrivateTable
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)

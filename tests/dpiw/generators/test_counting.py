@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from dpiw.errors import UnsupportedRelationError
-from dpiw.generators.counting import ContingencyCounter
-from dpiw.generators.marginal_noise import (
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.marginal_noise import (
     marginal_sensitivity,
     noise_scale,
     noise_size,
     noise_variance,
     useful_bins,
 )
-from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 SIZES = (3, 1, 4, 2, 5)
 

@@ -7,19 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw import accounting, mechanisms
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.generators import adversarial
-from dpiw.generators import dpgan as module
-from dpiw.generators.dpgan import DPCGAN, DPGAN
-from dpiw.generators.registry import make_generator
-from dpiw.neural import dp_sgd
-from dpiw.neural.clipping import ClipRule, clipped_sum
-from dpiw.neural.network import Network
-from dpiw.privacy import GaussianEvent, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema
-from dpiw.tables import PrivateTable
+from dpiw.methods.generators import adversarial
+from dpiw.methods.generators import dpgan as module
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.neural import dp_sgd
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.mlp import Network
+from dpiw.privacy import accounting, mechanisms
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import GaussianEvent, PrivacyUnit
 from tests.dpiw.generators.neural_world import (
     REPLACE,
     SCHEMA,
@@ -306,7 +306,7 @@ def test_the_generator_rests_in_the_last_steps(monkeypatch):
         return penalty(network, made)
 
     monkeypatch.setattr(adversarial.GeneratorTraining, "rows", recorded)
-    monkeypatch.setattr("dpiw.generators.game.gradient_penalty", counted)
+    monkeypatch.setattr("dpiw.methods.generators.game.gradient_penalty", counted)
     measurement = ready(settle=0.5).measure(table(40), noise=SeededNoise(0))
     final = measurement.arrays["generator"]
     same = [np.array_equal(parameters, final) for parameters in seen]

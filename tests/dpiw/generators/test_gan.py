@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dpiw.errors import NotPublishableError, SpecError, UncalibratedError
-from dpiw.generators.adversarial import Design, make_batch
-from dpiw.generators.registry import make_generator
-from dpiw.plan import compile_plan
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.spec import parse_spec
+from dpiw.methods.generators.adversarial import Design, make_batch
+from dpiw.methods.generators.registry import make_generator
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import parse_spec
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from tests.dpiw.generators.neural_world import SCHEMA, UNIT, table
 
 SMALL = {"steps": 5, "lot": 10, "batch": 6, "generator": [4], "discriminator": [4]}

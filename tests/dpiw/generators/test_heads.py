@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.generators.adversarial import Design, PublicRandom, gradient_penalty, make_batch
-from dpiw.generators.heads import MARGIN, Heads
-from dpiw.neural.network import Architecture, Network
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.methods.generators.adversarial import Design, PublicRandom, gradient_penalty, make_batch
+from dpiw.methods.generators.heads import MARGIN, Heads
+from dpiw.methods.neural.mlp import Architecture, Network
 
 LEVELS = {"levels": ("low", "middle", "high")}
 KINDS = {
@@ -229,9 +229,9 @@ def test_labels_have_their_proportions():
 def test_torch_gives_the_same_penalty_and_slopes():
     """On the CPU, float64: what a GPU computes, but for its order of summation."""
     pytest.importorskip("torch")
-    from dpiw.generators.adversarial import row_slopes
-    from dpiw.neural.backend import TorchBackend
-    from dpiw.neural.losses import Logistic
+    from dpiw.methods.generators.adversarial import row_slopes
+    from dpiw.methods.neural.backend import TorchBackend
+    from dpiw.methods.neural.losses import Logistic
 
     architecture = Architecture(widths=(3, 4, 1), activation="tanh")
     rng = np.random.default_rng(10)

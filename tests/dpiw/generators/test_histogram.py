@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dpiw.domain import Domain
-from dpiw.generators.histogram import Histogram
-from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import Column, ColumnKind, PublicSchema
-from dpiw.tables import PrivateTable
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 LEVELS = tuple(f"v{j}" for j in range(400))
 SCHEMA = PublicSchema(

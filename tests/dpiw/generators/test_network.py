@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.generators.counting import ContingencyCounter
-from dpiw.generators.network import (
+from dpiw.methods.generators.bayesian_network import (
     SHARE_UNIT,
     candidate_count,
     choose_network,
@@ -15,7 +14,8 @@ from dpiw.generators.network import (
     score_sensitivity,
     whole_shares,
 )
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)

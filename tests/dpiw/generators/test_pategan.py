@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw import mechanisms
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.generators import pategan as module
-from dpiw.generators import teachers as parties
-from dpiw.generators.adversarial import PublicRandom
-from dpiw.generators.pategan import MOST_TEACHERS, PATEGAN, vote_sensitivity
-from dpiw.generators.registry import make_generator
-from dpiw.generators.teachers import Teachers, deal
-from dpiw.neural.network import Network
-from dpiw.plan import compile_plan
-from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind, PrivacyUnit
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.resumption import Resumption
+from dpiw.methods.generators import pategan as module
+from dpiw.methods.generators import teachers as parties
+from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators.pategan import MOST_TEACHERS, PATEGAN, vote_sensitivity
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.generators.teachers import Teachers, deal
+from dpiw.methods.neural.mlp import Network
+from dpiw.plan.plan import compile_plan
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.resumption import Resumption
+from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NoiseKind, PrivacyUnit
 from tests.dpiw.generators.neural_world import (
     REPLACE,
     SCHEMA,

@@ -8,21 +8,21 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dpiw import mechanisms
-from dpiw.domain import Domain
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.generators.privbayes import PrivBayes
-from dpiw.generators.registry import make_generator
-from dpiw.privacy import (
+from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.methods.generators.registry import make_generator
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import (
     ExponentialMechanismEvent,
     GaussianEvent,
     NeighbouringRelation,
     NoiseKind,
     PrivacyUnit,
 )
-from dpiw.randomness import SeededNoise
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema
-from dpiw.tables import PrivateTable
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 LEVELS = ("a", "b", "c", "d")

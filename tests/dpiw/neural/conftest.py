@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpiw.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.neural.losses import Logistic
-from dpiw.neural.network import Architecture, Network
-from dpiw.neural.optimisers import Momentum
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SeededNoise
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
+from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.optimisers import Momentum
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 
 class CountingNoise(SeededNoise):

@@ -11,10 +11,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from dpiw.errors import SpecError
-from dpiw.neural import clipping
-from dpiw.neural.clipping import ClipRule, clipped_sum
-from dpiw.neural.losses import Critic, Logistic
-from dpiw.neural.network import Architecture, Network
+from dpiw.methods.neural import clipping
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.losses import Critic, Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
 
 rules = pytest.mark.parametrize("rule", ClipRule)
 

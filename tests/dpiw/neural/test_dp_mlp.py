@@ -10,21 +10,21 @@ import pickle
 import numpy as np
 import pytest
 
-from dpiw.diagnostics import Verdict
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
-from dpiw.measurement import Measurement
-from dpiw.neural.clipping import ClipRule, clipped_sum
-from dpiw.neural.losses import Balanced, Logistic
-from dpiw.neural.network import Network
-from dpiw.neural.training_state import TrainingState
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import Normalisation, weigh
-from dpiw.weights.dp_mlp import DensityNetwork
-from dpiw.weights.post_processing import PostProcessing, Temper
-from dpiw.weights.registry import make_weights
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.losses import Balanced, Logistic
+from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.training_state import TrainingState
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.methods.weights.post_processing import PostProcessing, Temper
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.weigh import Normalisation, weigh
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.training_watch import Recorder
 
 SCHEMA = PublicSchema(

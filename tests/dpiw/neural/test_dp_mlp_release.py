@@ -8,14 +8,15 @@ import warnings
 import numpy as np
 import pytest
 
-from dpiw import accounting, steps
+from dpiw.analysis.release import UnreliableWeightsWarning, load_release
 from dpiw.errors import SpecError
 from dpiw.ledger import StageState
-from dpiw.randomness import SecureNoise
-from dpiw.release import UnreliableWeightsWarning, load_release
-from dpiw.runs import ReleaseRun
-from dpiw.steps import confidential
-from dpiw.verification import verify
+from dpiw.privacy import accounting
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.verification import verify
+from dpiw.run import draw as confidential
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 
 def test_a_release_with_network_weights(make_workplace):

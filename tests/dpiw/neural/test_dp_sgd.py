@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw import accounting
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.neural.backend import TorchBackend
-from dpiw.neural.clipping import ClipRule, clipped_sum
-from dpiw.neural.dp_sgd import PrivateTraining
-from dpiw.neural.losses import Logistic
-from dpiw.neural.network import Network
-from dpiw.neural.optimisers import Adam, Momentum
-from dpiw.neural.training_state import TrainingState
-from dpiw.privacy import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
-from dpiw.randomness import SecureNoise, SeededNoise
+from dpiw.methods.neural.backend import TorchBackend
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.dp_sgd import PrivateTraining
+from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.optimisers import Adam, Momentum
+from dpiw.methods.neural.training_state import TrainingState
+from dpiw.privacy import accounting
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
 from tests.training_watch import KilledError, Recorder
 
 

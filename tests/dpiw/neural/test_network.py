@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.neural.backend import TorchBackend, make_backend
-from dpiw.neural.losses import Balanced, Critic, Logistic
-from dpiw.neural.network import Architecture, Network
+from dpiw.methods.neural.backend import TorchBackend, make_backend
+from dpiw.methods.neural.losses import Balanced, Critic, Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
 
 SHAPES = [((3, 1), "relu"), ((3, 5, 1), "tanh"), ((4, 6, 5, 2), "tanh"), ((4, 6, 5, 2), "relu")]
 shapes = pytest.mark.parametrize(("widths", "activation"), SHAPES)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw.mechanisms import noisy_sum
-from dpiw.neural import clipping, dp_sgd
-from dpiw.neural.clipping import ClipRule, clipped_sum
-from dpiw.neural.dp_sgd import PrivateTraining
-from dpiw.neural.losses import Logistic
-from dpiw.neural.network import Network
+from dpiw.methods.neural import clipping, dp_sgd
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.dp_sgd import PrivateTraining
+from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.mlp import Network
+from dpiw.privacy.mechanisms import noisy_sum
 
 FALSE_ALARM = 1e-9
 

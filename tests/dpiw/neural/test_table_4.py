@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpiw import accounting
+from dpiw.privacy import accounting
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "dp_sgd.json").read_text())
 DELTA = 1e-6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 
 def numeric_schema(count: int, *, target: bool = False) -> PublicSchema:

@@ -10,14 +10,14 @@ import pytest
 from scipy import stats
 
 from dpiw.analysis import weighted_mean
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.measurement import Measurement
-from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind
-from dpiw.randomness import SecureNoise, SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.beta import BetaDebiased, BetaNoised
-from dpiw.weights.solver import Regression, solve
+from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.weigh import weigh
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NoiseKind
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeyp
         assert tolerance <= 1e-6 * estimator.calibrated.bounds.norm
         return found
 
-    monkeypatch.setattr("dpiw.weights.beta.solve", spied)
+    monkeypatch.setattr("dpiw.methods.weights.beta.solve", spied)
     estimator.measure(private, synthetic, noise=SeededNoise(1))
     assert len(shares) == 1
     assert shares[0] <= 1e-6

@@ -3,13 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import PostProcessing, weigh
-from dpiw.weights.beta import BetaRatio
-from dpiw.weights.beta_calibration import PublicRows, calibrate_on_public_rows
-from dpiw.weights.beta_map import (
+from dpiw.methods.weights.beta import BetaRatio
+from dpiw.methods.weights.beta_map import (
     CalibratedRatio,
     TemperedRatio,
     calibration_features,
@@ -17,8 +14,11 @@ from dpiw.weights.beta_map import (
     to_coefficients,
     to_map,
 )
-from dpiw.weights.features import LinearMap
-from dpiw.weights.post_processing import BetaCalibrate, Temper
+from dpiw.methods.weights.beta_map_fit import PublicRows, calibrate_on_public_rows
+from dpiw.methods.weights.features import LinearMap
+from dpiw.methods.weights.post_processing import BetaCalibrate, Temper
+from dpiw.methods.weights.weigh import PostProcessing, weigh
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
 def tilt(schema, rows, rng, slope, count):

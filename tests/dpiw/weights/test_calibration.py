@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpiw.mechanisms import lattice_slack
-from dpiw.privacy import NeighbouringRelation, NoiseKind, PrivacyUnit
-from dpiw.weights.beta import BetaDebiased
-from dpiw.weights.calibration import (
+from dpiw.methods.weights.beta import BetaDebiased
+from dpiw.methods.weights.features import FourierMap, LinearMap
+from dpiw.methods.weights.penalty import (
     balanced_penalty,
     calibration,
     l1_reach,
@@ -20,7 +19,8 @@ from dpiw.weights.calibration import (
     penalty_rule,
     resolved_share,
 )
-from dpiw.weights.features import FourierMap, LinearMap
+from dpiw.privacy.mechanisms import lattice_slack
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "weights.json").read_text())
 
@@ -143,7 +143,7 @@ def test_scale_covers_reach_solver_and_lattice(kind, numeric, unit):
 
 @pytest.mark.parametrize("kind", NoiseKind)
 def test_tau_is_the_noise_of_a_reference_row(kind, numeric, unit):
-    from dpiw.weights.debiasing import log_weight_noise
+    from dpiw.methods.weights.debiasing import log_weight_noise
 
     bounds = LinearMap(numeric(6)).bounds
     found = calibration(bounds, multiplier=2.5, noise=kind, unit=unit, nominal_rows=3000, tau=0.2)

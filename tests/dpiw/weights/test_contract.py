@@ -11,12 +11,12 @@ import pickle
 import numpy as np
 import pytest
 
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError
-from dpiw.measurement import Measurement
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import Normalisation, weigh
-from dpiw.weights.registry import WEIGHTS
+from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.methods.weights.weigh import Normalisation, weigh
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
 
 MAPS = [
     {},

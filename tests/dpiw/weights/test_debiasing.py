@@ -11,8 +11,7 @@ import pytest
 from scipy import integrate
 
 from dpiw.errors import WeightError
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.weights.debiasing import (
+from dpiw.methods.weights.debiasing import (
     cross_term,
     debias_self_normalised,
     debias_unnormalised,
@@ -23,6 +22,7 @@ from dpiw.weights.debiasing import (
     relative_variance,
     weighted_centre,
 )
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "weights.json").read_text())
 KINDS = {"a": NoiseKind.LAPLACE, "b": NoiseKind.SPHERICAL, "c": NoiseKind.GAUSSIAN}
@@ -184,7 +184,7 @@ def test_self_normalised_debias_ignores_the_constant_and_uses_the_centre():
 
 def test_an_analyst_can_import_it_without_heavy_libraries():
     code = (
-        "import sys, dpiw.weights.debiasing, dpiw.diagnostics, dpiw.analysis, dpiw.weighting;"
+        "import sys, dpiw.methods.weights.debiasing, dpiw.methods.weights.diagnostics, dpiw.analysis, dpiw.methods.weights.weigh;"
         "bad = {'scipy', 'sklearn', 'torch', 'opendp', 'dp_accounting', 'prefect', 'yaml'};"
         "sys.exit(', '.join(sorted(bad & set(sys.modules))) or 0)"
     )

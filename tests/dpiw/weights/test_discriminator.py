@@ -7,20 +7,20 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpiw.diagnostics import Verdict
+from dpiw.data.schema import ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.neural.network import Architecture, Network
-from dpiw.privacy import GaussianEvent
-from dpiw.randomness import SeededNoise
-from dpiw.schema import ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.beta import BetaDebiased, BetaNoised
-from dpiw.weights.critic_features import REACH, Critic, CriticMap
-from dpiw.weights.discriminator import DiscriminatorWeights
-from dpiw.weights.features import LinearMap
-from dpiw.weights.logreg import LogisticRegressionRatio
-from dpiw.weights.registry import make_weights
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.critic_features import REACH, Critic, CriticMap
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.features import LinearMap
+from dpiw.methods.weights.logreg import LogisticRegressionRatio
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.weigh import weigh
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import GaussianEvent
 
 TILT = 1.5
 

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
-from dpiw.schema import ScaledTable
-from dpiw.weights.features import FourierMap, InteractionMap, LinearMap, feature_map
-from dpiw.weights.geometry import blocks
+from dpiw.methods.weights.features import FourierMap, InteractionMap, LinearMap, feature_map
+from dpiw.methods.weights.geometry import blocks
 
 MAPS = {
     "linear": LinearMap,
@@ -173,7 +173,7 @@ def test_blocks_have_the_layout_of_the_schema(mixed):
 
 
 def test_one_level_carries_no_distance():
-    from dpiw.schema import Column, ColumnKind, PublicSchema
+    from dpiw.data.schema import Column, ColumnKind, PublicSchema
 
     schema = PublicSchema(
         name="one", columns=(Column(name="c", kind=ColumnKind.CATEGORICAL, levels=("a",)),)

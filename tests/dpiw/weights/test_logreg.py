@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.logreg import LogisticRegressionRatio
-from dpiw.weights.none import NoWeights
-from dpiw.weights.solver import Regression, solve
+from dpiw.methods.weights.logreg import LogisticRegressionRatio
+from dpiw.methods.weights.none import NoWeights
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.privacy.randomness import SeededNoise
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.diagnostics import Verdict
-from dpiw.domain import Domain
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.measured_weighting import weigh_measured
-from dpiw.measurement import Measurement
-from dpiw.one_way import OneWayMarginals
-from dpiw.privacy import GaussianEvent, PrivacyUnit
-from dpiw.randomness import SeededNoise
-from dpiw.schema import PublicSchema, ScaledTable
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weights.measured import UNIT, Measured, exact_sum
-from dpiw.weights.registry import make_weights
+from dpiw.methods.one_way import OneWayMarginals
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.measured import UNIT, Measured, exact_sum
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import GaussianEvent, PrivacyUnit
 from tests.dpiw.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 EFFORT = 0.5

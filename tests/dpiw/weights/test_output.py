@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.measurement import Measurement
-from dpiw.privacy import GaussianEvent, LaplaceEvent, NoiseKind
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import Normalisation, weigh
-from dpiw.weights.beta import BetaDebiased
-from dpiw.weights.output import REASON, OutputNoised, rows_digest
-from dpiw.weights.solver import Regression, solve
+from dpiw.methods.weights.beta import BetaDebiased
+from dpiw.methods.weights.output import REASON, OutputNoised, rows_digest
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.weigh import Normalisation, weigh
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NoiseKind
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.weights.post_processing import (
+from dpiw.methods.weights.post_processing import (
     STEPS,
     BetaCalibrate,
     Clip,
@@ -20,7 +20,7 @@ from dpiw.weights.post_processing import (
     Temper,
     parse_post_processing,
 )
-from dpiw.weights.resampling import Scheme
+from dpiw.methods.weights.resampling import Scheme
 
 PUBLIC = {"step": "beta_calibrate", "a": 1.1, "b": 0.9, "c": 0.1, "declared": "the 2020 survey"}
 FILE = {"step": "beta_calibrate", "rows": "survey.csv", "declared": "the 2020 survey"}
@@ -148,7 +148,7 @@ def test_a_calibration_on_a_file_has_no_numbers_until_it_is_fitted():
 
 def test_a_spec_can_be_parsed_without_heavy_libraries():
     code = (
-        "import sys, dpiw.weights.post_processing, dpiw.smoothing, dpiw.weights.beta_map;"
+        "import sys, dpiw.methods.weights.post_processing, dpiw.methods.weights.smoothing, dpiw.methods.weights.beta_map;"
         "bad = {'scipy', 'sklearn', 'opendp', 'dp_accounting', 'pandas'};"
         "sys.exit(', '.join(sorted(bad & set(sys.modules))) or 0)"
     )

@@ -5,11 +5,11 @@ from decimal import Decimal
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.privacy import NoiseKind
-from dpiw.weights.beta import BetaDebiased, BetaNoised
-from dpiw.weights.logreg import LogisticRegressionRatio
-from dpiw.weights.output import OutputNoised
-from dpiw.weights.registry import WEIGHTS, make_weights
+from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.logreg import LogisticRegressionRatio
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.registry import WEIGHTS, make_weights
+from dpiw.privacy.units import NoiseKind
 
 
 def test_names_are_those_of_the_methods():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpiw.errors import WeightError
-from dpiw.weights.resampling import Scheme, resample_rows
+from dpiw.methods.weights.resampling import Scheme, resample_rows
 
 LOG_WEIGHTS = np.log(np.array([1.0, 2.0, 3.0, 4.0])) + 900.0
 

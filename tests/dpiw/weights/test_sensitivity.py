@@ -11,10 +11,10 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.privacy import NeighbouringRelation, PrivacyUnit
-from dpiw.weights.calibration import l1_reach, l2_reach
-from dpiw.weights.features import FourierMap, InteractionMap, LinearMap
-from dpiw.weights.solver import Regression, solve
+from dpiw.methods.weights.features import FourierMap, InteractionMap, LinearMap
+from dpiw.methods.weights.penalty import l1_reach, l2_reach
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 RELATIONS = list(NeighbouringRelation)
 MAPS = {

@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw.diagnostics import Verdict
-from dpiw.privacy import NoiseKind, NoiseLaw
-from dpiw.randomness import SeededNoise
-from dpiw.tables import PrivateTable, SyntheticTable
-from dpiw.weighting import weigh
-from dpiw.weights.beta import BetaDebiased
-from dpiw.weights.signal import (
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.beta import BetaDebiased
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.signal import (
     FitFacts,
     Signal,
     _cumulants,
@@ -26,7 +23,10 @@ from dpiw.weights.signal import (
     noise_test,
     sampling_covariance,
 )
-from dpiw.weights.solver import Regression, solve
+from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.weigh import weigh
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
 @pytest.mark.parametrize(("freedom", "bound"), [(0.3, 0.015), (1, 0.005), (3, 0.002), (40, 0.002)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
-from dpiw.weights.stack import PARTS, Stack
+from dpiw.methods.weights.stack import PARTS, Stack
 from tests.dpiw.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}

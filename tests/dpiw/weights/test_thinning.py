@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
-from dpiw.weights.thinning import calibrated, thin
-from dpiw.weights.tilting import Targets
+from dpiw.methods.weights.thinning import calibrated, thin
+from dpiw.methods.weights.tilting import Targets
 
 
 def heavy(seed: int, rows: int = 5000, spread: float = 1.5) -> np.ndarray:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpiw.errors import WeightError
-from dpiw.weights import tilting
-from dpiw.weights.tilting import BaseRows, Targets, tilt
+from dpiw.methods.weights import tilting
+from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
 
 ROWS, DIMENSION = 300, 4
 

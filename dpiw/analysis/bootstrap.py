@@ -1,0 +1,319 @@
+"""The whole release played again on released rows: an interval that holds the generator's errors.
+
+The weighted synthetic population stands in for the truth. Tables of n0 rows are drawn from it, and
+each goes through generator, noise and weights with the release's own settings; how the estimates
+miss the value that is then known is how the release may have missed. Free post-processing.
+
+It repeats the errors that the stand-in population can show. Dependence that neither generator nor
+weights kept is not in it, so a rehearsal does not warn of its loss: in a small study (12 releases a
+cell) such estimands were covered 0 to 75% of the time, no better than by the closed form. Judge
+them by `support`.
+
+Source: Ferrando, Wang & Sheldon (2022), parametric bootstrap for DP releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpiw.analysis.intervals import unshrunk
+from dpiw.analysis.noise import WeightLaw
+from dpiw.analysis.optional import optional
+from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.errors import ReleaseError, WeightError
+
+if TYPE_CHECKING:
+    from dpiw.analysis.release import Release
+    from dpiw.data.schema import PublicSchema
+    from dpiw.data.tables import SyntheticTable
+    from dpiw.methods.generators.base import Synthesizer
+    from dpiw.methods.one_way import OneWayMarginals
+    from dpiw.methods.weights.beta import BetaRegression
+    from dpiw.methods.weights.measured import Measured
+    from dpiw.methods.weights.weigh import Weights
+
+MIN_REPLICATES = 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rehearsal:
+    """What the mechanism did to a population like the released one.
+
+    Attributes:
+        names: of the values, length p.
+        values: the release's estimate, shape (p,).
+        truth: the estimate on the stand-in population, shape (p,).
+        replays: estimates of the replayed releases, shape (replicates, p).
+        failed: replays in which the estimator could not be computed.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    truth: Array
+    replays: Array = field(repr=False)
+    failed: int
+
+    @property
+    def bias(self) -> Array:
+        """Mean error of a replay, shape (p,)."""
+        return np.asarray(self.replays.mean(axis=0) - self.truth)
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviation of the replays, shape (p,)."""
+        return np.asarray(self.replays.std(axis=0, ddof=1))
+
+    def interval(self, *, level: float = 0.95) -> tuple[Array, Array]:
+        """Bounds: the estimate less the bias, plus and minus a t quantile times the spread."""
+        from statistics import NormalDist
+
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        degrees = len(self.replays) - 1
+        # Cornish-Fisher expansion of the t quantile; the mean's own error enters as 1/replicates.
+        reach = z + (z**3 + z) / (4 * degrees)
+        width = reach * self.spread * np.sqrt(1 + 1 / len(self.replays))
+        return self.values - self.bias - width, self.values - self.bias + width
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mechanism:
+    """A release's generator and weights, calibrated as its certificate says.
+
+    Attributes:
+        schema: the public schema.
+        generator: the calibrated generator.
+        weights: the calibrated estimator; None for unweighted releases.
+        nominal_rows: n0, the size of a stand-in table.
+        synthetic_rows: rows published, and as many to fit on.
+    """
+
+    schema: PublicSchema
+    generator: Synthesizer
+    weights: BetaRegression | Measured | None
+    nominal_rows: int
+    synthetic_rows: int
+
+    def release(self, truth: Any, rng: np.random.Generator) -> WeightedSample:
+        """Publish the scaled rows `truth` (public stand-ins) once more, in memory."""
+        from dpiw.data.tables import PrivateTable
+        from dpiw.methods.weights.measured import Measured
+        from dpiw.privacy.randomness import SeededNoise
+
+        table = PrivateTable(schema=self.schema, scaled=truth)
+        noise = SeededNoise(int(rng.integers(2**62)))
+        measured = self.generator.measure(table, noise=noise)
+        model = self.generator.model(measured, schema=self.schema)
+        if isinstance(self.weights, Measured):
+            base = model.sample(self.weights.base_rows_for(self.synthetic_rows), rng=rng)
+            drawn = self.weights.measure(table, base, noise=noise)
+            return measured_rows(
+                self.weights, drawn, base,
+                rows=self.synthetic_rows, rng=rng, known=model.one_way,
+            )  # fmt: skip
+        rows = model.sample(self.synthetic_rows, rng=rng)
+        if self.weights is None:
+            return weighted_sample((rows.frame(), None))
+        fitting = model.sample(self.synthetic_rows, rng=rng)
+        drawn = self.weights.measure(table, fitting, noise=noise)
+        return weighted_rows(self.weights, drawn, rows, nominal_rows=self.nominal_rows)
+
+
+def weighted_rows(
+    estimator: BetaRegression,
+    measurement: Any,
+    rows: SyntheticTable,
+    *,
+    nominal_rows: int,
+    weights: Weights | None = None,
+) -> WeightedSample:
+    """Rows with the weights of a measurement, and their law, as a release would hold them.
+
+    Args:
+        estimator: calibrated.
+        measurement: drawn by it.
+        rows: the published rows.
+        nominal_rows: n0.
+        weights: of these rows by this measurement, if they are at hand.
+    """
+    from dpiw.methods.weights.weigh import weigh
+
+    ratio = estimator.ratio(measurement, schema=rows.schema)
+    found = weigh(ratio, rows, debias=estimator.debias) if weights is None else weights
+    logs = found.log_weights
+    law = WeightLaw(
+        features=ratio.features(rows),
+        coefficients=ratio.coefficients,
+        noise=ratio.law,
+        penalty=float(measurement.facts["penalty"]),
+        nominal_rows=nominal_rows,
+        fitting_rows=int(measurement.facts["synthetic_rows"]),
+        debias=estimator.debias,
+    )
+    raised = np.exp(logs - logs.max())
+    return WeightedSample(table=rows.frame(), weights=raised / raised.mean(), law=law)
+
+
+def measured_rows(
+    estimator: Measured,
+    measurement: Any,
+    base: SyntheticTable,
+    *,
+    rows: int,
+    rng: np.random.Generator,
+    known: OneWayMarginals | None = None,
+) -> WeightedSample:
+    """Rows chosen from a base with `measured` weights, and their law, as a release would hold them.
+
+    Args:
+        estimator: calibrated.
+        measurement: drawn by it.
+        base: the generator's rows.
+        rows: how many to choose.
+        rng: of the choice.
+        known: one-way distributions that the generator knows.
+    """
+    from dpiw.data.tables import SyntheticTable
+    from dpiw.methods.weights.weigh_measured import law_of_measured, weigh_measured
+
+    found = weigh_measured(estimator, measurement, base, rows=rows, rng=rng, known=known)
+    assert found.chosen is not None  # measured weights choose their rows
+    kept = SyntheticTable(schema=base.schema, scaled=base.scaled.take(found.chosen))
+    law = law_of_measured(estimator, kept, found.log_weights, found.facts["measured"])
+    return WeightedSample(table=kept.frame(), weights=law.weights, law=law)
+
+
+def mechanism_of(release: Release) -> Mechanism:
+    """Rebuild generator and weights from a certificate.
+
+    The certificate holds settings and noise, but not the effort each stage was calibrated with;
+    that follows from its noise multiplier, by bisection on the stage's own `calibrate`.
+
+    Raises:
+        ReleaseError: the mechanism cannot be rebuilt from this certificate.
+    """
+    from dpiw.data.schema import PublicSchema
+    from dpiw.methods.generators.registry import make_generator
+    from dpiw.methods.weights.registry import make_weights
+
+    event_to_json = optional("dpiw.privacy.accounting", extra="pipeline").event_to_json
+    certificate = release.certificate
+    schema = PublicSchema.from_mapping(release.schema)
+    facts = {"schema": schema, "unit": certificate.unit, "nominal_rows": certificate.nominal_rows}
+    pure = float(certificate.delta) == 0
+
+    def calibrated(method: Any, stage: str) -> Any:
+        record = next((s for s in certificate.stages if s.stage == stage), None)
+        if record is None:
+            raise ReleaseError(f"rehearsal: the certificate has no stage {stage}")
+        wanted = [dict(event) for event in record.events]
+        return _calibrate(
+            method, wanted, facts,
+            lambda m: [event_to_json(e) for e in m.events(schema=schema, unit=certificate.unit)],
+        )  # fmt: skip
+
+    generator = certificate.generator
+    made = make_generator(generator["method"], generator["settings"], pure=pure)
+    weights = None
+    if certificate.weights.get("published", False):
+        steps = certificate.weights.get("post_processing", ())
+        if any(step["step"] == "beta_calibrate" for step in steps):
+            raise ReleaseError("rehearsal: beta calibrated weights cannot be replayed")
+        asked = certificate.weights["settings"].get("features") == "critic"
+        if asked or certificate.weights["method"] == "discriminator":
+            raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
+        found = make_weights(
+            certificate.weights["method"], certificate.weights["settings"], pure=pure
+        )
+        weights = calibrated(found, certificate.weights["stage"])
+    return Mechanism(
+        schema=schema,
+        generator=calibrated(made, "fit_generator"),
+        weights=weights,
+        nominal_rows=certificate.nominal_rows,
+        synthetic_rows=len(release.table),
+    )
+
+
+def _calibrate(
+    method: Any, wanted: list[dict[str, Any]], facts: dict[str, Any], told: Callable[[Any], Any]
+) -> Any:
+    """The method at the effort whose events are `wanted`."""
+    key = "noise_multiplier"
+    place = next((i for i, event in enumerate(wanted) if key in event), None)
+    if place is None:
+        raise ReleaseError("rehearsal: the certificate states no noise multiplier")
+    low, high = -40.0, 40.0  # log effort; the multiplier falls as it grows
+    for _ in range(100):
+        middle = (low + high) / 2
+        made = method.calibrate(rho=float(np.exp(middle)), **facts)
+        if told(made)[place][key] > wanted[place][key]:
+            low = middle
+        else:
+            high = middle
+    found = told(made)
+    for ours, theirs in zip(found, wanted, strict=True):
+        numbers = [k for k, v in theirs.items() if isinstance(v, float)]
+        if any(abs(ours[k] / theirs[k] - 1) > 1e-6 for k in numbers):
+            raise ReleaseError("rehearsal: this version cannot rebuild the release's mechanism")
+    return made
+
+
+def rehearse(
+    source: Source,
+    estimator: Callable[[Any], Estimate],
+    *,
+    rng: np.random.Generator,
+    replicates: int = 100,
+    mechanism: Mechanism | None = None,
+    undo_shrinkage: bool = True,
+) -> Rehearsal:
+    """Replay the release and read off the estimator's error.
+
+    Needs `dpiw[pipeline]`, and about the time of a release's fits per replicate.
+
+    Args:
+        source: the release.
+        estimator: from a source to an `Estimate`, such as
+            `lambda s: analysis.linear_regression(s, "income", ["age"])`.
+        rng: the analyst's generator.
+        replicates: replays, at least 20.
+        mechanism: for a source that is not a `Release`; else rebuilt from the certificate.
+        undo_shrinkage: whether the stand-in population is weighted by `unshrunk` weights, which
+            keep more of the dependence that weights are there to restore; not of measured weights.
+
+    Raises:
+        ReleaseError: too few replicates, or the mechanism cannot be rebuilt.
+    """
+    if replicates < MIN_REPLICATES:
+        raise ReleaseError(f"replicates: expected at least {MIN_REPLICATES}")
+    sample = weighted_sample(source)
+    if mechanism is None:
+        if sample.release is None:
+            raise ReleaseError("rehearsal: expected a release, or its mechanism")
+        mechanism = mechanism_of(sample.release)
+    own = estimator(sample)
+    known = isinstance(sample.law, WeightLaw)
+    base = unshrunk(sample) if undo_shrinkage and known else sample
+    shares = base.weights / base.weights.sum()
+    scaled = mechanism.schema.scale(sample.table)
+    replays, failed = [], 0
+    for _ in range(replicates):
+        chosen = rng.choice(len(shares), size=mechanism.nominal_rows, p=shares)
+        played = mechanism.release(scaled.take(chosen), rng)
+        try:
+            replays.append(estimator(played).values)
+        except WeightError:
+            failed += 1
+    if len(replays) < MIN_REPLICATES:
+        raise ReleaseError("rehearsal: the estimator failed in most replays")
+    return Rehearsal(
+        names=own.names,
+        values=own.values,
+        truth=estimator(base).values,
+        replays=np.array(replays),
+        failed=failed,
+    )

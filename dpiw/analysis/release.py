@@ -1,0 +1,192 @@
+"""A release as an analyst sees it: verified rows, weights and certificate.
+
+>>> from dpiw import load_release
+>>> release = load_release("census-2027-q1", public_key="curator.pub")  # doctest: +SKIP
+>>> release.mean("age")  # doctest: +SKIP
+>>> release.mean(lambda table: table["sex"] == "female")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.data.documents import parse_canonical
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.release.certificate import Certificate
+from dpiw.release.manifest import REPLICATES, SCHEMA, SYNTHETIC
+from dpiw.release.parquet import read_synthetic
+from dpiw.release.verification import VerifiedRelease, file_digest, verify
+
+if TYPE_CHECKING:
+    from dpiw.analysis.sample import WeightedSample
+    from dpiw.release.replicate_weights import ReplicateWeights
+
+
+class UnreliableWeightsWarning(UserWarning):
+    """The certificate says the weights of this release must not be used."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """A verified release.
+
+    Attributes:
+        table: the synthetic rows in declared types, without weights.
+        weights: shape (rows,), of mean one; where the certificate says `unnormalised`, as
+            estimated, for totals.
+        log_weights: shape (rows,), natural logs as estimated, not normalised.
+        certificate: what was promised and how good the weights are.
+        schema: the public data dictionary, JSON values.
+        verified: the checks the folder passed, and whose key signed it.
+    """
+
+    table: pd.DataFrame
+    weights: NDArray[np.float64]
+    log_weights: NDArray[np.float64]
+    certificate: Certificate
+    schema: Mapping[str, Any]
+    verified: VerifiedRelease
+
+    def __repr__(self) -> str:
+        rows, columns = self.table.shape
+        return (
+            f"Release({self.certificate.release_id!r}, {rows} rows, {columns} columns, "
+            f"epsilon={self.certificate.epsilon}, delta={self.certificate.delta}, "
+            f"weights: {self.certificate.verdict})"
+        )
+
+    @cached_property
+    def sample(self) -> WeightedSample:
+        """Rows and weights as `dpiw.analysis` takes them, with the law of the weights' noise.
+
+        Raises:
+            ReleaseError: the weights are not what certificate and rows say.
+        """
+        from dpiw.analysis.sample import sample_of_release
+
+        return sample_of_release(self)
+
+    @cached_property
+    def replicate_weights(self) -> ReplicateWeights | None:
+        """Replicate weights in the order of `table`'s rows, with their scale; None: not published.
+
+        Read when first asked for.
+
+        Raises:
+            ChecksumError: the file was changed since the release was loaded.
+        """
+        from dpiw.release.replicate_weights import read_replicates
+
+        manifest = self.verified.manifest
+        if REPLICATES not in manifest.files:
+            return None
+        path = self.verified.folder / REPLICATES
+        if file_digest(path) != manifest.files[REPLICATES].sha256:
+            raise ChecksumError(f"{REPLICATES}: its SHA-256 differs from the manifest")
+        return read_replicates(path, self.certificate, rows=len(self.table))
+
+    def mean(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
+        """Return the weighted mean of a column, or of a function of the table.
+
+        A ratio of weighted sums, whatever the weights' normalisation.
+
+        Args:
+            column: a numeric or boolean column's name, or a function that maps `table` to one
+                number or truth value per row. Rows where it is missing are left out.
+
+        Raises:
+            ReleaseError: no such column, not one number per row, or nothing but missing values.
+        """
+        from dpiw.analysis.estimates import weighted_mean
+
+        values = self._numbers(column)
+        present = ~np.isnan(values)
+        if not present.any():
+            raise ReleaseError("mean: every value is missing")
+        return float(weighted_mean(values[present], self.log_weights[present]))
+
+    def total(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
+        """Return the estimated total over the real population: n0 times the mean of w times value.
+
+        With debiased weights it is unbiased for the total under the fitted ratio; the private
+        number of rows is not needed (METHOD sections 2.4 and 5).
+
+        Raises:
+            ReleaseError: the weights are self-normalised, which holds no scale; or as `mean`.
+        """
+        if self.certificate.self_normalised:
+            raise ReleaseError(
+                "total: these weights have mean one and hold no scale; it needs a release with"
+                " weights.normalisation: unnormalised"
+            )
+        values = self._numbers(column)
+        present = ~np.isnan(values)
+        size = self.certificate.nominal_rows / len(values)
+        return float(size * (self.weights[present] * values[present]).sum())
+
+    def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        """Return `rows` rows redrawn in proportion to weight, to be used without weights."""
+        from dpiw.analysis.estimates import resample
+
+        chosen = resample(self.log_weights, rows, rng=rng)
+        return self.table.iloc[chosen].reset_index(drop=True)
+
+    def _numbers(self, column: str | Callable[[pd.DataFrame], Any]) -> NDArray[np.float64]:
+        if isinstance(column, str):
+            if column not in self.table.columns:
+                raise ReleaseError(f"column {column!r}: not in this release")
+            values = self.table[column]
+        else:
+            values = pd.Series(column(self.table))
+        if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != len(self.table):
+            raise ReleaseError(
+                "mean: expected one number or truth value per row; for text give a function such "
+                "as lambda table: table['sex'] == 'female'"
+            )
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def load_release(folder: str | Path, public_key: str | Path | None = None) -> Release:
+    """Verify a release folder and read it.
+
+    Args:
+        folder: the release.
+        public_key: the curator's public key file, obtained apart from the release. Without it
+            the folder's integrity is checked, but not who made it.
+
+    Raises:
+        ReleaseError: as `dpiw.release.verification.verify`; nothing is read from a folder that fails.
+
+    Warns:
+        UnreliableWeightsWarning: the certificate says the weights must not be used.
+    """
+    folder = Path(folder)
+    verified = verify(folder, public_key=None if public_key is None else Path(public_key))
+    schema = parse_canonical((folder / SCHEMA).read_bytes(), what=SCHEMA, error=ManifestError)
+    table, weights, log_weights = read_synthetic(folder / SYNTHETIC)
+    if not verified.certificate.usable:
+        found = verified.certificate.diagnostics.get("reasons", ())
+        why = "; ".join(found) or verified.certificate.verdict_rule
+        warnings.warn(
+            f"release {verified.certificate.release_id}: do not use the weights ({why}); "
+            "unweighted rows keep the privacy promise but may be biased",
+            UnreliableWeightsWarning,
+            stacklevel=2,
+        )
+    return Release(
+        table=table,
+        weights=weights,
+        log_weights=log_weights,
+        certificate=verified.certificate,
+        schema=schema,
+        verified=verified,
+    )

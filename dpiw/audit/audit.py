@@ -1,0 +1,215 @@
+"""The audit: replay the ledger, recompute every total, check every published folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpiw.audit.costs import Key, Recomputed, recompute
+from dpiw.audit.findings import Finding, Severity, in_order
+from dpiw.audit.folders import FolderFacts, check_folders
+from dpiw.audit.records import RunTally, Tally, Units, worth
+from dpiw.audit.tally import tally
+from dpiw.errors import LedgerTamperedError, SpecError
+from dpiw.ledger import Ledger, LedgerHead
+from dpiw.ledger.book import Book
+from dpiw.ledger.location import check_location
+from dpiw.ledger.reading import Clock, label, utc_now
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """Everything an audit found. Holds nothing confidential.
+
+    Attributes:
+        ledger: the URL that was audited.
+        made_at: when, UTC; a label.
+        head: the last entry; None: the ledger could not be read.
+        entries: how many entries it holds.
+        counted: populations and runs by our own count; None: the ledger could not be read.
+        costs: every reservation's recomputed totals.
+        folders: every folder that was looked at.
+        pinned: whether a public key was given.
+        findings: the gravest first.
+    """
+
+    ledger: str
+    made_at: str
+    head: LedgerHead | None
+    entries: int
+    counted: Tally | None
+    costs: Mapping[Key, Recomputed]
+    folders: tuple[FolderFacts, ...]
+    pinned: bool
+    findings: tuple[Finding, ...]
+
+    def number(self, severity: Severity) -> int:
+        """How many findings are of this severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no error was found."""
+        return self.number(Severity.ERROR) == 0
+
+
+def audit(
+    ledger_url: str,
+    releases: Sequence[Path],
+    public_key: Path | None,
+    *,
+    clock: Clock = utc_now,
+) -> AuditReport:
+    """Audit a ledger and the release folders it paid for.
+
+    Reads the ledger and the folders; never a workspace, never anything confidential, and writes
+    nothing.
+
+    Args:
+        ledger_url: as `Ledger.open`; without a password.
+        releases: release folders (see `release_folders`).
+        public_key: the curator's public key file, from elsewhere; None: signatures are checked
+            against the keys inside the folders, which shows nothing about who signed.
+        clock: gives the report's time.
+
+    Raises:
+        SpecError: the URL holds a password, or names no ledger that could be.
+        LedgerError: there is no such ledger, or it cannot be opened. A ledger that is there and
+            was tampered with is a finding, not an exception.
+        ReleaseError: the key file cannot be read.
+    """
+    check_location(ledger_url, error=SpecError)
+    if public_key is not None:
+        from dpiw.release.signing import load_public_key
+
+        load_public_key(public_key)
+    exported, findings = _read(ledger_url)
+    counted = None if exported is None else tally(exported)
+    costs: dict[Key, Recomputed] = {}
+    if counted is not None:
+        costs, wrong = recompute(counted)
+        findings += [*counted.findings, *wrong, *_events_of_runs(counted)]
+    folders, wrong = check_folders(releases, public_key=public_key, counted=counted)
+    last = exported[-1] if exported else None
+    return AuditReport(
+        ledger=ledger_url,
+        made_at=label(clock),
+        head=None if last is None else LedgerHead(seq=last["seq"], hash=last["hash"]),
+        entries=len(exported or ()),
+        counted=counted,
+        costs=costs,
+        folders=folders,
+        pinned=public_key is not None,
+        findings=in_order([*findings, *wrong]),
+    )
+
+
+def _finding(code: str, subject: str, text: str) -> Finding:
+    return Finding(code=code, subject=subject, text=text)
+
+
+def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
+    """Exported entries, and what the ledger's own verification and book say against them."""
+    try:
+        ledger = Ledger.open(url)
+    except LedgerTamperedError as error:
+        return None, [_finding("ledger_unreadable", "ledger", str(error))]
+    moment = ledger.moment()
+    try:
+        exported = moment.export()
+    except LedgerTamperedError:
+        exported = None
+    fault = moment.report.fault
+    if fault is not None:
+        text = f"{fault.kind.value}: {fault.reason}"
+        return exported, [_finding("chain_broken", f"entry {fault.seq}", text)]
+    return exported, _compare(moment.book, tally(exported or []))
+
+
+def _compare(book: Book, counted: Tally) -> list[Finding]:
+    """Where the ledger's own sums and states differ from ours; both of the same entries."""
+    text = "its budget, its sum, its reads or the state of a run is not what we count"
+    return [
+        _finding("recount_differs", f"population {name}", text)
+        for name in sorted({*book.populations, *counted.populations})
+        if _theirs(book, name) != _ours(counted, name)
+    ]
+
+
+def _theirs(book: Book, name: str) -> object:
+    one = book.populations.get(name)
+    if one is None:
+        return None
+    spent = book.spent(name)
+    return (
+        Units(epsilon=one.budget.epsilon_units, delta=one.budget.delta_units),
+        Units(epsilon=spent.epsilon_units, delta=spent.delta_units),
+        {run.run_key: run.state.value for run in book.runs_of(name)},
+        book.account(name).unpaid_reads,
+    )
+
+
+def _ours(counted: Tally, name: str) -> object:
+    own = counted.populations.get(name)
+    if own is None:
+        return None
+    return (
+        own.budget,
+        worth(own, own.spent),
+        {run.key: run.state for run in counted.runs_of(name)},
+        counted.unpaid_reads(name),
+    )
+
+
+def _events_of_runs(counted: Tally) -> list[Finding]:
+    """What is legal and charged, and still worth a look."""
+    found = [
+        _finding("recovered", f"entry {one.seq}", f"release {digest[:12]}, run {one.run}, was lost")
+        for digest, one in counted.recovered.items()
+    ]
+    found += [
+        _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
+        for seq, name, loss in counted.losses
+    ]
+    found += [
+        _finding(
+            "unpaid_reads",
+            f"population {name}",
+            f"its tables were read {reads} of at most {one.max_unpaid_reads} times without a draw",
+        )
+        for name, one in counted.populations.items()
+        if (reads := counted.unpaid_reads(name))
+    ]
+    for run in counted.runs.values():
+        for attempt in run.attempts:
+            subject = f"run {run.key[:12]} attempt {attempt.number}"
+            if attempt.voided:
+                text = f"population {run.population}, period {run.period}: given back"
+                found.append(_finding("attempt_voided", subject, text))
+            for name, stage in attempt.stages.items():
+                if stage.state == "lost":
+                    text = f"stage {name} was armed and left no output"
+                    found.append(_finding("draw_lost", subject, text))
+                if stage.state == "armed":
+                    text = f"stage {name} is armed, and neither committed nor lost"
+                    found.append(_finding("stage_armed", subject, text))
+                if stage.conflicts:
+                    text = f"stage {name}: {stage.conflicts} further output(s)"
+                    found.append(_finding("draw_conflict", subject, text))
+        found += _waiting(run)
+    return found
+
+
+def _amount(loss: Units) -> str:
+    epsilon = decimal_text(loss.epsilon, EPSILON_UNIT)
+    return f"epsilon={epsilon}, delta={decimal_text(loss.delta, DELTA_UNIT)}"
+
+
+def _waiting(run: RunTally) -> list[Finding]:
+    if run.state != "committed":
+        return []
+    text = f"population {run.population}, period {run.period}: paid and drawn, not published"
+    return [_finding("not_published", f"run {run.key[:12]}", text)]

@@ -1,0 +1,143 @@
+"""The command line: `dpiw plan | rehearse | ledger | workspace | verify | describe | key`.
+
+The flow itself is `python -m flows.release SPEC`. Nothing here reads confidential data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dpiw.cli.rehearse import add_rehearse_command
+from dpiw.errors import DPIWError
+from dpiw.version import __version__
+
+Handler = Callable[[argparse.Namespace], int]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from dpiw.plan.plan import compile_plan
+    from dpiw.plan.spec import load_schema, load_spec
+    from dpiw.plan.table import plan_table
+
+    spec = load_spec(arguments.spec)
+    plan = compile_plan(spec, load_schema(spec))
+    if arguments.json:
+        _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
+    else:
+        _say(plan_table(plan))
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from dpiw.release.verification import verify
+
+    _say(verify(arguments.folder, public_key=arguments.key).statement)
+    return 0
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    from dpiw.release.verification import verify
+
+    verified = verify(arguments.folder, public_key=arguments.key)
+    if arguments.json:
+        _say(verified.certificate.to_json().decode())
+        return 0
+    certificate = verified.certificate
+    size = certificate.diagnostics.get("effective_sample_size")
+    lines = [
+        verified.statement,
+        f"population {certificate.population}, period {certificate.period},"
+        f" {verified.manifest.facts.rows} rows",
+        f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
+        f" under {certificate.relation.value}",
+        f"population so far: epsilon={certificate.spent_epsilon}"
+        f" of {certificate.budget_epsilon}, delta={certificate.spent_delta}"
+        f" of {certificate.budget_delta}",
+        f"weights: {certificate.verdict}"
+        + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
+    ]
+    _say("\n".join(lines))
+    return 0
+
+
+def _key_new(arguments: argparse.Namespace) -> int:
+    from dpiw.release.signing import create_key_pair, load_private_key
+
+    path: Path = arguments.path
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = path.name.removesuffix(".key")
+    private, public = create_key_pair(path.parent, name)
+    key_id = load_private_key(private).public.key_id
+    _say(f"wrote {private} (keep it secret) and {public} (give it to analysts), key id {key_id}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dpiw", description="Differentially private synthetic data with importance weights."
+    )
+    parser.add_argument("--version", action="version", version=f"dpiw {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    plan = commands.add_parser("plan", help="calibrate a release spec; reads no data")
+    plan.add_argument("spec", type=Path)
+    plan.add_argument("--json", action="store_true")
+    plan.set_defaults(handler=_plan)
+    add_rehearse_command(commands)
+
+    verify = commands.add_parser("verify", help="check a release folder, offline")
+    verify.add_argument("folder", type=Path)
+    verify.add_argument("--key", type=Path, help="the curator's public key, from elsewhere")
+    verify.set_defaults(handler=_verify)
+
+    describe = commands.add_parser("describe", help="say what a release promises")
+    describe.add_argument("folder", type=Path)
+    describe.add_argument("--key", type=Path)
+    describe.add_argument("--json", action="store_true")
+    describe.set_defaults(handler=_describe)
+
+    key = commands.add_parser("key", help="signing keys").add_subparsers(
+        dest="key_command", required=True, metavar="COMMAND"
+    )
+    new = key.add_parser("new", help="make an Ed25519 key pair: PATH.key and PATH.pub")
+    new.add_argument("path", type=Path)
+    new.set_defaults(handler=_key_new)
+    _add_ledger(commands)
+    return parser
+
+
+def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The ledger needs SQLAlchemy; an analyst's light installation does without."""
+    try:
+        from dpiw.cli.ledger import add_ledger_commands
+        from dpiw.cli.workspace import add_workspace_commands
+    except ModuleNotFoundError:
+        return
+    add_ledger_commands(commands)
+    add_workspace_commands(commands)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status; our errors become one clear line."""
+    parsed = _parser().parse_args(arguments)
+    handler: Handler = parsed.handler
+    try:
+        return handler(parsed)
+    except DPIWError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"{error.name} is not installed: pip install 'dpiw[pipeline]'\n")
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""`dpiw rehearse SPEC`: what weights would bring, played on public stand-ins before any spending.
+
+Reads the spec, the schema and what public rows it is given; never the confidential source, the
+ledger or the state folder. Progress goes to standard error, the report to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from dpiw.cli.text import write_lines
+from dpiw.errors import SpecError
+
+if TYPE_CHECKING:
+    from dpiw.data.schema import PublicSchema
+    from dpiw.plan.rehearsal.populations import ResampledRows
+    from dpiw.plan.spec import ReleaseSpec
+
+_DESCRIPTION = """Play the whole release of a spec on public stand-ins for the confidential table,
+and compare its weights, no weights, and every feature map at the same total epsilon. Free: the
+confidential source, the ledger and the state folder are not touched. Seeds here are simulation
+seeds; no privacy noise depends on them."""
+
+_SEED_BITS = 63
+
+
+def add_rehearse_command(subparsers: Any) -> None:
+    """Add `rehearse` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "rehearse", help="what weights would bring, on public stand-ins", description=_DESCRIPTION
+    )
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--runs", type=int, default=20, help="populations of each kind (20)")
+    parser.add_argument("--seed", type=int, help="of the simulation; default: drawn and printed")
+    parser.add_argument(
+        "--rows", type=int, default=5000, metavar="N", help="most synthetic rows played (5000)"
+    )
+    parser.add_argument(
+        "--populations", nargs="+", metavar="KIND", help="independent, weak, strong, clusters"
+    )
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument("--like", type=Path, metavar="FOLDER", help="a former release's rows instead")
+    rows.add_argument("--public-rows", type=Path, metavar="CSV", help="public rows instead")
+    parser.add_argument("--key", type=Path, help="with --like: the curator's public key")
+    parser.add_argument(
+        "--i-declare-these-rows-public",
+        action="store_true",
+        help="with --public-rows: your word that every row of the file is public",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every figure, to a .json file")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1); changes no figure")
+    parser.set_defaults(handler=run_rehearse)
+
+
+def run_rehearse(arguments: argparse.Namespace) -> int:
+    """Rehearse a spec and print what it found."""
+    from dpiw.plan.rehearsal.candidates import candidates, played_spec
+    from dpiw.plan.rehearsal.inputs import labelled_rows, refuse_confidential
+    from dpiw.plan.rehearsal.populations import KINDS
+    from dpiw.plan.rehearsal.rehearsal import Rehearsal, rehearse
+    from dpiw.plan.rehearsal.report import candidate_lines, report_lines, to_json
+    from dpiw.plan.rehearsal.summary import summarise
+    from dpiw.plan.spec import load_schema, load_spec
+
+    _check(arguments)
+    spec = load_spec(arguments.spec)
+    if arguments.json is not None:
+        refuse_confidential(arguments.json, spec, field="--json")
+    schema = load_schema(spec)
+    stand_in, told, kinds = _stand_in(arguments, spec, schema)
+    seed = secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed
+    played = played_spec(spec, rows=arguments.rows)
+    rehearsal = Rehearsal(
+        schema=schema,
+        candidates=candidates(played, schema),
+        populations=kinds or tuple(arguments.populations or KINDS),
+        stand_in=stand_in,
+        runs=arguments.runs,
+        seed=seed,
+        labelled_rows=labelled_rows(spec, schema),
+    )
+    write_lines(arguments, [*_head(spec, played, seed), *candidate_lines(rehearsal)])
+    with _progress(len(rehearsal.places)) as tell:
+        scores = rehearse(rehearsal, jobs=arguments.jobs, progress=tell)
+    lines = summarise(rehearsal, scores)
+    write_lines(arguments, report_lines(rehearsal, lines, stand_in=told))
+    if arguments.json is not None:
+        found = to_json(spec, rehearsal, scores, lines)
+        arguments.json.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    for name in ("rows", "jobs"):
+        if getattr(arguments, name) < 1:
+            raise SpecError(f"--{name}: expected a whole number >= 1")
+    if arguments.json is not None and arguments.json.suffix != ".json":
+        raise SpecError("--json: expected a file name that ends in .json; it is written over")
+    given = arguments.like is not None or arguments.public_rows is not None
+    if arguments.populations and given:
+        raise SpecError("--populations: has no meaning with --like or --public-rows")
+    if arguments.key is not None and arguments.like is None:
+        raise SpecError("--key: has a meaning with --like alone")
+
+
+def _stand_in(
+    arguments: argparse.Namespace, spec: ReleaseSpec, schema: PublicSchema
+) -> tuple[ResampledRows | None, str | None, tuple[str, ...]]:
+    """Public rows to resample, what they are, and the name of their kind."""
+    from dpiw.plan.rehearsal.inputs import public_rows, refuse_confidential, released_rows
+
+    if arguments.like is not None:
+        refuse_confidential(arguments.like, spec, field="--like")
+        rows = released_rows(arguments.like, schema, public_key=arguments.key)
+        told = "rows of a former release, by their weights; dependence it lost is not in it"
+        return rows, told, ("release",)
+    if arguments.public_rows is not None:
+        rows = public_rows(
+            arguments.public_rows,
+            spec,
+            schema,
+            declared_public=arguments.i_declare_these_rows_public,
+        )
+        return rows, "rows that the curator declares public, drawn with replacement", ("public",)
+    return None, None, ()
+
+
+def _head(spec: ReleaseSpec, played: ReleaseSpec, seed: int) -> list[str]:
+    return [
+        f"rehearsal of {spec.name}: epsilon={spec.epsilon}, delta={spec.delta}, {spec.relation}",
+        f"  simulation seed  {seed}",
+        f"  stand-in rows    {played.nominal_rows}"
+        + _instead("nominal_rows", spec.nominal_rows, played.nominal_rows),
+        f"  synthetic rows   {played.synthetic_rows}"
+        + _instead("synthetic_rows", spec.synthetic_rows, played.synthetic_rows),
+        "  no confidential row is read, nothing is charged, nothing can be published from this",
+    ]
+
+
+def _instead(name: str, asked: int, played: int) -> str:
+    if asked == played:
+        return f" (the spec's {name})"
+    return f" (the spec's {name}={asked}: smaller here, which makes every error larger)"
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, else a line about every tenth of the work."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("rehearsing", total=total)
+            yield lambda done, _: bar.update(task, completed=done)
+        return
+    yield _Lines(stream=sys.stderr, started=time.monotonic(), step=max(1, total // 10))
+
+
+class _Lines:
+    """Progress as plain lines."""
+
+    def __init__(self, *, stream: TextIO, started: float, step: int) -> None:
+        self._stream, self._started, self._step = stream, started, step
+
+    def __call__(self, done: int, total: int) -> None:
+        if done % self._step == 0 or done == total:
+            spent = time.monotonic() - self._started
+            self._stream.write(f"{done} of {total} populations, {spent:.0f} s\n")
+            self._stream.flush()

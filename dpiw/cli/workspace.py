@@ -1,0 +1,170 @@
+"""`dpiw workspace show | cells | purge`: what a custodian does with the confidential workspace.
+
+What these print is for the custodian's own screen: sizes tell about the number of rows, and the
+statement of a source's cells is exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpiw.cli.text import write_lines
+
+if TYPE_CHECKING:
+    from dpiw.run.workspace import WorkspaceRun
+
+_CELLS = """Print how the cells of a run's source were read: per column, how many were missing,
+unreadable, out of bounds, rounded or none of the levels. Exact counts of confidential cells: for
+the custodian's own screen, never for a release, a ticket or a log."""
+
+_PURGE = """Remove the confidential files of finished runs: the scaled table, validation results,
+the statement of cells, temporary files and logs. Kept: run.json, the draws (paid for, and private),
+the rows and weights made from them, and the signed folder; so a rerun still ends in the same
+release. Without --yes it only says what it would remove. Files are unlinked, not overwritten: on
+today's file systems and disks overwriting shows nothing. Keep the workspace on an encrypted disk,
+and mind backups."""
+
+
+def add_workspace_commands(subparsers: Any) -> None:
+    """Add `workspace` and its commands to what `ArgumentParser.add_subparsers` returned.
+
+    Each sets `handler`, a function of the parsed arguments that returns the exit code. A caller
+    may set `stream` on the arguments; otherwise they write to standard output.
+    """
+    workspace = subparsers.add_parser("workspace", help="show and purge confidential files")
+    commands = workspace.add_subparsers(dest="workspace_command", required=True)
+    show = _add(commands, "show", "every run, its state and its size", None, run_show)
+    show.add_argument("--json", action="store_true", help="for programs")
+    cells = _add(commands, "cells", "how a run's cells were read", _CELLS, run_cells)
+    cells.add_argument(
+        "--run", required=True, metavar="KEY", help="this run; at least 8 digits of its key"
+    )
+    purge = _add(commands, "purge", "remove finished runs' confidential files", _PURGE, run_purge)
+    purge.add_argument("--run", metavar="KEY", help="this run; at least 8 digits of its key")
+    purge.add_argument("--all-published", action="store_true", help="published and voided runs")
+    purge.add_argument(
+        "--older-than",
+        type=float,
+        metavar="DAYS",
+        help="of these, or of all published and voided runs: without a ledger entry since",
+    )
+    purge.add_argument(
+        "--abandon",
+        action="store_true",
+        help="with --run: also if the run is not finished; the ledger is not changed, and an armed"
+        " stage without its output can then only become LOST",
+    )
+    purge.add_argument("--yes", action="store_true", help="remove them, do not just say so")
+
+
+def _add(
+    commands: Any, name: str, help_text: str, description: str | None, handler: Any
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help_text, description=description or help_text
+    )
+    parser.add_argument(
+        "--state", required=True, type=Path, metavar="DIR", help="a spec's state folder"
+    )
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """List the runs of a workspace."""
+    from dpiw.run.workspace import survey
+
+    runs = survey(arguments.state)
+    if arguments.json:
+        facts = [_facts(run) for run in runs]
+        write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
+        return 0
+    rows = [("population", "period", "run", "state", "last entry", "confidential", "kept", "cells")]
+    rows += [
+        (
+            run.population, run.period or "-", run.key[:12] or run.directory.name, run.state,
+            run.last_at or "-", _bytes(run.confidential_bytes), _bytes(run.kept_bytes),
+            "stated" if run.cells else "-",
+        )
+        for run in runs
+    ]  # fmt: skip
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        write_lines(arguments, ["  ".join(cells).rstrip()])
+    return 0
+
+
+def run_cells(arguments: argparse.Namespace) -> int:
+    """Print the statement of one run's cells.
+
+    Raises:
+        SpecError: no such run, or its statement is not there.
+    """
+    from dpiw.errors import SpecError
+    from dpiw.run.workspace import named, survey
+
+    run = named(survey(arguments.state), arguments.run)
+    if run.cells is None:
+        raise SpecError(f"run {run.key[:12]}: no statement of its cells; not read yet, or purged")
+    write_lines(arguments, run.cells.read_text().splitlines())
+    return 0
+
+
+def run_purge(arguments: argparse.Namespace) -> int:
+    """Remove, or without `--yes` only name, the confidential files of the chosen runs.
+
+    Runs that cannot be judged are passed over by `--all-published` and `--older-than`. They are
+    named, and the exit code is that of an unusable ledger: their files may be past their time.
+    """
+    from dpiw.errors import LedgerError, SpecError
+    from dpiw.run.workspace import purge, select, survey
+
+    if arguments.abandon and arguments.run is None:
+        raise SpecError("abandon: expected with --run; unfinished runs are given up one by one")
+    runs = survey(arguments.state)
+    chosen = select(
+        runs,
+        key=arguments.run,
+        all_published=arguments.all_published,
+        older_than=arguments.older_than,
+        now=datetime.datetime.now(datetime.UTC),
+    )
+    for run in chosen:
+        what = f"run {run.key[:12]} ({run.population}, {run.period}, {run.state})"
+        if arguments.yes:
+            removed = purge(run, abandon=arguments.abandon)
+            write_lines(arguments, [f"removed {_bytes(removed)} of {what}"])
+        else:
+            write_lines(arguments, [f"would remove {_bytes(run.confidential_bytes)} of {what}"])
+    if not chosen:
+        write_lines(arguments, ["no run to purge"])
+    elif not arguments.yes:
+        write_lines(arguments, ["nothing was removed; add --yes"])
+    passed_over = [run for run in runs if run.unjudged] if arguments.run is None else []
+    for run in passed_over:
+        name = run.key[:12] or run.directory.name
+        write_lines(arguments, [f"passed over run {name} ({run.population}): {run.state}"])
+    return LedgerError.exit_code if passed_over else 0
+
+
+def _facts(run: WorkspaceRun) -> dict[str, Any]:
+    return {
+        "run_key": run.key,
+        "population": run.population,
+        "period": run.period,
+        "state": run.state,
+        "last_at": run.last_at,
+        "confidential_bytes": run.confidential_bytes,
+        "kept_bytes": run.kept_bytes,
+        "folder": str(run.directory),
+        "cells": None if run.cells is None else str(run.cells),
+    }
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"

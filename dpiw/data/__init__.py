@@ -1,0 +1,1 @@
+"""The table, its public schema, and the files that hold them."""

@@ -1,0 +1,168 @@
+"""How many cells of a column were missing, unreadable, out of bounds or no level. Exact.
+
+A second reading, apart from the one that counts for the release: it decides nothing, and its
+figures are for the custodian alone (`dpiw.data.cell_statement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.dates import day_number, second_number
+from dpiw.data.encoding import cell_texts, exact_number, read_cells
+
+_FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
+_VERDICTS = 6
+_MAX_SHRINKING = 32
+"""No text is this many times as long as its normal form."""
+
+_PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellCounts:
+    """Exact counts of one column's cells; each cell is in at most one of them.
+
+    Attributes:
+        missing: nothing was there, or a declared token for missing.
+        unreadable: something was there that means nothing by kind and declared format.
+        outside: beyond the bounds, and so clamped.
+        rounded: of an integer column: text of a number that is not whole, inside the bounds.
+        unknown: none of the declared levels.
+    """
+
+    missing: int = 0
+    unreadable: int = 0
+    outside: int = 0
+    rounded: int = 0
+    unknown: int = 0
+
+
+def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
+    """Count one column.
+
+    Args:
+        column: any column; of an identifier, missing cells are counted and no others.
+        cells: canonical cells (`dpiw.data.cell_reading.canonical_cells`), before scaling.
+
+    Privacy:
+        Exact counts of confidential cells: the run's private folder only.
+    """
+    typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
+    if typed and column.is_numeric:
+        found = _typed(column, cells)
+    elif typed and column.kind is ColumnKind.BOOLEAN:
+        found = _typed_truths(column, cells)
+    else:
+        found = _by_text(column, cells)
+    return CellCounts(
+        missing=int(found[_MISSING]),
+        unreadable=int(found[UNREADABLE]),
+        outside=int(found[_OUTSIDE]),
+        rounded=int(found[_ROUNDED]),
+        unknown=int(found[_UNKNOWN]),
+    )
+
+
+def _is_typed(cells: pd.Series[Any]) -> bool:
+    return not (isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object)
+
+
+def _counted(verdicts: NDArray[Any]) -> NDArray[np.int64]:
+    return np.bincount(verdicts, minlength=_VERDICTS)
+
+
+def _typed(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+    numbers, missing = read_cells(column, cells)
+    low, high = column.number(column.lower), column.number(column.upper)
+    outside = ((numbers < low) | (numbers > high)) & ~missing
+    return _counted(np.where(missing, _MISSING, np.where(outside, _OUTSIDE, _FINE)))
+
+
+def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+    missing = cells.isna().to_numpy(dtype=bool)
+    _, silent = read_cells(column, cells)
+    return _counted(np.where(missing, _MISSING, np.where(silent, UNREADABLE, _FINE)))
+
+
+def _by_text(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+    """Plain numbers by one vectorised comparison; each other distinct text once."""
+    texts = cell_texts(cells)
+    judge = cell_judge(column)
+    counts = _counted(np.full(texts.null_count, _MISSING))
+    texts = texts.drop_null()
+    if column.kind is ColumnKind.CONTINUOUS and column.role is not ColumnRole.IDENTIFIER:
+        plain = pc.match_substring_regex(texts, _PLAIN)
+        numbers = pc.cast(texts.filter(plain), pa.float64()).to_numpy(zero_copy_only=False)
+        outside = (numbers < column.lower_number) | (numbers > column.upper_number)
+        counts += _counted(np.where(outside, _OUTSIDE, _FINE))
+        texts = texts.filter(pc.invert(plain))
+    encoded = texts.dictionary_encode()
+    verdicts = np.array([*map(judge, encoded.dictionary.to_pylist())], dtype=np.int64)
+    return np.asarray(counts + _counted(verdicts[encoded.indices.to_numpy()]))
+
+
+def cell_judge(column: Column) -> Callable[[str], int]:
+    """The verdict on one canonical text of a column: `UNREADABLE` is one of them."""
+    identifier = column.role is ColumnRole.IDENTIFIER
+    value = _reader(column) if column.is_numeric and not identifier else None
+    low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
+    words = {text.strip().casefold() for text in column.true_values + column.false_values}
+    levels = {column.normalised(level) for level in column.levels}
+    longest = _MAX_SHRINKING * max(map(len, levels), default=0)
+
+    def judge(text: str) -> int:
+        text = text.strip()
+        if not text:
+            return _MISSING
+        if identifier:
+            return _FINE
+        if value is not None:
+            return _numeric_verdict(value(text), low, high)
+        if column.kind is ColumnKind.BOOLEAN:
+            return _FINE if text.casefold() in words else UNREADABLE
+        if len(text) > longest:  # no level; ordering the marks of such a text takes long
+            return _UNKNOWN
+        return _FINE if column.normalised(text) in levels else _UNKNOWN
+
+    return judge
+
+
+def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
+    if number is None:
+        return UNREADABLE
+    if isinstance(number, Decimal) and number.is_finite():
+        nearest = number.to_integral_value(rounding=ROUND_HALF_EVEN)
+        number, exact = nearest, nearest == number
+    else:
+        exact = True
+    if not low <= number <= high:
+        return _OUTSIDE
+    return _FINE if exact else _ROUNDED
+
+
+def _reader(column: Column) -> Callable[[str], Any]:
+    """From text to a number in own units, not clamped; None: unreadable."""
+    zone = column.zone
+
+    def number(text: str) -> Any:
+        found = exact_number(text)
+        if found is None or found.is_infinite():
+            return found
+        return float(found) if column.kind is ColumnKind.CONTINUOUS else found
+
+    if column.kind is ColumnKind.DATE:
+        return day_number
+    if column.kind is ColumnKind.DATETIME:
+        return lambda text: second_number(text, zone)
+    return number

@@ -1,0 +1,197 @@
+"""From cells as a source writes them to cells as `dpiw.data.encoding` reads them.
+
+Row by row, by declared formats only, and total: what means nothing by the declaration becomes
+`UNREADABLE`, a text that no kind reads. Tokens for missing become missing. Columns for which
+nothing is declared pass through untouched. Applied to a source alone: releases, public rows and
+stand-ins are canonical.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpiw.data.cell_formats import CANONICAL, ISO, THOUSANDS, CellFormat, date_pattern
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.encoding import cell_texts
+from dpiw.data.schema import PublicSchema
+
+UNREADABLE = "\ufffd"
+WHITE_SPACE = (
+    "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
+    "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""What `str.strip` strips; Arrow's own idea of white space differs."""
+
+_INFINITE = r"(?i)^[+-]?inf(inity)?$"
+_EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
+
+
+def canonical_frame(
+    frame: pd.DataFrame, schema: PublicSchema, formats: Mapping[str, CellFormat]
+) -> pd.DataFrame:
+    """The same rows with canonical cells; `frame` itself where no format is declared.
+
+    Args:
+        frame: raw cells of a source.
+        schema: the public schema.
+        formats: of `settled_formats`.
+    """
+    changed = {
+        column.name: canonical_cells(column, frame[column.name], formats[column.name])
+        for column in schema.columns
+        if formats[column.name] != CANONICAL
+    }
+    return frame.assign(**changed) if changed else frame
+
+
+def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) -> pd.Series[Any]:
+    """One column's cells as `dpiw.data.encoding` reads them. Never raises on a value.
+
+    Text is read by `written`. Of typed numbers, those that equal a token for missing are missing;
+    typed truth values, dates and times are as they are.
+    """
+    if isinstance(cells.dtype, pd.StringDtype):
+        texts = _without_tokens(cell_texts(cells), written.missing or ())
+        return _series(_read_text(column, texts, written), cells)
+    if not written.missing or pd.api.types.is_bool_dtype(cells.dtype):
+        return cells
+    if cells.dtype == object:
+        return _objects_without(cells, written.missing)
+    if not pd.api.types.is_numeric_dtype(cells.dtype):
+        return cells
+    numbers = [found for token in written.missing if (found := _exact(token)) is not None]
+    if not numbers:
+        return cells
+    if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iu":  # whole numbers stay whole
+        nullable: Any = cells.dtype.name.replace("uint", "UInt").replace("int", "Int")
+        cells = cells.astype(nullable)
+    return cells.mask(_equal_to_any(cells, numbers))
+
+
+def _series(texts: pa.Array, like: pd.Series[Any]) -> pd.Series[Any]:
+    series = pd.Series(texts, dtype="str")
+    series.index = like.index
+    return series
+
+
+def _without_tokens(texts: pa.Array, tokens: tuple[str, ...]) -> pa.Array:
+    if not tokens:
+        return texts
+    stripped = pc.utf8_trim(texts, characters=WHITE_SPACE)
+    meant = pc.is_in(stripped, value_set=pa.array(tokens, type=texts.type))
+    return pc.if_else(meant, pa.scalar(None, type=texts.type), texts)
+
+
+def _read_text(column: Column, texts: pa.Array, written: CellFormat) -> pa.Array:
+    if column.role is ColumnRole.IDENTIFIER:
+        return texts
+    if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
+        plain = (written.decimal, written.thousands) == (CANONICAL.decimal, CANONICAL.thousands)
+        return texts if plain else _numbers(texts, written)
+    pattern = {
+        ColumnKind.DATE: written.date_format,
+        ColumnKind.DATETIME: written.datetime_format,
+    }.get(column.kind)
+    return texts if pattern in (None, ISO) else _dates(texts, date_pattern(str(pattern)))
+
+
+# Numbers
+
+
+def number_pattern(written: CellFormat) -> str:
+    """A number as declared, in the common part of Python's and RE2's regular expressions."""
+    decimal, between = re.escape(written.decimal or "."), THOUSANDS[written.thousands or "none"]
+    grouped = f"[0-9]{{1,3}}(?:[{between}][0-9]{{3}})+|" if between else ""
+    return f"^[+-]?(?:{grouped}[0-9]*)(?:{decimal}[0-9]*)?{_EXPONENT}$"
+
+
+def _numbers(texts: pa.Array, written: CellFormat) -> pa.Array:
+    texts = pc.utf8_trim(texts, characters=WHITE_SPACE)
+    between = THOUSANDS[written.thousands or "none"]
+    read = texts
+    if between:
+        read = pc.replace_substring_regex(read, pattern=f"[{between}]", replacement="")
+    read = pc.replace_substring(read, pattern=written.decimal or ".", replacement=".")
+    as_declared = pc.or_(
+        pc.match_substring_regex(texts, number_pattern(written)),
+        pc.match_substring_regex(texts, _INFINITE),
+    )
+    return pc.if_else(as_declared, read, pa.scalar(UNREADABLE, type=texts.type))
+
+
+# Dates and times
+
+
+def _dates(texts: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
+    def read(text: str) -> str:
+        stripped = text.strip()
+        match = pattern.fullmatch(stripped)
+        if match is None:
+            return UNREADABLE if stripped else ""
+        parts: dict[str, Any] = {name: int(digits) for name, digits in match.groupdict().items()}
+        try:
+            moment = dt.datetime(**parts)
+        except ValueError:
+            return UNREADABLE
+        return moment.isoformat()
+
+    return _by_distinct(texts, read)
+
+
+def _by_distinct(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
+    encoded = texts.dictionary_encode()
+    read_once = pa.array([*map(read, encoded.dictionary.to_pylist())], type=texts.type)
+    return read_once.take(encoded.indices)
+
+
+# Tokens among typed numbers
+
+
+def _exact(token: str) -> Decimal | None:
+    try:
+        number = Decimal(token)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and abs(number.adjusted()) < 400 else None
+
+
+def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[Any]:
+    """Where a typed number equals one of `numbers` in the column's own precision.
+
+    A 32-bit -9.9 is not the double of that name.
+    """
+    found = np.zeros(len(cells), dtype=bool)
+    own: Any = cells.dtype
+    dtype: np.dtype[Any] = getattr(own, "numpy_dtype", own)
+    for number in numbers:
+        with np.errstate(over="ignore"):
+            wanted = dtype.type(float(number)) if dtype.kind == "f" else _whole(number, dtype)
+        if wanted is not None and np.isfinite(wanted):
+            found |= (cells == wanted).fillna(False).to_numpy(dtype=bool)
+    return pd.Series(found, index=cells.index)
+
+
+def _whole(number: Decimal, dtype: np.dtype[Any]) -> Any:
+    """`number` in a whole type, or None where it does not fit."""
+    span = np.iinfo(dtype)
+    fits = int(span.min) <= number <= int(span.max) and number == number.to_integral_value()
+    return dtype.type(int(number)) if fits else None
+
+
+def _objects_without(cells: pd.Series[Any], tokens: tuple[str, ...]) -> pd.Series[Any]:
+    """Decimals of Parquet, cell by cell: those that equal a token are missing."""
+    numbers = {found for token in tokens if (found := _exact(token)) is not None}
+    values = [
+        None if isinstance(cell, Decimal) and cell.is_finite() and cell in numbers else cell
+        for cell in cells.tolist()
+    ]
+    return pd.Series(values, index=cells.index, dtype=object)

@@ -1,0 +1,193 @@
+"""What became of a source's cells: the custodian's statement, exact and confidential.
+
+One table and plain sentences in the run's private folder. It is written after the snapshot, decides
+nothing, and nobody but the custodian is told of it: not the release, not Prefect, no worker's log.
+That it could not be made changes nothing either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpiw.data.cell_counts import UNREADABLE, CellCounts, cell_judge, count_cells
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.cell_reading import canonical_cells
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.durable import write_durably
+from dpiw.data.encoding import cell_texts
+from dpiw.data.schema import PublicSchema
+
+STATEMENT = "cells.txt"
+
+_SOME = 0.01
+"""Share of cells from which clamped, filled and unknown ones are worth a sentence."""
+
+_MAX_TEXTS = 10_000
+_FEW_TEXTS = 3
+_HEADER = ("column", "kind", "missing", "unreadable", "out of bounds", "rounded", "no level")
+_OPENING = """\
+How the cells of the source were read. Exact counts: confidential, for the custodian alone.
+Missing and unreadable cells became missing, or the fill of a column that is not nullable. Cells out
+of bounds were clamped to the nearer bound. Cells that are no level became `other`, or missing.
+"""
+_NUMBERS = {
+    "1669,78": CellFormat(decimal=",", thousands="none"),
+    "1,669.78": CellFormat(decimal=".", thousands=","),
+    "1 669.78": CellFormat(decimal=".", thousands="space"),
+    "1'669.78": CellFormat(decimal=".", thousands="'"),
+    "1.669,78": CellFormat(decimal=",", thousands="."),
+    "1 669,78": CellFormat(decimal=",", thousands="space"),
+    "1'669,78": CellFormat(decimal=",", thousands="'"),
+    "1669.78": CellFormat(decimal=".", thousands="none"),
+}
+_DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
+_TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
+
+
+def leave_statement(
+    directory: Path,
+    *,
+    raw: pd.DataFrame,
+    frame: pd.DataFrame,
+    schema: PublicSchema,
+    formats: Mapping[str, CellFormat],
+) -> None:
+    """Write the statement into the run's private folder; never raises.
+
+    Args:
+        directory: the run's private folder.
+        raw: the cells as they were read from the source.
+        frame: the same rows with canonical cells.
+        schema: the public schema.
+        formats: how each column is declared to be written.
+
+    Privacy:
+        Exact counts of confidential cells. They stay in that folder, and whether the file could
+        be made changes no outcome.
+    """
+    with contextlib.suppress(Exception):
+        text = statement(raw, frame, schema, formats)
+        write_durably(directory / STATEMENT, text.encode())
+
+
+def statement(
+    raw: pd.DataFrame,
+    frame: pd.DataFrame,
+    schema: PublicSchema,
+    formats: Mapping[str, CellFormat],
+) -> str:
+    """The statement's text. As confidential as the cells it counts."""
+    rows: list[tuple[str, ...]] = [_HEADER]
+    told: list[str] = []
+    for column in schema.columns:
+        counts = count_cells(column, frame[column.name])
+        identifier = column.role is ColumnRole.IDENTIFIER
+        figures = (
+            counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown,
+        )  # fmt: skip
+        kind = column.role.value if identifier else column.kind.value
+        rows.append((column.name, kind, *(f"{figure:,}" for figure in figures)))
+        told += _told(column, counts, raw[column.name], formats[column.name])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
+    table = [
+        "  ".join(
+            cell.ljust(width) if place < 2 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    closing = ["Look at:", *(f"- {one}" for one in told)] if told else ["Nothing stands out."]
+    return "\n".join([_OPENING, f"rows read: {len(frame):,}", "", *table, "", *closing, ""])
+
+
+def _told(
+    column: Column, counts: CellCounts, raw: pd.Series[Any], written: CellFormat
+) -> list[str]:
+    """A sentence for each count that a custodian should look into."""
+    rows, told = len(raw), []
+
+    def say(count: int, what: str) -> None:
+        told.append(f"column {column.name}: {count:,} of {rows:,} cells {what}")
+
+    if counts.unreadable:
+        what = f"could not be read as {column.kind.value}"
+        say(counts.unreadable, what + _hint(column, counts.unreadable, raw, written))
+    if counts.outside > _SOME * rows:
+        say(counts.outside, "lay out of bounds and were clamped; are the bounds in the same unit?")
+    if counts.rounded:
+        say(counts.rounded, "were not whole and were rounded; see also `thousands`")
+    if counts.unknown > (0.5 if column.other else _SOME) * rows:
+        fate = "became `other`" if column.other else "became missing, or the fill"
+        say(counts.unknown, f"were none of the levels and {fate}; see also `normaliser`")
+    filled = not column.nullable and column.role is not ColumnRole.IDENTIFIER
+    if filled and counts.missing > _SOME * rows:
+        say(counts.missing, "were missing and became the fill; `nullable: true` keeps them missing")
+    elif rows and counts.missing == rows:
+        say(counts.missing, "were missing")
+    return told
+
+
+# Hints
+
+
+def _hint(column: Column, count: int, raw: pd.Series[Any], written: CellFormat) -> str:
+    """What might be declared instead; quotes no cell."""
+    if not isinstance(raw.dtype, pd.StringDtype):
+        return ""
+    distinct = pd.Series(pc.unique(cell_texts(raw))[:_MAX_TEXTS], dtype="str").dropna()
+    unreadable = distinct[_unreadable(column, distinct, written)]
+    forms = _other_forms(column)
+    read = {
+        words: int((~_unreadable(column, unreadable, form.over(written))).sum())
+        for words, form in forms.items()
+    }
+    most = max(read.values(), default=0)
+    if most > len(unreadable) / 2:
+        best = [words for words in forms if read[words] == most]
+        least = min(_settings(forms[words]) for words in best)
+        return "; " + ", or ".join(words for words in best if _settings(forms[words]) == least)
+    if len(unreadable) <= _FEW_TEXTS < count and len(distinct) < _MAX_TEXTS:
+        boolean = column.kind is ColumnKind.BOOLEAN
+        fields = "true_values, false_values or missing" if boolean else "missing, if they mean that"
+        return f"; they are few different texts: declare them in {fields}"
+    return ""
+
+
+def _unreadable(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArray[np.bool_]:
+    judge = cell_judge(column)
+    canonical = cell_texts(canonical_cells(column, texts, written)).to_pylist()
+    return np.array([t is not None and judge(t) == UNREADABLE for t in canonical], dtype=bool)
+
+
+def _settings(form: CellFormat) -> int:
+    """How many settings a form asks for."""
+    return sum(value != getattr(CANONICAL, name) for name, value in form.stated().items())
+
+
+def _other_forms(column: Column) -> dict[str, CellFormat]:
+    """Forms that cells of a kind are often written in, by the words that suggest them."""
+    if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
+        return {
+            f"if numbers are written {shown}, declare decimal: {form.decimal!r} and"
+            f" thousands: {form.thousands!r}": form
+            for shown, form in _NUMBERS.items()
+        }
+    name = {ColumnKind.DATE: "date_format", ColumnKind.DATETIME: "datetime_format"}
+    if column.kind not in name:
+        return {}
+    field, times = name[column.kind], _TIMES if column.kind is ColumnKind.DATETIME else ("",)
+    patterns = ("iso", *(day + time for time in times for day in _DATES))
+    return {
+        f"if they are written so, declare {field}: {pattern!r}": CellFormat.taken_from(
+            {field: pattern}
+        )
+        for pattern in patterns
+    }

@@ -1,0 +1,128 @@
+"""Cells of any dtype in few forms: plain pandas columns, and text. Total, by each cell alone.
+
+What pandas or Arrow wraps (Arrow-backed columns, categories, views) is unwrapped to the column
+that ingestion would have had; nothing here knows what a column was declared to be.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dpiw.data.dates import in_calendar
+
+NULLABLE = {
+    pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(), pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype(), pa.bool_(): pd.BooleanDtype(),
+}  # fmt: skip
+"""Integers with gaps stay integers: a detour through floats would depend on other rows."""
+
+
+_KNOWN = (
+    pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
+    pa.types.is_date, pa.types.is_timestamp,
+)  # fmt: skip
+
+
+def plain_cells(cells: pd.Series[Any]) -> pd.Series[Any]:
+    """The same cells without a wrapping: no Arrow-backed and no categorical column remains.
+
+    Args:
+        cells: any dtype, shape (rows,).
+
+    Returns:
+        Shape (rows,): a NumPy dtype, pandas' nullable numbers and booleans, zoned datetimes,
+        `str`, or objects.
+    """
+    dtype = cells.dtype
+    if isinstance(dtype, pd.ArrowDtype):
+        return _from_arrow(pa.chunked_array(cells.array.__arrow_array__()))
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return cells
+    kinds = plain_cells(pd.Series(dtype.categories))
+    if isinstance(kinds.dtype, np.dtype) and kinds.dtype.kind in "iub":  # they must bear gaps
+        kinds = kinds.astype(NULLABLE[pa.from_numpy_dtype(kinds.dtype)])
+    return pd.Series(kinds.array.take(cells.cat.codes.to_numpy(), allow_fill=True))
+
+
+def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
+    if pa.types.is_dictionary(cells.type):
+        parts = [_widened(chunk.dictionary).take(chunk.indices) for chunk in cells.chunks]
+        cells = pa.chunked_array(parts, type=None if parts else cells.type.value_type)
+    cells = _widened(cells)
+    if pa.types.is_large_string(cells.type):
+        return pd.Series(valid_text(cells).to_pandas())
+    if not any(known(cells.type) for known in _KNOWN):  # durations, lists and the like
+        gaps = cells.is_null().to_pylist()
+        return pd.Series(np.array([None if gap else "" for gap in gaps], dtype=object))
+    found: pd.Series[Any] = cells.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)
+    return found
+
+
+def _widened(cells: Any) -> Any:
+    """Text of any layout as large strings."""
+    narrow = pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type)
+    return cells.cast(pa.large_string()) if narrow else cells
+
+
+def valid_text(texts: Any) -> Any:
+    """The same texts, an Arrow array, chunked or not; bytes that are no UTF-8 become U+FFFD."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        cells = texts.cast(pa.large_binary()).to_pylist()
+        clean = [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]
+        return pa.array(clean, type=pa.large_string())
+    return texts
+
+
+def cell_texts(cells: pd.Series[Any]) -> pa.Array:
+    """Each cell as text (null = missing), by its own value alone, whatever the dtype."""
+    cells = plain_cells(cells)
+    if isinstance(cells.dtype, pd.StringDtype):
+        try:
+            array = pa.array(cells, type=pa.large_string(), from_pandas=True)
+            array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+            return valid_text(array)
+        except (pa.ArrowException, UnicodeError, TypeError):
+            pass  # lone surrogates: cell by cell below
+    if isinstance(cells.dtype, (np.dtype, pd.DatetimeTZDtype)) and cells.dtype.kind == "M":
+        inside = in_calendar(cells)
+        cells = cells.where(inside).dt.as_unit("us").astype(object).where(inside, "")
+    texts = [cell_text(value) for value in cells.astype(object).tolist()]
+    try:
+        return pa.array(texts, type=pa.large_string())
+    except UnicodeError:
+        clean = [None if t is None else t.encode("utf-8", "replace").decode() for t in texts]
+        return pa.array(clean, type=pa.large_string())
+
+
+def cell_text(value: Any) -> str | None:
+    """One cell as text; None if it is missing, the empty text if it is no declared cell."""
+    if isinstance(value, str):
+        return value
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        number = int(value)
+        # Outside 64 bits every bound is passed; str() of very long integers would raise.
+        return str(number) if abs(number) < 2**64 else ("inf" if number > 0 else "-inf")
+    if isinstance(value, (float, np.floating)):
+        real = float(value)
+        if real != real:
+            return None
+        # 1.0 reads as level "1": an integer column with a gap arrives as floats.
+        return str(int(real)) if real.is_integer() and abs(real) < 2**63 else repr(real)
+    if isinstance(value, Decimal):
+        return None if value.is_nan() else str(value)
+    if isinstance(value, (dt.datetime, dt.date)):
+        return value.isoformat()
+    return ""  # bytes, containers and other objects are no declared cell

@@ -1,0 +1,397 @@
+"""One column of a public schema: its kind, role and public bounds or levels.
+
+Everything here is public and stated before data is read (METHOD section 8): a bound, level, fill
+or cut never comes from the confidential table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import math
+import unicodedata
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
+from dpiw.data.dates import day_number, second_number
+from dpiw.errors import SchemaError
+
+TRUE_VALUES = ("true", "t", "yes", "y", "1")
+FALSE_VALUES = ("false", "f", "no", "n", "0")
+RESERVED_NAMES = frozenset({"weight", "log_weight"})
+"""Names a release adds to the synthetic rows."""
+
+MAX_NAME_LENGTH = 128
+MAX_INTEGER_RANGE = 2**53
+"""Widest integer range whose every value survives [0, 1] doubles exactly."""
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_MAX_DIGITS = 14
+
+
+class ColumnKind(enum.Enum):
+    """What the cells of a column are."""
+
+    CONTINUOUS = "continuous"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    CATEGORICAL = "categorical"
+    ORDINAL = "ordinal"
+    DATE = "date"
+    DATETIME = "datetime"
+
+
+class ColumnRole(enum.Enum):
+    """What a column is for. Identifiers are read to bound rows per person and then dropped."""
+
+    FEATURE = "feature"
+    TARGET = "target"
+    IDENTIFIER = "identifier"
+
+
+_NUMERIC = frozenset(
+    {ColumnKind.CONTINUOUS, ColumnKind.INTEGER, ColumnKind.DATE, ColumnKind.DATETIME}
+)
+_LEVELLED = frozenset({ColumnKind.CATEGORICAL, ColumnKind.ORDINAL})
+_TIMED = frozenset({ColumnKind.DATE, ColumnKind.DATETIME})
+NORMALISERS = frozenset({"exact", "casefold"})
+
+
+def folded_name(name: str) -> str:
+    """Two names with the same folded form differ by case, width or Unicode form only."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
+
+
+def _digits(magnitude: float) -> int:
+    return math.ceil(math.log10(magnitude))
+
+
+def _is_plain_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column's public declaration.
+
+    Attributes:
+        name: as in the file's header; unique up to case and Unicode form.
+        kind: what the cells are. Optional only for identifiers.
+        role: feature, target or identifier.
+        nullable: whether a missing cell is a value of its own. If not, `fill` takes its place.
+        lower, upper: inclusive public bounds of a numeric kind, in the column's own units; ISO
+            text for dates and datetimes.
+        levels: admissible values of a categorical or ordinal column, in order.
+        other: the level that unknown cells become; without it they are missing.
+        fill: value of missing and unparsable cells in a column that is not nullable. Default:
+            the lower bound; `other`, else the first level; false.
+        true_values, false_values: what a boolean cell may say, compared casefolded and stripped.
+        cuts: public discretisation edges strictly between the bounds, in own units (ISO for dates).
+        bins: public number of equal-width bins, instead of cuts.
+        decimals: continuous only: values are rounded to this many decimals, read and released.
+            Default: `released_decimals`, about twelve digits of the range.
+        time_zone: datetime only: the zone in which naive cells are read; released in UTC.
+        normaliser: how category cells are compared to levels, after stripping white space:
+            `exact`, or `casefold` (Unicode NFC, then case folded).
+        null_is_own_person: identifiers only: each row without id counts as one person. Otherwise
+            such a row makes the source inadmissible.
+        description: for people.
+        written: how the source writes the cells; no part of what they are, nor of a comparison.
+    """
+
+    name: str
+    kind: ColumnKind = ColumnKind.CATEGORICAL
+    role: ColumnRole = ColumnRole.FEATURE
+    nullable: bool = False
+    lower: float | int | str | None = None
+    upper: float | int | str | None = None
+    levels: tuple[str, ...] = ()
+    other: str | None = None
+    fill: Any = None
+    true_values: tuple[str, ...] = TRUE_VALUES
+    false_values: tuple[str, ...] = FALSE_VALUES
+    cuts: tuple[float | int | str, ...] = ()
+    bins: int | None = None
+    decimals: int | None = None
+    time_zone: str = "UTC"
+    normaliser: str = "exact"
+    null_is_own_person: bool = False
+    description: str = ""
+    written: CellFormat = dataclasses.field(default=CellFormat(), compare=False)
+
+    def __post_init__(self) -> None:
+        """Raises SchemaError with the column's name, the field and the admissible range."""
+        for field in ("levels", "true_values", "false_values", "cuts"):
+            value = getattr(self, field)
+            if isinstance(value, str) or not isinstance(value, (list, tuple)):
+                raise self._refuse(field, "expected a list")
+            object.__setattr__(self, field, tuple(value))
+        self._check_name()
+        self._check_types()
+        self._check_placement()
+        if fault := column_fault(self, self.written):
+            raise self._refuse(*fault)
+        if self.role is ColumnRole.IDENTIFIER:
+            return
+        if self.is_numeric:
+            self._check_bounds()
+            self._check_cuts()
+        elif self.kind in _LEVELLED:
+            self._check_levels()
+        else:
+            self._check_boolean()
+        self._check_fill()
+
+    @property
+    def is_numeric(self) -> bool:
+        """Continuous, integer, date or datetime."""
+        return self.kind in _NUMERIC
+
+    @property
+    def is_discrete(self) -> bool:
+        """Boolean, categorical or ordinal."""
+        return self.kind not in _NUMERIC
+
+    @property
+    def is_whole(self) -> bool:
+        """Numeric with whole values in own units: integers, days, seconds."""
+        return self.is_numeric and self.kind is not ColumnKind.CONTINUOUS
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Levels of a discrete column; a boolean's are `false`, `true`."""
+        return ("false", "true") if self.kind is ColumnKind.BOOLEAN else self.levels
+
+    @property
+    def cardinality(self) -> int:
+        """Number of levels of a discrete column, missing not counted; 0 for numeric kinds."""
+        return 0 if self.is_numeric else len(self.level_names)
+
+    @property
+    def lower_number(self) -> float:
+        """Lower bound in own units; days or seconds since the epoch (UTC) for dates."""
+        return float(self.number(self.lower))
+
+    @property
+    def upper_number(self) -> float:
+        """Upper bound in own units; days or seconds since the epoch (UTC) for dates."""
+        return float(self.number(self.upper))
+
+    @property
+    def cut_numbers(self) -> tuple[float, ...]:
+        """`cuts` as numbers in own units."""
+        return tuple(float(self.number(cut)) for cut in self.cuts)
+
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo:
+        """The time zone of naive datetimes."""
+        return zoneinfo.ZoneInfo(self.time_zone)
+
+    @property
+    def released_decimals(self) -> int:
+        """Decimals of a continuous column: declared, or about 12 digits of the range.
+
+        Coarse enough that scaling, unscaling and scaling again gives the same double. Negative:
+        rounded to tens, hundreds, ...
+        """
+        if self.decimals is not None:
+            return self.decimals
+        low, high = self.lower_number, self.upper_number
+        return min(12 - _digits(high - low), _MAX_DIGITS - _digits(max(abs(low), abs(high))))
+
+    @property
+    def fill_number(self) -> float:
+        """The fill of a numeric column, in own units."""
+        return self.lower_number if self.fill is None else float(self.number(self.fill))
+
+    @property
+    def fill_code(self) -> int:
+        """The fill of a discrete column, as a level's index."""
+        if self.kind is ColumnKind.BOOLEAN:
+            return int(bool(self.fill))
+        if self.fill is None:
+            return 0 if self.other is None else self.levels.index(self.other)
+        return self.levels.index(self.fill)
+
+    def number(self, value: Any) -> Any:
+        """A declared value (bound, cut, fill) in own units, int or float; else SchemaError."""
+        if self.kind in _TIMED and isinstance(value, str):
+            days = day_number(value)
+            found = days if self.kind is ColumnKind.DATE else second_number(value, self.zone)
+            if found is not None:
+                return found
+        elif self.kind not in _TIMED and _is_plain_number(value):
+            return value
+        raise self._refuse("value", f"a declared bound, cut or fill is no {self.kind.value} value")
+
+    def normalised(self, text: str) -> str:
+        """The form in which a category cell is compared to the levels."""
+        stripped = text.strip()
+        if self.normaliser == "exact":
+            return stripped
+        return unicodedata.normalize("NFC", unicodedata.normalize("NFC", stripped).casefold())
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON values: name, kind and every field that is not at its default."""
+        mapping: dict[str, Any] = {"name": self.name, "kind": self.kind.value}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in mapping or value == field.default or field.name == "written":
+                continue
+            if isinstance(value, enum.Enum):
+                value = value.value
+            mapping[field.name] = list(value) if isinstance(value, tuple) else value
+        return mapping | self.written.to_mapping()
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Column:
+        """Read `to_mapping`'s form. Unknown keys and unknown kinds are refused."""
+        if not isinstance(mapping, Mapping) or not isinstance(mapping.get("name"), str):
+            raise SchemaError("columns: expected a list of mappings, each with a text `name`")
+        values = dict(mapping)
+        name = values["name"]
+        if len(name) > MAX_NAME_LENGTH:  # not repeated in what is said of its fields
+            raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
+        known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
+        for key in values:
+            if key not in known:
+                raise SchemaError(f"column {name}: unknown key {str(key)[:40]!r}")
+        role = values.get("role", ColumnRole.FEATURE.value)
+        if "kind" not in values and role != ColumnRole.IDENTIFIER.value:
+            raise SchemaError(f"column {name}: kind is missing")
+        for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
+            if key in values:
+                allowed = [member.value for member in members]
+                if values[key] not in allowed:
+                    raise SchemaError(f"column {name}: {key} is not one of {', '.join(allowed)}")
+                values[key] = members(values[key])
+        written = CellFormat.taken_from(values)
+        return cls(**values, written=written)
+
+    def _refuse(self, field: str, why: str) -> SchemaError:
+        return SchemaError(f"column {self.name}: {field}: {why}")
+
+    def _check_name(self) -> None:
+        if not isinstance(self.name, str) or not self.name or self.name != self.name.strip():
+            raise SchemaError("a column name is empty, not text, or has white space at its ends")
+        if len(self.name) > MAX_NAME_LENGTH or not self.name.isprintable():
+            raise SchemaError(
+                f"a column name has over {MAX_NAME_LENGTH} characters or unprintable ones"
+            )
+        if folded_name(self.name) in RESERVED_NAMES and self.role is not ColumnRole.IDENTIFIER:
+            raise self._refuse("name", "reserved for the weights of a release")
+
+    def _check_types(self) -> None:
+        if not isinstance(self.kind, ColumnKind) or not isinstance(self.role, ColumnRole):
+            raise self._refuse("kind/role", "expected a ColumnKind and a ColumnRole")
+        for field in ("nullable", "null_is_own_person"):
+            if not isinstance(getattr(self, field), bool):
+                raise self._refuse(field, "expected true or false")
+        for field in ("levels", "true_values", "false_values"):
+            if not all(isinstance(value, str) for value in getattr(self, field)):
+                raise self._refuse(field, "every value must be text (write it in quotes)")
+        if not isinstance(self.description, str):
+            raise self._refuse("description", "expected text")
+        if not isinstance(self.normaliser, str) or self.normaliser not in NORMALISERS:
+            raise self._refuse("normaliser", "expected exact or casefold")
+        try:
+            zoneinfo.ZoneInfo(self.time_zone)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+            raise self._refuse("time_zone", "no such IANA time zone") from None
+
+    def _check_placement(self) -> None:
+        """Refuse a field that means nothing for this kind, rather than ignore it."""
+        identifier = self.role is ColumnRole.IDENTIFIER
+        numeric = self.is_numeric and not identifier
+        levelled = self.kind in _LEVELLED and not identifier
+        allowed = {
+            "lower": numeric, "upper": numeric, "cuts": numeric, "bins": numeric,
+            "levels": levelled, "other": levelled, "fill": not identifier,
+            "decimals": self.kind is ColumnKind.CONTINUOUS and not identifier,
+            "null_is_own_person": identifier,
+        }  # fmt: skip
+        for field, admissible in allowed.items():
+            value = getattr(self, field)
+            if not admissible and not (value is None or value is False or value == ()):
+                kind = "identifier" if identifier else self.kind.value
+                raise self._refuse(field, f"has no meaning for a column of kind {kind}")
+        for field in sorted(set(self.written.stated()) - meaningful_fields(self)):
+            raise self._refuse(field, f"has no meaning for a column of kind {self.kind.value}")
+
+    def _check_bounds(self) -> None:
+        if self.lower is None or self.upper is None:
+            raise self._refuse("lower/upper", "public bounds are required and never inferred")
+        low, high = self.number(self.lower), self.number(self.upper)
+        if not (abs(low) < math.inf and abs(high) < math.inf):  # NaN compares false
+            raise self._refuse("lower/upper", "bounds must be finite")
+        if low >= high:
+            raise self._refuse("lower/upper", "expected lower < upper")
+        if self.kind is ColumnKind.INTEGER:
+            if not (isinstance(low, int) and isinstance(high, int)):
+                raise self._refuse("lower/upper", "expected whole numbers")
+            if low < _INT64_MIN or high > _INT64_MAX or high - low > MAX_INTEGER_RANGE:
+                raise self._refuse("lower/upper", "expected 64-bit bounds at most 2^53 apart")
+        if self.kind is ColumnKind.CONTINUOUS:
+            self._check_resolution(low, high)
+
+    def _check_resolution(self, low: float, high: float) -> None:
+        largest = max(abs(low), abs(high))
+        if largest > 1e200 or high - low < max(1e-200, largest * 2.0**-32):
+            raise self._refuse("lower/upper", "bounds too far apart, or too close, for doubles")
+        if self.decimals is None:
+            return
+        whole = isinstance(self.decimals, int) and not isinstance(self.decimals, bool)
+        most = min(12, _MAX_DIGITS - _digits(largest))
+        if not whole or not 0 <= self.decimals <= most:
+            raise self._refuse("decimals", f"expected a whole number from 0 to {most}")
+        if round(low, self.decimals) != low or round(high, self.decimals) != high:
+            raise self._refuse("decimals", "the bounds have more decimals than that")
+
+    def _check_cuts(self) -> None:
+        edges = [self.number(edge) for edge in (self.lower, *self.cuts, self.upper)]
+        if not all(before < after for before, after in itertools.pairwise(edges)):
+            raise self._refuse("cuts", "expected increasing values strictly between the bounds")
+        if self.bins is None:
+            return
+        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
+            raise self._refuse("bins", "expected a whole number >= 1")
+        if self.cuts:
+            raise self._refuse("bins", "give cuts or bins, not both")
+
+    def _check_levels(self) -> None:
+        if not self.levels:
+            raise self._refuse("levels", "public levels are required and never inferred")
+        for level in self.levels:
+            if not level or level != level.strip() or not level.isprintable():
+                raise self._refuse("levels", "a level is empty, padded or unprintable")
+        if len({self.normalised(level) for level in self.levels}) < len(self.levels):
+            raise self._refuse("levels", "two levels are equal (after the declared normaliser)")
+        if self.other is not None and self.other not in self.levels:
+            raise self._refuse("other", "must be one of the levels")
+
+    def _check_boolean(self) -> None:
+        true, false = (
+            {value.strip().casefold() for value in values}
+            for values in (self.true_values, self.false_values)
+        )
+        if not true or not false or "" in true | false or true & false:
+            raise self._refuse("true_values/false_values", "expected two disjoint, non-empty lists")
+
+    def _check_fill(self) -> None:
+        if self.fill is None:
+            return
+        if self.is_numeric:
+            value = self.number(self.fill)
+            if not self.number(self.lower) <= value <= self.number(self.upper):
+                raise self._refuse("fill", "expected a value inside the bounds")
+            if self.is_whole and value != int(value):
+                raise self._refuse("fill", "expected a whole number")
+        elif self.kind is ColumnKind.BOOLEAN:
+            if not isinstance(self.fill, bool):
+                raise self._refuse("fill", "expected true or false")
+        elif self.fill not in self.levels:
+            raise self._refuse("fill", "must be one of the levels")

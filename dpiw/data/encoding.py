@@ -1,0 +1,353 @@
+"""From a cell to [0, 1] or a level's index and back: row by row, total, by declared types only.
+
+Numbers in text are read exactly (through decimals where a double or a 64-bit integer would not
+do) and clamped; what cannot be read is missing. No cell ever raises, and no cell's meaning
+depends on another row (METHOD section 8; RELIABILITY section 6, rows 1-6, 17-20, 22, 25).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpiw.data.cells import cell_text, plain_cells
+from dpiw.data.cells import cell_texts as cell_texts
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.dates import (
+    clock_seconds,
+    day_number,
+    second_number,
+    seconds_from_local,
+    zone_offsets,
+)
+
+_INT64 = np.iinfo(np.int64)
+_PLAIN_WHOLE = r"^-?[0-9]{1,18}$"
+_PLAIN_REAL = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$"
+_NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")
+_INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
+_MAX_EXPONENT_DIGITS = 6
+_MAX_SHRINKING = 16
+"""Normalising twice shortens a text at most so: a canonical composition joins up to 4 letters."""
+
+
+def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
+    """Scaled values of one column.
+
+    Args:
+        column: a released column.
+        cells: the raw cells, any dtype, shape (rows,).
+
+    Returns:
+        Shape (rows,). Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing.
+        Discrete kinds: int32 level indices, -1 = missing. Missing only if the column is nullable.
+    """
+    if column.is_discrete:
+        return _filled_codes(column, _codes(column, cells))
+    numbers, missing = _whole(column, cells) if column.is_whole else _real(column, cells)
+    scaled = _to_unit(column, numbers)
+    scaled[missing] = np.nan
+    return _filled_unit(column, scaled)
+
+
+def read_cells(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Numbers in own units (typed ones not clamped) or level indices, and which cells say none."""
+    if column.is_discrete:
+        codes = _codes(column, cells)
+        return codes, codes < 0
+    return _whole(column, cells) if column.is_whole else _real(column, cells)
+
+
+def exact_number(text: str) -> Decimal | None:
+    """The exact number that a canonical text denotes, infinite ones included; None: no number."""
+    return _exact(text)
+
+
+def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    """The nearest admissible scaled values: inside the range, on the grid, missing filled."""
+    if column.is_discrete:
+        codes = np.clip(np.asarray(values, dtype=np.int64), -1, column.cardinality - 1)
+        return _filled_codes(column, codes.astype(np.int32))
+    unit = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
+    missing = np.isnan(unit)
+    scaled = _to_unit(column, _from_unit(column, np.where(missing, 0.0, unit)))
+    scaled[missing] = np.nan
+    return _filled_unit(column, scaled)
+
+
+def unscale_cells(column: Column, values: NDArray[Any]) -> pd.Series[Any]:
+    """Cells of the declared type and range, from any scaled values (projected first).
+
+    Types: continuous float64; integer int64 (Int64 if nullable); boolean bool (boolean); levels
+    str; dates datetime64[s]; datetimes datetime64[s, UTC]. Missing: NaN, NA or NaT.
+    """
+    projected = project_cells(column, values)
+    if column.is_discrete:
+        return _level_cells(column, projected)
+    missing = np.isnan(projected)
+    numbers = _from_unit(column, np.where(missing, 0.0, projected))
+    if column.kind is ColumnKind.CONTINUOUS:
+        return pd.Series(np.where(missing, np.nan, numbers))
+    if column.kind is ColumnKind.INTEGER:
+        if not column.nullable:
+            return pd.Series(numbers)
+        return pd.Series(pd.arrays.IntegerArray(numbers, missing))
+    seconds = numbers * 86400 if column.kind is ColumnKind.DATE else numbers
+    moments = seconds.astype("datetime64[s]")
+    moments[missing] = np.datetime64("NaT", "s")
+    cells = pd.Series(moments)
+    return cells.dt.tz_localize("UTC") if column.kind is ColumnKind.DATETIME else cells
+
+
+def _level_cells(column: Column, codes: NDArray[Any]) -> pd.Series[Any]:
+    missing = codes < 0
+    if column.kind is ColumnKind.BOOLEAN:
+        truth = codes > 0
+        return pd.Series(pd.arrays.BooleanArray(truth, missing) if column.nullable else truth)
+    names = np.array([*column.levels, None], dtype=object)
+    return pd.Series(names[codes], dtype="str")
+
+
+def _to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
+    """Own units -> [0, 1], clamped. Whole numbers: int64, subtracted exactly before dividing."""
+    low, high = column.number(column.lower), column.number(column.upper)
+    if column.is_whole:
+        steps = (np.clip(numbers, low, high) - np.int64(low)).astype(np.float64)
+        return np.asarray(steps / float(high - low))
+    unit = (_rounded(column, numbers) - low) / (high - low)
+    return np.asarray(np.clip(unit, 0.0, 1.0) + 0.0)  # + 0.0: no negative zero
+
+
+def _from_unit(column: Column, unit: NDArray[np.float64]) -> NDArray[Any]:
+    """[0, 1] without NaN -> own units: int64 for whole kinds, else float64."""
+    low, high = column.number(column.lower), column.number(column.upper)
+    if column.is_whole:
+        return np.asarray(np.int64(low) + _steps(unit, high - low))
+    return _rounded(column, np.where(unit >= 1.0, high, low + unit * (high - low)))
+
+
+def _steps(unit: NDArray[np.float64], width: int) -> NDArray[np.int64]:
+    """The k in 0..width with k/width nearest to `unit`; exact where unit is fl(k/width)."""
+    steps = np.rint(unit * float(width))
+    if width > 2**52:  # there the product may round to a neighbour; fl(k/width) is one-to-one
+        for neighbour in (steps - 1, steps + 1):
+            steps = np.where(neighbour / float(width) == unit, neighbour, steps)
+    return steps.astype(np.int64)
+
+
+def _rounded(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
+    """Clamped into the bounds and on the column's decimal grid; the bounds count as on it."""
+    low, high = column.lower_number, column.upper_number
+    rounded = np.round(np.clip(numbers, low, high), column.released_decimals)
+    return np.asarray(np.clip(rounded, low, high) + 0.0)
+
+
+def _filled_unit(column: Column, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not column.nullable:
+        fill: Any = column.lower if column.fill is None else column.fill
+        kind = np.int64 if column.is_whole else np.float64
+        scaled[np.isnan(scaled)] = _to_unit(column, np.array([column.number(fill)], dtype=kind))[0]
+    return scaled
+
+
+def _filled_codes(column: Column, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    return codes if column.nullable else np.where(codes < 0, np.int32(column.fill_code), codes)
+
+
+# Reading cells in own units
+
+
+def _is_number(dtype: Any) -> bool:
+    return pd.api.types.is_integer_dtype(dtype) or pd.api.types.is_float_dtype(dtype)
+
+
+def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    cells = plain_cells(cells)
+    dtype = cells.dtype
+    timed = column.kind is not ColumnKind.INTEGER
+    if timed and isinstance(dtype, (np.dtype, pd.DatetimeTZDtype)) and dtype.kind == "M":
+        return _moments(column, cells)
+    if timed or not _is_number(dtype):
+        return _whole_from_text(column, cell_texts(cells))
+    missing = cells.isna().to_numpy(dtype=bool)
+    if pd.api.types.is_unsigned_integer_dtype(dtype):
+        unsigned = cells.to_numpy(dtype=np.uint64, na_value=0)
+        return np.minimum(unsigned, np.uint64(_INT64.max)).astype(np.int64), missing
+    if pd.api.types.is_integer_dtype(dtype):
+        return cells.to_numpy(dtype=np.int64, na_value=0), missing
+    real = np.rint(cells.to_numpy(dtype=np.float64, na_value=np.nan))
+    over, under = real >= 2.0**63, real < -(2.0**63)
+    numbers = np.where(over | under | np.isnan(real), 0.0, real).astype(np.int64)
+    numbers = np.where(over, _INT64.max, np.where(under, _INT64.min, numbers))
+    return numbers, missing | np.isnan(real)
+
+
+def _real(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    cells = plain_cells(cells)
+    if not _is_number(cells.dtype):
+        return _real_from_text(column, cell_texts(cells))
+    numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    missing = np.isnan(numbers)
+    return np.where(missing, column.lower_number, numbers), missing
+
+
+def _moments(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Days or seconds of typed moments, clipped near the bounds before any calendar is asked."""
+    day = 86400 if column.kind is ColumnKind.DATE else 1
+    low, high = (int(column.number(bound)) * day for bound in (column.lower, column.upper))
+    seconds, missing = clock_seconds(cells, low, high)
+    if isinstance(cells.dtype, pd.DatetimeTZDtype):
+        if column.kind is ColumnKind.DATE:  # the date as written, in the cell's own zone
+            seconds = seconds + zone_offsets(seconds, cells.dtype.tz)
+    elif column.kind is ColumnKind.DATETIME and column.time_zone != "UTC":
+        seconds = seconds_from_local(seconds, column.zone)
+    return seconds // day, missing
+
+
+def _whole_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    low, high = int(column.number(column.lower)), int(column.number(column.upper))
+    zone = column.zone
+
+    def read(text: str) -> int | None:
+        if column.kind is ColumnKind.DATE:
+            value = day_number(text)
+        elif column.kind is ColumnKind.DATETIME:
+            value = second_number(text, zone)
+        else:
+            return _exact_whole(text, low, high)
+        return None if value is None else min(max(value, low), high)
+
+    plain = _PLAIN_WHOLE if column.kind is ColumnKind.INTEGER else None
+    return _parsed(texts, plain, pa.int64(), read)
+
+
+def _real_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    low, high = column.lower_number, column.upper_number
+    return _parsed(texts, _PLAIN_REAL, pa.float64(), lambda text: _exact_real(text, low, high))
+
+
+def _parsed(
+    texts: pa.Array, plain: str | None, dtype: pa.DataType, read: Any
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Plain cells by one vectorised cast; each distinct odd cell once by `read`."""
+    kind = dtype.to_pandas_dtype()
+    values = np.zeros(len(texts), dtype=kind)
+    missing = pc.is_null(texts).to_numpy(zero_copy_only=False).copy()
+    odd = ~missing
+    if plain is not None:
+        texts = pc.utf8_trim_whitespace(texts)
+        easy = pc.fill_null(pc.match_substring_regex(texts, plain), False)
+        mask = easy.to_numpy(zero_copy_only=False)
+        values[mask] = pc.cast(texts.filter(easy), dtype).to_numpy(zero_copy_only=False)
+        odd &= ~mask
+    if odd.any():
+        encoded = texts.filter(pa.array(odd)).dictionary_encode()
+        found = [read(text) for text in encoded.dictionary.to_pylist()]
+        indices = encoded.indices.to_numpy()
+        values[odd] = np.array([0 if value is None else value for value in found], kind)[indices]
+        missing[odd] = np.array([value is None for value in found], bool)[indices]
+    return values, missing
+
+
+def _exact(text: str) -> Decimal | None:
+    """The exact number a text denotes (ASCII digits, `.`, exponent, `inf`), or None."""
+    text = text.strip()
+    infinite = _INFINITE.fullmatch(text)
+    if infinite:
+        return Decimal(f"{infinite[1]}Infinity")
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    exponent = (match[3] or "").lstrip("0")
+    if len(exponent) > _MAX_EXPONENT_DIGITS:  # beyond what decimals hold: zero or infinite
+        if match[2] == "-" or not match[1].strip("0."):
+            return Decimal(0)
+        return Decimal("-Infinity" if text.startswith("-") else "Infinity")
+    return Decimal(text)
+
+
+def _exact_whole(text: str, low: int, high: int) -> int | None:
+    number = _exact(text)
+    if number is None:
+        return None
+    if number <= low:
+        return low
+    if number >= high:
+        return high
+    return int(number.to_integral_value(rounding=ROUND_HALF_EVEN))
+
+
+def _exact_real(text: str, low: float, high: float) -> float | None:
+    number = _exact(text)
+    if number is None:
+        return None
+    return low if number <= Decimal(low) else high if number >= Decimal(high) else float(number)
+
+
+# Reading levels
+
+
+def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
+    """Level indices; unknown cells are `other`, or missing (-1) where there is none."""
+    cells = plain_cells(cells)
+    if column.kind is ColumnKind.BOOLEAN:
+        return _truths(column, cells)
+    levels = {column.normalised(level): code for code, level in enumerate(column.levels)}
+    unknown = -1 if column.other is None else column.levels.index(column.other)
+
+    longest = _MAX_SHRINKING * max(map(len, levels))
+
+    def read(text: str) -> int:
+        text = text.strip()
+        if len(text) > longest:  # ordering the marks of such a text takes long
+            return unknown
+        normalised = column.normalised(text)
+        return levels.get(normalised, unknown) if normalised else -1
+
+    return _looked_up(cell_texts(cells), read)
+
+
+def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
+    """0, 1 or missing (-1). Words mean what is declared; typed truth means what it says.
+
+    A typed 0 or 1 is false or true, unless a declared word is a number: then numbers are words.
+    """
+    words = {text.strip().casefold(): 0 for text in column.false_values}
+    words |= {text.strip().casefold(): 1 for text in column.true_values}
+    typed = {} if any(_exact(word) is not None for word in words) else {"0": 0, "1": 1}
+
+    def spoken(text: str) -> int:
+        return words.get(text.strip().casefold(), -1)
+
+    def counted(text: str) -> int:
+        return words.get(text, typed.get(text, -1))
+
+    def read(cell: Any) -> int:
+        if isinstance(cell, (bool, np.bool_)):
+            return int(cell)
+        text = cell_text(cell)
+        return -1 if text is None else spoken(text) if isinstance(cell, str) else counted(text)
+
+    if pd.api.types.is_bool_dtype(cells.dtype):
+        missing = cells.isna().to_numpy(dtype=bool)
+        truth = cells.to_numpy(dtype=bool, na_value=False)
+        return np.where(missing, np.int32(-1), truth.astype(np.int32))
+    if _is_number(cells.dtype):
+        return _looked_up(cell_texts(cells), counted)
+    if cells.dtype == np.dtype(object):
+        return np.array([read(cell) for cell in cells.tolist()], dtype=np.int32)
+    return _looked_up(cell_texts(cells), spoken)
+
+
+def _looked_up(texts: pa.Array, read: Any) -> NDArray[np.int32]:
+    encoded = texts.dictionary_encode()
+    codes = np.array([*map(read, encoded.dictionary.to_pylist()), -1], dtype=np.int32)
+    indices: NDArray[Any] = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes[indices], dtype=np.int32)  # index -1: the last entry, missing

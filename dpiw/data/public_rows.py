@@ -1,0 +1,83 @@
+"""Public labelled rows that a spec names, for a beta calibration that costs nothing.
+
+The curator declares that they are public; nothing can check it. The file's SHA-256 is one of the
+plan's decisions and stands in the certificate, so that everybody sees which rows were meant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.sources import IngestLimits, copy_source, read_csv
+from dpiw.errors import SourceError, SpecError
+
+_FIELD = "weights.post_processing: beta_calibrate.rows"
+
+
+def named_file(step: Mapping[str, Any], path: Path, *, source: Path) -> dict[str, Any]:
+    """A `beta_calibrate` step with its file's absolute path and SHA-256.
+
+    Args:
+        step: as the spec has it; a `sha256` in it must be that of the file.
+        path: the file.
+        source: the confidential file, which this must not be.
+
+    Raises:
+        SpecError: not a readable file, another digest than stated, or the confidential file.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.samefile(path, source):
+            raise SpecError(f"{_FIELD}: this is the confidential source, not a public file")
+    found = _digest(path)
+    if step.get("sha256") not in (None, found):
+        raise SpecError(f"{_FIELD}: the file's SHA-256 is not the one the spec states")
+    return {**step, "rows": str(path), "sha256": found}
+
+
+def _digest(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        if path.is_file():  # no pipe or device, which would not end
+            with path.open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+    raise SpecError(f"{_FIELD}: the file cannot be read")
+
+
+def read_public_rows(
+    path: Path, *, sha256: str, schema: PublicSchema, directory: Path, limits: IngestLimits
+) -> ScaledTable:
+    """Read a CSV file of public rows: UTF-8, commas, exactly the schema's released columns.
+
+    Args:
+        path: the file.
+        sha256: of the bytes the plan was made for.
+        schema: the release's.
+        directory: where a copy may lie while it is read.
+        limits: what the file may be at most.
+
+    Raises:
+        SpecError: the file has changed, is not such a CSV file, or holds no rows.
+    """
+    copy = directory / f".public-{secrets.token_hex(8)}"
+    names = [column.name for column in schema.released]
+    told = ""
+    try:
+        copy_source(path, copy)
+        if _digest(copy) != sha256:
+            raise SpecError(f"{_FIELD}: the file has changed since the plan was made")
+        raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
+    except SourceError as error:
+        told = str(error)
+    finally:
+        copy.unlink(missing_ok=True)
+    if told:
+        raise SpecError(f"{_FIELD}: expected a CSV file of the released columns: {told}")
+    if len(raw.frame) == 0:
+        raise SpecError(f"{_FIELD}: expected at least one row")
+    return schema.scale(raw.frame)

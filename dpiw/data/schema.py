@@ -1,0 +1,372 @@
+"""The public schema: columns with public bounds and levels, and every view of a row they define.
+
+A row has four forms: raw cells, *scaled* values (`ScaledTable`), the *encoded* matrix in [0, 1]
+(for generators) and the *centred* features (for weights; METHOD section 1) whose norm has a bound
+that follows from the schema alone. Scaling is row-local and total; unscaling always returns the
+declared types and ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from dpiw.data.columns import Column, ColumnKind, ColumnRole, folded_name
+from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
+from dpiw.errors import SchemaError, SourceError
+
+__all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScaledTable:
+    """Scaled values by column, in released order. Holds private values as long as its rows do.
+
+    Attributes:
+        columns: numeric kinds: float64 in [0, 1], NaN = missing; discrete kinds: int32 level
+            indices, -1 = missing. Each shape (rows,).
+        rows: number of rows.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    rows: int
+
+    def __post_init__(self) -> None:
+        columns = {name: np.asarray(values) for name, values in self.columns.items()}
+        for name, values in columns.items():
+            if values.shape != (self.rows,):
+                raise SchemaError(f"column {name}: a scaled column has another number of rows")
+        object.__setattr__(self, "columns", columns)
+
+    def __repr__(self) -> str:
+        return f"ScaledTable({', '.join(self.columns)})"  # names are public, rows are not
+
+    def take(self, indices: ArrayLike) -> ScaledTable:
+        """The rows at integer `indices` (shape (k,)), or where a boolean mask is true."""
+        chosen = np.asarray(indices)
+        if chosen.dtype == np.bool_:
+            chosen = np.flatnonzero(chosen)
+        chosen = chosen.astype(np.int64)
+        return ScaledTable({n: values[chosen] for n, values in self.columns.items()}, len(chosen))
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[ScaledTable]) -> ScaledTable:
+        """The rows of all `tables` (at least one, of the same columns), in order."""
+        names = list(tables[0].columns)
+        if any(list(table.columns) != names for table in tables):
+            raise SchemaError("concatenate: the tables have different columns")
+        columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in names}
+        return cls(columns, sum(table.rows for table in tables))
+
+    def equals(self, other: ScaledTable) -> bool:
+        """Same columns in the same order with the same values, missing equal to missing."""
+        return list(self.columns) == list(other.columns) and all(
+            np.array_equal(values, other.columns[name], equal_nan=values.dtype.kind == "f")
+            for name, values in self.columns.items()
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """For storage: the same arrays, no metadata; missing stays NaN and -1, never null."""
+        return pa.table({name: pa.array(values) for name, values in self.columns.items()})
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> ScaledTable:
+        """Read what `to_arrow` gave."""
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+        return cls(columns, table.num_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Where a released column lies in the encoded and centred matrices.
+
+    Attributes:
+        column: the column's name.
+        start, stop: half-open range of matrix columns.
+        indicator: False: one value in [0, 1]; True: an indicator block (one-hot).
+        labels: per matrix column: the level, `missing`, `present`, or the empty text for a value.
+    """
+
+    column: str
+    start: int
+    stop: int
+    indicator: bool
+    labels: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """Number of matrix columns."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSchema:
+    """The public data dictionary of one table.
+
+    Attributes:
+        name: matches `[a-z0-9][a-z0-9_-]{0,62}`.
+        columns: in file order, identifiers included.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        """Raises SchemaError: bad name, duplicate names, nothing released, several targets."""
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise SchemaError("schema name: expected lower-case letters, digits, `-` and `_`")
+        if not all(isinstance(column, Column) for column in self.columns):
+            raise SchemaError(f"schema {self.name}: columns: expected Column values")
+        folded: dict[str, str] = {}
+        for column in self.columns:
+            key = folded_name(column.name)
+            if key in folded:
+                raise SchemaError(
+                    f"columns {folded[key]} and {column.name}: equal up to case or Unicode form"
+                )
+            folded[key] = column.name
+        if not self.released:
+            raise SchemaError(f"schema {self.name}: no column is released")
+        if sum(column.role is ColumnRole.TARGET for column in self.columns) > 1:
+            raise SchemaError(f"schema {self.name}: more than one target")
+        if len(set(self.encoded_names)) < self.width:
+            raise SchemaError(
+                f"schema {self.name}: a column is called as an indicator of another is (a=b, a:b)"
+            )
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Read `to_mapping`'s form; unknown keys are refused."""
+        if not isinstance(mapping, Mapping) or set(mapping) != {"name", "columns"}:
+            raise SchemaError("schema: expected exactly the keys `name` and `columns`")
+        columns = mapping["columns"]
+        if not isinstance(columns, (list, tuple)):
+            raise SchemaError("schema: columns: expected a list")
+        return cls(name=mapping["name"], columns=tuple(map(Column.from_mapping, columns)))
+
+    @classmethod
+    def from_yaml(cls, path: Path | str) -> Self:
+        """Read a YAML data dictionary (see `dpiw.data.yaml` for what is refused)."""
+        from dpiw.data.yaml import load_file
+
+        return cls.from_mapping(load_file(Path(path), what="schema", error=SchemaError))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON values; `from_mapping(to_mapping())` equals self."""
+        return {"name": self.name, "columns": [column.to_mapping() for column in self.columns]}
+
+    @cached_property
+    def released(self) -> tuple[Column, ...]:
+        """The columns without identifiers, in order."""
+        return tuple(c for c in self.columns if c.role is not ColumnRole.IDENTIFIER)
+
+    @property
+    def identifier(self) -> Column | None:
+        """The first identifier column, or None."""
+        return next((c for c in self.columns if c.role is ColumnRole.IDENTIFIER), None)
+
+    @property
+    def target(self) -> Column | None:
+        """The target column, or None."""
+        return next((c for c in self.columns if c.role is ColumnRole.TARGET), None)
+
+    def column(self, name: str) -> Column:
+        """The column of that exact name, or SchemaError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(f"schema {self.name}: no column named {name}")
+
+    # Raw cells and scaled values
+
+    def scale(self, frame: pd.DataFrame) -> ScaledTable:
+        """Clamp and map every cell to its declared range, row by row; never raises on a value.
+
+        Columns that are not declared are ignored. Raises SourceError for a released column that
+        is missing or occurs twice.
+        """
+        columns = {}
+        for column in self.released:
+            if column.name not in frame.columns:
+                raise SourceError(f"column {column.name}: missing in the table")
+            cells = frame[column.name]
+            if not isinstance(cells, pd.Series):
+                raise SourceError(f"column {column.name}: occurs more than once in the table")
+            columns[column.name] = scale_cells(column, cells)
+        return ScaledTable(columns, len(frame))
+
+    def project(self, scaled: ScaledTable) -> ScaledTable:
+        """The nearest admissible table: in range, on each column's grid, missing filled.
+
+        Exactly what `scale(unscale(scaled))` returns; the identity on admissible tables.
+        """
+        return ScaledTable(
+            {c.name: project_cells(c, self._values(scaled, c)) for c in self.released}, scaled.rows
+        )
+
+    def unscale(self, scaled: ScaledTable) -> pd.DataFrame:
+        """Raw cells of declared types and ranges, from any scaled table (projected first).
+
+        Types: float64; int64 (Int64 if nullable); bool (boolean); str; datetime64[s] for dates;
+        datetime64[s, UTC] for datetimes. Missing: NaN, NA or NaT.
+        """
+        return pd.DataFrame(
+            {c.name: unscale_cells(c, self._values(scaled, c)) for c in self.released}
+        )
+
+    def _values(self, scaled: ScaledTable, column: Column) -> NDArray[Any]:
+        values = scaled.columns.get(column.name)
+        if values is None:
+            raise SchemaError(f"column {column.name}: missing in the scaled table")
+        return values
+
+    # Scaled values and matrices
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """Layout of the encoded and centred matrices, in released order.
+
+        A numeric column is one value, followed by {present, missing} if nullable; a discrete
+        column is one indicator block over its levels, with `missing` last if nullable.
+        """
+        blocks: list[Block] = []
+
+        def add(column: Column, indicator: bool, labels: tuple[str, ...]) -> None:
+            start = blocks[-1].stop if blocks else 0
+            place = {"start": start, "stop": start + len(labels)}
+            blocks.append(Block(column=column.name, **place, indicator=indicator, labels=labels))
+
+        for column in self.released:
+            missing = ("missing",) if column.nullable else ()
+            if column.is_discrete:
+                add(column, True, column.level_names + missing)
+                continue
+            add(column, False, ("",))
+            if column.nullable:
+                add(column, True, ("present", "missing"))
+        return tuple(blocks)
+
+    @property
+    def width(self) -> int:
+        """Columns of the encoded and centred matrices."""
+        return self.blocks[-1].stop
+
+    @cached_property
+    def encoded_names(self) -> tuple[str, ...]:
+        """One unique name per matrix column: `age`, `sex=male`, `age:present`, `age:missing`."""
+        names: list[str] = []
+        for block in self.blocks:
+            levels = self.column(block.column).level_names
+            for place, label in enumerate(block.labels):
+                sign = "=" if place < len(levels) else ":"  # a level may be called `missing`
+                names.append(f"{block.column}{sign}{label}" if block.indicator else block.column)
+        return tuple(names)
+
+    @property
+    def centred_names(self) -> tuple[str, ...]:
+        """The centred features have the encoded layout."""
+        return self.encoded_names
+
+    def encode(self, scaled: ScaledTable) -> NDArray[np.float64]:
+        """Matrix in [0, 1], shape (rows, width): values (missing: 1/2) and one-hot blocks."""
+        matrix = np.zeros((scaled.rows, self.width))
+        every = np.arange(scaled.rows)
+        for block in self.blocks:
+            column = self.column(block.column)
+            values = self._values(scaled, column)
+            if not block.indicator:
+                matrix[:, block.start] = np.where(np.isnan(values), 0.5, values)
+                continue
+            if column.is_numeric:
+                codes = np.isnan(values).astype(np.int64)
+            else:
+                codes = np.where(values < 0, column.cardinality, values).astype(np.int64)
+            matrix[every, block.start + codes] = 1.0
+        return matrix
+
+    def decode(self, matrix: NDArray[np.float64]) -> ScaledTable:
+        """Inverse of `encode`; any other real matrix is projected (clip, argmax, grid).
+
+        Args:
+            matrix: shape (rows, width). NaN counts as 1/2 in a value and as lowest in a block.
+        """
+        matrix = np.asarray(matrix, dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[1] != self.width:
+            raise SchemaError(f"decode: expected a matrix with {self.width} columns")
+        columns: dict[str, NDArray[Any]] = {}
+        for block in self.blocks:
+            column = self.column(block.column)
+            part = matrix[:, block.start : block.stop]
+            if not block.indicator:
+                columns[column.name] = np.where(np.isnan(part[:, 0]), 0.5, part[:, 0])
+                continue
+            codes = np.argmax(np.where(np.isnan(part), -np.inf, part), axis=1)
+            if column.is_numeric:
+                columns[column.name] = np.where(codes == 1, np.nan, columns[column.name])
+            else:
+                codes[codes == column.cardinality] = -1
+                columns[column.name] = codes.astype(np.int32)
+        return self.project(ScaledTable(columns, len(matrix)))
+
+    def centred(self, scaled: ScaledTable) -> NDArray[np.float64]:
+        """Centred features without the constant, shape (rows, width) (METHOD section 1).
+
+        Value: v - 1/2, 0 if missing. Block of L labels: (onehot - 1/L)/sqrt(2).
+        """
+        matrix = self.encode(scaled)
+        for block in self.blocks:
+            part = matrix[:, block.start : block.stop]
+            part -= 1.0 / block.width if block.indicator else 0.5
+            if block.indicator:
+                part /= np.sqrt(2.0)
+        return matrix
+
+    @property
+    def centred_squared_norm(self) -> float:
+        """Sup over rows of the squared norm of `centred`: 1/4 a value, (1 - 1/L)/2 a block."""
+        return float(sum((1 - 1 / b.width) / 2 if b.indicator else 0.25 for b in self.blocks))
+
+    @property
+    def centred_squared_diameter(self) -> float:
+        """Sup over pairs of rows of the squared distance of `centred`.
+
+        Per column: numeric 1; levels 1 (0 if there is only one); nullable numeric 5/4, a present
+        value at a bound against a missing one.
+        """
+        total = 0.0
+        for column in self.released:
+            if column.is_numeric:
+                total += 1.25 if column.nullable else 1.0
+            else:
+                total += float(column.cardinality + column.nullable > 1)
+        return total
+
+    @property
+    def centred_reference_variances(self) -> NDArray[np.float64]:
+        """Variance of each centred coordinate of a uniform row, shape (width,).
+
+        Value 1/12; block coordinate (1/L)(1 - 1/L)/2.
+        """
+        variances = np.empty(self.width)
+        for block in self.blocks:
+            share = 1.0 / block.width
+            variance = share * (1 - share) / 2 if block.indicator else 1 / 12
+            variances[block.start : block.stop] = variance
+        return variances
+
+    @property
+    def centred_reference_squared_norm(self) -> float:
+        """Expected squared norm of `centred` for a uniform row: the variances' sum."""
+        return float(self.centred_reference_variances.sum())

@@ -1,0 +1,197 @@
+"""Private and synthetic tables: hot and cold.
+
+`PrivateTable` is hot: it lives only inside a confidential stage, shows nothing and cannot be
+copied out. It is obtained only from `PrivateSource.open`, and only while the ledger confirms that
+the stage's cost has been reserved and armed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpiw.data.durable import write_durably
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import PrivacyError, SchemaError, SourceError
+
+
+class ConfirmsGrants(Protocol):
+    """The one thing a table needs of a ledger."""
+
+    def confirm(self, grant: Any) -> Any:
+        """Raise unless the grant's reservation is live."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticTable:
+    """Synthetic rows, public. Values are projected on construction: they are what is released.
+
+    Attributes:
+        schema: the public schema.
+        scaled: admissible scaled values (on each column's grid), so features computed from them
+            equal those an analyst computes from the released file.
+    """
+
+    schema: PublicSchema
+    scaled: ScaledTable
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scaled", self.schema.project(self.scaled))
+
+    @property
+    def rows(self) -> int:
+        """Number of synthetic rows; public."""
+        return self.scaled.rows
+
+    def frame(self) -> pd.DataFrame:
+        """Rows in declared types; see `PublicSchema.unscale`."""
+        return self.schema.unscale(self.scaled)
+
+
+def _sealed(action: str) -> NoReturn:
+    raise PrivacyError(f"a private table cannot be {action}; only a mechanism may measure it")
+
+
+class PrivateTable:
+    """Confidential rows inside a stage (hot). No length, no iteration, no truth, no pickling.
+
+    Only generators and weight estimators call `confidential`, and what they return went through
+    `dpiw.privacy.mechanisms`. The seal prevents accidents, not a hostile programmer.
+    """
+
+    __slots__ = ("__scaled", "__schema")
+
+    def __init__(self, *, schema: PublicSchema, scaled: ScaledTable) -> None:
+        names = [column.name for column in schema.released]
+        if list(scaled.columns) != names:
+            raise SchemaError("a private table must have exactly the released columns, in order")
+        self.__schema = schema
+        self.__scaled = scaled
+
+    @property
+    def schema(self) -> PublicSchema:
+        """The public schema."""
+        return self.__schema
+
+    def confidential(self) -> ScaledTable:
+        """The exact rows.
+
+        Privacy:
+            Unprotected. Call only inside `measure`, and return nothing that was not drawn by
+            `dpiw.privacy.mechanisms` (or DP-SGD) with the sensitivity of the schema and unit.
+        """
+        return self.__scaled
+
+    def __repr__(self) -> str:
+        return f"PrivateTable(schema={self.__schema.name})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __len__(self) -> int:
+        _sealed("counted")
+
+    def __bool__(self) -> bool:
+        _sealed("tested for truth")
+
+    def __iter__(self) -> NoReturn:
+        _sealed("iterated over")
+
+    def __contains__(self, item: object) -> bool:
+        _sealed("searched")
+
+    def __getitem__(self, key: object) -> NoReturn:
+        _sealed("indexed")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        _sealed("made an array")
+
+    def __eq__(self, other: object) -> bool:
+        _sealed("compared")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> NoReturn:
+        _sealed("pickled or copied")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        _sealed("pickled or copied")
+
+    def __copy__(self) -> NoReturn:
+        _sealed("pickled or copied")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        _sealed("pickled or copied")
+
+    def __dir__(self) -> list[str]:
+        return ["confidential", "schema"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateSource:
+    """A reference to a scaled snapshot in the confidential workspace (cold).
+
+    Attributes:
+        snapshot: file written by `dpiw.data.ingest`.
+        schema: the schema it was scaled by.
+    """
+
+    snapshot: Path
+    schema: PublicSchema
+
+    def __repr__(self) -> str:
+        return f"PrivateSource(schema={self.schema.name})"  # the path is confidential
+
+    def open(self, grant: Any, ledger: ConfirmsGrants) -> PrivateTable:
+        """Read the snapshot, after the ledger has confirmed that its cost is reserved.
+
+        Privacy:
+            Returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
+            one byte is read.
+
+        Raises:
+            PrivacyError, LedgerError: from the ledger, before the file is opened.
+            SourceError: the snapshot is missing, damaged or of another schema.
+        """
+        ledger.confirm(grant)
+        scaled = read_snapshot(self.snapshot)
+        names = [column.name for column in self.schema.released]
+        if scaled is None or list(scaled.columns) != names:
+            raise SourceError("the confidential snapshot is missing, damaged or of another schema")
+        return PrivateTable(schema=self.schema, scaled=scaled)
+
+
+def write_snapshot(scaled: ScaledTable, path: Path) -> None:
+    """Write scaled rows durably as Parquet, without column statistics and without metadata.
+
+    Privacy:
+        The file is exact: it belongs in the confidential workspace only.
+    """
+    buffer = pa.BufferOutputStream()
+    pq.write_table(
+        scaled.to_arrow(), buffer, write_statistics=False, store_schema=False, compression="zstd"
+    )
+    write_durably(path, buffer.getvalue())
+
+
+def read_snapshot(path: Path) -> ScaledTable | None:
+    """Read `write_snapshot`'s file; None if it cannot be read.
+
+    Privacy:
+        Returns exact rows; called only by `PrivateSource.open` and the ingest stage.
+    """
+    try:
+        with path.open("rb") as stream:
+            # No threads: one still reading a Python file at exit aborts the process (measured).
+            file = pq.ParquetFile(stream, pre_buffer=False)
+            return ScaledTable.from_arrow(file.read(use_threads=False))
+    except (OSError, pa.ArrowException, SchemaError):
+        return None  # the reason may quote values; it is not passed on

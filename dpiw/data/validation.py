@@ -1,0 +1,175 @@
+"""Great Expectations inside the confidential stage: structure, values and scaled ranges.
+
+Ephemeral context, no analytics, no progress bars, BOOLEAN_ONLY results: what comes out is a plain
+dictionary of truth values. Structure fails loudly and names declared columns only. Values never
+abort (whether a run aborts is an output); their verdicts stay in the confidential workspace.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import SourceError, StageFailedError
+
+_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_REALS = ("halffloat", "float", "double")
+
+Results = dict[str, bool]
+"""Verdicts by check: `COLUMN: EXPECTATION`, or `EXPECTATION` for the whole table."""
+
+
+def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
+    """Physical types a column may be stored in: `text`, or an Arrow type without its parameters.
+
+    CSV cells are text. In Parquet, text is for categories, booleans and ids; numbers must be
+    stored as numbers and dates as dates.
+    """
+    if file_format == "csv":
+        return ("text",)
+    if column.role is ColumnRole.IDENTIFIER:
+        return ("text", *_INTEGERS)
+    return {
+        ColumnKind.CONTINUOUS: (*_REALS, *_INTEGERS, "decimal32", "decimal64", "decimal128"),
+        ColumnKind.INTEGER: _INTEGERS,
+        ColumnKind.BOOLEAN: ("bool", "text", *_INTEGERS),
+        ColumnKind.CATEGORICAL: ("text", *_INTEGERS),
+        ColumnKind.ORDINAL: ("text", *_INTEGERS),
+        ColumnKind.DATE: ("date32", "date64", "timestamp"),
+        ColumnKind.DATETIME: ("timestamp",),
+    }[column.kind]
+
+
+def validate_structure(
+    types: Mapping[str, str], schema: PublicSchema, *, file_format: str
+) -> Results:
+    """Check that a file has exactly the declared columns, in any order, in admissible types.
+
+    Args:
+        types: physical type by column; Arrow parameters such as `[us, tz=UTC]` are dropped.
+        schema: the public schema; identifiers count.
+        file_format: `csv` or `parquet`.
+
+    Raises:
+        SourceError: naming the declared columns at fault, and what is admissible.
+    """
+    import great_expectations.expectations as expect
+
+    plain = {name: kind.split("[")[0].split("(")[0] for name, kind in types.items()}
+    names = [column.name for column in schema.columns]
+    checks = [expect.ExpectTableColumnsToMatchSet(column_set=names, exact_match=True)]
+    for column in schema.columns:
+        admissible = list(admissible_types(column, file_format=file_format))
+        checks.append(expect.ExpectColumnValuesToBeInSet(column=column.name, value_set=admissible))
+    results = run_checks(pd.DataFrame([plain], dtype="str"), checks)
+    if not results["expect_table_columns_to_match_set"]:
+        raise SourceError("the file's columns are not exactly those the schema declares")
+    for column in schema.columns:
+        if not results[f"{column.name}: expect_column_values_to_be_in_set"]:
+            admissible = list(admissible_types(column, file_format=file_format))
+            raise SourceError(
+                f"column {column.name}: not stored as {column.kind.value}; "
+                f"expected one of {', '.join(admissible)}"
+            )
+    return results
+
+
+def validate_values(frame: pd.DataFrame, schema: PublicSchema) -> Results:
+    """Whether raw values are as declared, before clamping. Never raises on a value.
+
+    Numbers inside bounds, levels known, nothing missing where a column is not nullable.
+
+    Privacy:
+        The verdicts depend on exact rows: confidential workspace only.
+    """
+    import great_expectations.expectations as expect
+
+    readable, checks = {}, []
+    for column in schema.released:
+        cells = frame[column.name]
+        if isinstance(cells.dtype, pd.StringDtype):
+            cells = cells.where(cells.str.strip() != "")
+        if column.is_numeric and pd.api.types.is_datetime64_any_dtype(cells.dtype):
+            cells = cells.notna().where(cells.notna(), None)  # GX compares dates by local rules
+        elif column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
+            cells = pd.to_numeric(cells, errors="coerce").astype("float64")
+            checks.append(
+                expect.ExpectColumnValuesToBeBetween(
+                    column=column.name, min_value=column.lower_number, max_value=column.upper_number
+                )
+            )
+        elif column.levels:
+            cells = cells.map(lambda cell: str(cell).strip(), na_action="ignore")
+            checks.append(
+                expect.ExpectColumnValuesToBeInSet(
+                    column=column.name, value_set=list(column.levels)
+                )
+            )
+        if not column.nullable:
+            checks.append(expect.ExpectColumnValuesToNotBeNull(column=column.name))
+        readable[column.name] = cells
+    return run_checks(pd.DataFrame(readable), checks) if checks and len(frame) else {}
+
+
+def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
+    """Check the encoded matrix, or its column minima and maxima: in [0, 1], whole, right width.
+
+    Args:
+        frame: columns `schema.encoded_names`.
+        schema: the public schema.
+
+    Raises:
+        StageFailedError: a check failed. That is our bug, not the data's, and says no more.
+    """
+    import great_expectations.expectations as expect
+
+    checks: list[Any] = [expect.ExpectTableColumnCountToEqual(value=schema.width)]
+    for name in schema.encoded_names:
+        checks.append(
+            expect.ExpectColumnValuesToBeBetween(column=name, min_value=0.0, max_value=1.0)
+        )
+        checks.append(expect.ExpectColumnValuesToNotBeNull(column=name))
+    results = run_checks(frame, checks)
+    if not all(results.values()):
+        raise StageFailedError("ingest", StageFailedError.exit_code)
+    return results
+
+
+def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
+    """Run expectations on a frame; verdicts only.
+
+    Nothing of GX's result objects is passed on: they hold an unsalted hash of the data
+    (`pandas_data_fingerprint`) and, on errors, tracebacks.
+
+    Privacy:
+        The verdicts depend on the frame's exact rows: confidential workspace only.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own deprecations
+        import great_expectations as gx
+
+        context = gx.get_context(mode="ephemeral")
+        context.variables.analytics_enabled = False
+        context.variables.progress_bars = {"globally": False}
+        asset = context.data_sources.add_pandas("memory").add_dataframe_asset("table")
+        batch = asset.add_batch_definition_whole_dataframe("rows")
+        suite = context.suites.add(gx.ExpectationSuite(name="suite", expectations=list(checks)))
+        definition = context.validation_definitions.add(
+            gx.ValidationDefinition(name="validation", data=batch, suite=suite)
+        )
+        outcome = definition.run(
+            batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY"
+        )
+    results: Results = {}
+    for result in outcome.results:  # not in suite order
+        config = result.expectation_config
+        column = config.kwargs.get("column")
+        results[config.type if column is None else f"{column}: {config.type}"] = bool(
+            result.success
+        )
+    return dict(sorted(results.items()))

@@ -1,0 +1,298 @@
+"""From published release folders to what a ledger that lost entries must take up again.
+
+Only folders whose signature holds under a key the custodian names count. What they state is put on
+record by `Ledger.recover`; here they are read, checked against the population's terms, and turned
+into charges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from dpiw.errors import LedgerConflictError, PrivacyError, ReleaseError, SignatureError, SpecError
+from dpiw.ledger import (
+    Ledger,
+    Population,
+    PublishedHead,
+    RecoveredRelease,
+    Recovery,
+)
+from dpiw.ledger.accounts import Account, check_kind
+from dpiw.ledger.charges import Charge
+from dpiw.privacy import accounting
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.privacy.rounding import float_above
+from dpiw.privacy.units import PrivacyBudget, PrivacyCost, PrivacyEvent
+from dpiw.release.certificate import Certificate
+from dpiw.release.manifest import MANIFEST
+from dpiw.release.verification import VerifiedRelease, release_folders, verify
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingRelease:
+    """A published release whose head a ledger lacks.
+
+    Attributes:
+        release: what passed `verify`.
+        after: the head of the release before it, if that one was given and the ledger has its head.
+    """
+
+    release: VerifiedRelease
+    after: str | None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its manifest."""
+        return self.release.manifest.digest
+
+
+def folders_of(roots: Iterable[Path]) -> list[Path]:
+    """Every release folder at or directly below `roots`; hidden ones are being built.
+
+    Raises:
+        ReleaseError: a root is no folder, or holds no release.
+    """
+    found: list[Path] = []
+    for root in roots:
+        own = [root] if (root / MANIFEST).exists() else []
+        inside = release_folders(root)  # any folder: one without a manifest must not be overlooked
+        if not inside and not own:
+            raise ReleaseError(f"{root}: no release folder here")
+        found += own + inside
+    return found
+
+
+def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
+    """The releases, each of which must verify under one of the public keys.
+
+    Raises:
+        ReleaseError: a folder fails. None is passed over: what is left out would not be charged.
+    """
+    return [_verified(folder, keys) for folder in folders_of(roots)]
+
+
+def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
+    refusal: SignatureError | None = None
+    for key in keys:
+        try:
+            return verify(folder, public_key=key)
+        except SignatureError as error:
+            refusal = error
+        except ReleaseError as error:
+            raise type(error)(f"{folder}: {error}") from error
+    raise SignatureError(f"{folder}: {refusal or 'no public key was given'}")
+
+
+def missing_releases(
+    ledger: Ledger, releases: Iterable[VerifiedRelease]
+) -> dict[str, tuple[MissingRelease, ...]]:
+    """By population: the releases the ledger lacks, in order. A folder given twice counts once."""
+    given = {one.manifest.digest: one for one in releases}
+    found: dict[str, list[MissingRelease]] = {}
+    for digest, one in given.items():
+        if ledger.knows(PublishedHead(hash=one.certificate.ledger_head, manifest_digest=digest)):
+            continue
+        before = given.get(one.manifest.facts.previous or "")
+        after = None if before is None else before.certificate.ledger_head
+        if after is not None and not ledger.contains(after):
+            after = None
+        missing = MissingRelease(release=one, after=after)
+        found.setdefault(one.certificate.population, []).append(missing)
+    return {name: _in_order(known) for name, known in found.items()}
+
+
+def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
+    """Each after the release before it, if that is among them; else by its name and digest."""
+    named = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
+    waiting = {one.digest: one for one in named}
+    found: list[MissingRelease] = []
+
+    def take(one: MissingRelease) -> None:  # digests cannot form a circle
+        del waiting[one.digest]
+        before = waiting.get(one.release.manifest.facts.previous or "")
+        if before is not None:
+            take(before)
+        found.append(one)
+
+    while waiting:
+        take(next(iter(waiting.values())))
+    return tuple(found)
+
+
+def recovered_release(missing: MissingRelease, population: Population) -> RecoveredRelease:
+    """What one release asks to be charged.
+
+    Raises:
+        LedgerConflictError: its certificate states other terms than the population's, or its cost
+            cannot be read for this population.
+    """
+    stated = missing.release.certificate
+    _check_terms(stated, population)
+    return RecoveredRelease(
+        hash=stated.ledger_head,
+        manifest_digest=missing.digest,
+        previous=missing.release.manifest.facts.previous,
+        after=missing.after,
+        run=stated.release_id.rpartition("-")[2],
+        plan_digest=stated.plan_digest,
+        period=stated.period,
+        charge=Charge(
+            cost=_cost(stated, stated.epsilon, stated.delta),
+            renyi=certificate_vector(stated) if population.renyi else None,
+        ),
+        held=_account(stated, "held", population),
+        drawn=_account(stated, "drawn", population),
+    )
+
+
+def _account(stated: Certificate, part: str, population: Population) -> Charge:
+    """What the population's account held by then, or had drawn, as its certificate says."""
+    try:
+        charge = Charge.from_payload(stated.account[part], stated.relation)
+        if charge.to_payload() != stated.account[part]:
+            raise SpecError("not in canonical form")
+        check_kind(population, charge)
+    except (KeyError, TypeError, AttributeError, SpecError) as error:
+        raise LedgerConflictError(
+            f"release {stated.release_id}: account.{part} cannot be read"
+        ) from error
+    worth = Account(population=population, held=charge, drawn=charge).spent
+    if part == "held" and worth != _cost(stated, stated.spent_epsilon, stated.spent_delta):
+        raise LedgerConflictError(
+            f"release {stated.release_id}: its account is not worth what it says was spent"
+        )
+    return charge
+
+
+def _cost(stated: Certificate, epsilon: str, delta: str) -> PrivacyCost:
+    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), stated.relation)
+
+
+def _check_terms(stated: Certificate, population: Population) -> None:
+    budget = PrivacyBudget.of(
+        Decimal(stated.budget_epsilon), Decimal(stated.budget_delta), stated.relation
+    )
+    composition = stated.account["composition"]
+    theirs = (stated.population, budget, composition)
+    own = (population.name, population.budget, population.composition.value)
+    if theirs != own or not population.protects(stated.unit):
+        raise LedgerConflictError(
+            f"release {stated.release_id}: its certificate states other terms for population"
+            f" {population.name} (budget {budget}, {stated.relation.value},"
+            f" max_rows={stated.unit.max_rows}, id_column={stated.unit.id_column},"
+            f" composition {composition}) than this ledger's registration"
+        )
+
+
+def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
+    known = {one.manifest_digest for r in ledger.recoveries() for one in r.releases}
+    known |= {one.digest for one in releases}
+    for one in releases:
+        before = one.release.manifest.facts.previous
+        if before is not None and one.after is None and before not in known:
+            raise SpecError(
+                f"release {one.release.certificate.release_id}: the release before it (manifest"
+                f" {before[:12]}) is neither among these folders nor recovered; give its folder,"
+                " too. If it is lost, say so (--previous-lost): then all that this release's"
+                " certificate says was spent is charged"
+            )
+
+
+def certificate_vector(stated: Certificate) -> RenyiVector:
+    """The Renyi vector of everything a certificate's run held, from the events it lists.
+
+    Each attempt held its stages once, and once more for every conflicting output; how often is read
+    from its epsilon, rounded up where its cost was above what its events need.
+
+    Raises:
+        LedgerConflictError: an attempt names a stage whose events the certificate does not list, or
+            an event is of a kind that this version does not know.
+    """
+    try:
+        events = {
+            record.stage: [accounting.event_from_json(item) for item in record.events]
+            for record in stated.stages
+        }
+    except PrivacyError as reason:
+        raise LedgerConflictError(f"release {stated.release_id}: {reason}") from None
+    total = RenyiVector.nothing()
+    for attempt in stated.attempts:
+        epsilon, delta, names = _attempt(attempt, stated)
+        if not names or not names <= set(events):
+            raise LedgerConflictError(
+                f"release {stated.release_id}: an attempt's stages are not those whose events its"
+                " certificate lists; its Renyi cost cannot be recomputed"
+            )
+        drawn = [event for name in sorted(names) for event in events[name]]
+        times = _times(drawn, epsilon, delta)
+        total = total.plus(RenyiVector(units=accounting.renyi_vector(drawn)), times=times)
+    if not any(total.units):
+        raise LedgerConflictError(
+            f"release {stated.release_id}: its certificate lists no attempt that held anything"
+        )
+    return total
+
+
+def _attempt(attempt: Mapping[str, Any], stated: Certificate) -> tuple[Decimal, Decimal, set[str]]:
+    try:
+        return Decimal(attempt["epsilon"]), Decimal(attempt["delta"]), set(attempt["stages"])
+    except (KeyError, TypeError, ArithmeticError):
+        raise LedgerConflictError(
+            f"release {stated.release_id}: an attempt in its certificate cannot be read"
+        ) from None
+
+
+def _times(drawn: Sequence[PrivacyEvent], epsilon: Decimal, delta: Decimal) -> int:
+    """How often an attempt of these events was charged, never too few.
+
+    Each charge's epsilon is at least what the events need, and its delta at most the attempt's.
+    Both are rounded up: the need at a larger delta is smaller, and goes into epsilon more often.
+    """
+    need = accounting.epsilon(drawn, delta=float_above(delta))
+    return max(1, math.floor(float_above(epsilon) / need + 1e-6))
+
+
+def recover(
+    ledger: Ledger,
+    population: str,
+    releases: Sequence[MissingRelease],
+    *,
+    loss_epsilon: Decimal,
+    loss_delta: Decimal,
+    loss_reads: int,
+    previous_lost: bool = False,
+) -> Recovery:
+    """Charge `releases` and a stated loss to a population; see `Ledger.recover`.
+
+    Args:
+        ledger: the ledger.
+        population: a registered name.
+        releases: from `missing_releases`.
+        loss_epsilon: of what else was drawn, by the custodian's word.
+        loss_delta: likewise.
+        loss_reads: reads of the table without a draw that are on no record, likewise.
+        previous_lost: whether a release may be recovered without the one before it. Then all that
+            its certificate says was spent is charged.
+
+    Raises:
+        SpecError: the loss is not a pair of finite decimals >= 0, or a release before one of these
+            is unknown.
+        LedgerConflictError: nothing is missing, or a certificate's terms or cost do not fit.
+    """
+    terms = ledger.population(population)
+    if not previous_lost:
+        _check_previous(ledger, releases)
+    for name, value in (("epsilon", loss_epsilon), ("delta", loss_delta)):
+        if not value.is_finite() or value < 0:
+            raise SpecError(f"loss-{name}: expected a decimal >= 0")
+    return ledger.recover(
+        population,
+        [recovered_release(one, terms) for one in releases],
+        loss=PrivacyCost.of(loss_epsilon, loss_delta, terms.relation),
+        reads=loss_reads,
+    )

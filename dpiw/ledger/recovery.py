@@ -1,0 +1,286 @@
+"""Recovery: taking a population up again on the record, after its ledger lost entries.
+
+A restored or cut ledger lacks heads that published certificates carry, and refuses to spend. A
+`recover` entry lists those releases and charges for them:
+
+* A release is listed once, and only while its head is missing.
+* It is charged what its certificate says its run held, or, if that is more, what the population's
+  account held by then (part by part, under `renyi` at every order) beyond a *baseline*: what is
+  sure to be counted here of the same spending. If the release before it was recovered, that is what
+  *its* certificate says was held; or, for a second release that continues the same one, what it
+  says was drawn: two copies may each have drawn what was only reserved. If the head of the release
+  before it (`after`) is in this chain, it is what had been drawn here by that entry: whichever
+  ledger published that release had counted as much. Else it is nothing. Charges that came later, or
+  that may still be given back or drawn here, are never part of it: the lost ledger need not have
+  known them.
+* If its run is reserved here and nothing of it was ever armed here, what the reservation holds pays
+  for it, once: the run may then neither be drawn, nor reserved again, nor voided. (If something was
+  armed here, that draw may be another one than the published.)
+* The loss a custodian states is added: epsilon and delta, and reads of the table that ended without
+  a draw. It may be stated alone, and at any time.
+
+So the account never ends below what was truly drawn, in whatever order copies went on and were
+lost (`tests/dpiw/test_ledger_forks.py`); what both ledgers drew between the release before and the
+copy may be charged twice.
+Nothing here is refused for want of budget: what was spent was spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dpiw.errors import LedgerConflictError, SpecError
+from dpiw.ledger.accounts import Account, check_kind
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.entries import Entry, LedgerHead, check_digest, check_label
+from dpiw.ledger.populations import Population
+from dpiw.ledger.values import RunRecord
+from dpiw.privacy.renyi import loss_vector
+from dpiw.privacy.units import PrivacyCost
+
+MOST_READS = 10**6
+"""Of reads that one recovery may state; a registered limit on them is far below."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveredRelease:
+    """A published release that a restored ledger does not know.
+
+    Attributes:
+        hash: of the entry its certificate names and the ledger lacks.
+        manifest_digest: SHA-256 of its manifest.
+        previous: SHA-256 of the manifest of the release before it; None for a population's first.
+        after: the hash that the release before it names, if this chain has it.
+        run: the first eight digits of its run's key.
+        plan_digest, period: of its run, as its certificate states them.
+        charge: what its certificate says the run held.
+        held: what its certificate says the population's account held by then, in plain sums.
+        drawn: the part of it that could no longer be given back.
+    """
+
+    hash: str
+    manifest_digest: str
+    previous: str | None
+    after: str | None
+    run: str
+    plan_digest: str
+    period: str
+    charge: Charge
+    held: Charge
+    drawn: Charge
+
+    def is_of(self, run_key: str, plan_digest: str, period: str) -> bool:
+        """Whether it is the release of this run."""
+        return run_key.startswith(self.run) and (self.plan_digest, self.period) == (
+            plan_digest,
+            period,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """One population taken up again after the ledger lost entries; `head` is its entry.
+
+    Attributes:
+        releases: what was found published and unknown.
+        loss: what the custodian states was drawn beyond that.
+        reads: how many reads without a draw, in the custodian's words, are on no other record.
+        charged: what was added to the population's account in all.
+    """
+
+    population: str
+    releases: tuple[RecoveredRelease, ...]
+    loss: Charge
+    reads: int
+    charged: Charge
+    head: LedgerHead
+    at: str
+
+
+class _Book(Protocol):
+    """What these rules read of a book."""
+
+    recoveries: list[Recovery]
+
+    def account(self, name: str) -> Account: ...
+    def runs_of(self, name: str) -> tuple[RunRecord, ...]: ...
+    def in_chain(self, hash: str) -> bool: ...
+    def drawn_by(self, name: str, hash: str) -> Charge: ...
+
+
+def payload_of(
+    releases: Sequence[RecoveredRelease], *, loss: Charge, reads: int, charged: Charge
+) -> dict[str, Any]:
+    """What a `recover` entry states."""
+    return {
+        "releases": [
+            {
+                "hash": one.hash,
+                "manifest_digest": one.manifest_digest,
+                "previous": one.previous,
+                "after": one.after,
+                "run": one.run,
+                "plan_digest": one.plan_digest,
+                "period": one.period,
+                "held": one.held.to_payload(),
+                "drawn": one.drawn.to_payload(),
+                **one.charge.to_payload(),
+            }
+            for one in releases
+        ],
+        "loss": loss.to_payload(),
+        "reads": reads,
+        **charged.to_payload(),
+    }
+
+
+def recovery_of(book: _Book, entry: Entry) -> Recovery:
+    """The recovery an entry states, if it is legal now.
+
+    Raises:
+        LedgerConflictError: a head is not missing or a release is listed before; nothing is
+            recovered; or the charge is not what the rules give.
+        SpecError: malformed.
+    """
+    account = book.account(entry.population or "")
+    relation = account.population.relation
+    releases = tuple(_release(item, account) for item in entry.payload["releases"])
+    loss = Charge.from_payload(entry.payload["loss"], relation)
+    reads = entry.payload["reads"]
+    check_releases(book, releases, loss, reads=reads)
+    asked = asked_for(book, account, releases)
+    if loss != stated_loss(account.plus(asked), loss.cost):
+        raise SpecError("recover.loss: not the charge of this loss")
+    charged = Charge.from_payload(entry.payload, relation)
+    if charged != asked.plus(loss):
+        raise LedgerConflictError("recover: not the charge that the listed releases ask for")
+    return Recovery(
+        population=account.population.name,
+        releases=releases,
+        loss=loss,
+        reads=reads,
+        charged=charged,
+        head=entry.head,
+        at=entry.at,
+    )
+
+
+def check_releases(
+    book: _Book, releases: Sequence[RecoveredRelease], loss: Charge, *, reads: int
+) -> None:
+    """Raise LedgerConflictError unless exactly what is missing is recovered.
+
+    Raises:
+        LedgerConflictError: a release is not missing, or nothing is recovered.
+        SpecError: `reads` is no number of reads.
+    """
+    if type(reads) is not int or not 0 <= reads <= MOST_READS:
+        raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
+    for one in releases:
+        if book.in_chain(one.hash):
+            raise LedgerConflictError(f"recover: head {one.hash[:12]} is not missing")
+        if one.after is not None and not (one.previous and book.in_chain(one.after)):
+            raise LedgerConflictError(
+                f"recover: head {one.after[:12]}, of the release before it, is not in this ledger"
+            )
+    digests = [one.manifest_digest for one in (*recovered(book.recoveries), *releases)]
+    if len(set(digests)) != len(digests):
+        raise LedgerConflictError("recover: a release is recovered once")
+    if not releases and loss.free and not reads:
+        raise LedgerConflictError("recover: nothing to recover; neither a release nor a loss")
+
+
+def recovered(recoveries: Iterable[Recovery]) -> list[RecoveredRelease]:
+    """All releases of some recoveries."""
+    return [release for one in recoveries for release in one.releases]
+
+
+def stated_loss(account: Account, cost: PrivacyCost) -> Charge:
+    """The charge of a loss stated as (epsilon, delta), on top of all that `account` holds."""
+    if not account.population.renyi:
+        return Charge(cost=cost)
+    assert account.held.renyi is not None
+    left = max(0, account.population.budget.delta_units - account.held.renyi.lost_delta)
+    vector = loss_vector(cost.epsilon_units, cost.delta_units, delta_left_units=left)
+    return Charge(cost=cost, renyi=vector)
+
+
+def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease]) -> Charge:
+    """What the releases of a recovery add to the account; the rules are this module's."""
+    name = account.population.name
+    total = Account.opened(account.population).held
+    paid = {id(run) for run in _paid_before(book, name)}
+    before = recovered(one for one in book.recoveries if one.population == name)
+    for release in releases:
+        lost = release.held.beyond(_baseline(book, account, release, before))
+        asked = release.charge.plus(lost.beyond(release.charge))  # the larger of both
+        before.append(release)
+        for run in book.runs_of(name):
+            if id(run) not in paid and not run.drawn and covers(release, run):
+                asked = asked.beyond(run.held_charge)
+                paid.add(id(run))
+                break
+        total = total.plus(asked)
+    return total
+
+
+def _baseline(
+    book: _Book, account: Account, release: RecoveredRelease, before: Sequence[RecoveredRelease]
+) -> Charge:
+    """What is sure to be counted here of the spending that the release's certificate states."""
+    for one in before:
+        if one.manifest_digest == release.previous:
+            continued = any(other.previous == release.previous for other in before)
+            return one.drawn if continued else one.held
+    if release.after is not None:
+        return book.drawn_by(account.population.name, release.after)
+    return Account.opened(account.population).held
+
+
+def covers(release: RecoveredRelease, run: RunRecord) -> bool:
+    """Whether the release is of this run."""
+    return release.is_of(run.run_key, run.plan_digest, run.period)
+
+
+def _paid_before(book: _Book, population: str) -> list[RunRecord]:
+    """Runs that were matched with a release in an earlier recovery."""
+    before = recovered(book.recoveries)
+    return [r for r in book.runs_of(population) if any(covers(one, r) for one in before)]
+
+
+def _release(item: Mapping[str, Any], account: Account) -> RecoveredRelease:
+    relation = account.population.relation
+    previous, after = item["previous"], item["after"]
+    release = RecoveredRelease(
+        hash=check_digest("recover.hash", item["hash"]),
+        manifest_digest=check_digest("recover.manifest_digest", item["manifest_digest"]),
+        previous=None if previous is None else check_digest("recover.previous", previous),
+        after=None if after is None else check_digest("recover.after", after),
+        run=check_run(item["run"]),
+        plan_digest=check_digest("recover.plan_digest", item["plan_digest"]),
+        period=check_label("recover.period", item["period"]),
+        charge=Charge.from_payload(item, relation),
+        held=Charge.from_payload(item["held"], relation),
+        drawn=Charge.from_payload(item["drawn"], relation),
+    )
+    check_charges(account.population, [release])
+    return release
+
+
+def check_charges(population: Population, releases: Iterable[RecoveredRelease]) -> None:
+    """Raise unless everything these releases state is of the population's relation and rule."""
+    for one in releases:
+        for charge in (one.charge, one.held, one.drawn):
+            check_kind(population, charge)
+        if not one.drawn.beyond(one.held).free:
+            raise SpecError("recover.drawn: expected a part of what was held")
+
+
+def check_run(text: str) -> str:
+    """`text`, if it is the first eight hexadecimal digits of a run's key; else SpecError."""
+    if isinstance(text, str) and len(text) == 8:
+        check_digest("recover.run", text * 8)
+        return text
+    raise SpecError("recover.run: expected eight hexadecimal digits")

@@ -1,0 +1,1 @@
+"""Where a ledger's entries lie: SQLite or PostgreSQL."""

@@ -1,0 +1,243 @@
+"""The ledger's file on disk: where it may lie, what it must look like before SQLite sees it.
+
+Processes find each other's locks and log by the file's *name*: `NAME-shm` and `NAME-wal`. So a
+ledger has one name (a symbolic link is resolved, and is no second one), nobody else may put
+anything beside it, and it lies on a disk of this host, whose kernel all processes share.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from sys import platform
+from time import sleep
+from urllib.parse import quote
+
+from dpiw.data import durable
+from dpiw.data.ownership import owner_fault
+from dpiw.errors import LedgerError
+
+APPLICATION_ID = 0x44504C31
+"""SQLite's header field that says whose file this is: `DPL1`."""
+
+DRAFT_PREFIX = ".{name}."
+"""How the names of files begin that will become the ledger `name`."""
+
+# WAL shares memory between the processes of one host; over a network it silently corrupts.
+_NETWORK_FILE_SYSTEMS = re.compile(
+    r"nfs\d?|cifs|smb\d?|smbfs|smb3|ncpfs|afs|ceph|glusterfs|lustre|gpfs|beegfs|pvfs2|orangefs"
+    r"|gfs2|ocfs2|davfs|coda|fuse\.(sshfs|s3fs|rclone|gcsfuse|glusterfs|ceph.*|davfs.*|.*nfs.*)"
+)
+
+_LOCAL_FILE_SYSTEMS = {
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "reiserfs", "nilfs2",
+    "ntfs3", "overlay", "tmpfs", "apfs", "hfs", "ufs",
+}  # fmt: skip
+
+_PATIENCE = 100
+"""Times 10 ms: how long a creation that is just ending may show a second name."""
+
+
+def check_file(path: Path, *, local_file_system: str | None = None) -> None:
+    """Raise LedgerError unless `path` is a ledger's file, its only name, and closed to others.
+
+    Args:
+        path: the file, or a symbolic link to it.
+        local_file_system: as `check_directory`.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise LedgerError(
+            f"ledger {path}: no such file; a ledger is never created by opening it"
+        ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise LedgerError(f"ledger {path}: not a regular file")
+    if status.st_mode & 0o022:
+        raise LedgerError(f"ledger {path}: others may write to it; expected file mode 0600")
+    if fault := owner_fault(status):
+        raise LedgerError(f"ledger {path}: {fault}")
+    _check_one_name(path)
+    check_directory(path, local_file_system=local_file_system)
+    # Before connecting: a connection turns on WAL, and must not do so to somebody else's file.
+    if status.st_size == 0:
+        raise LedgerError(f"ledger {path}: not a database, or corrupt")
+    if _application_id(path) != APPLICATION_ID:
+        raise LedgerError(f"ledger {path}: this file is not a dpiw ledger")
+
+
+def _application_id(path: Path) -> int:
+    """The header's field, without taking a lock or making a log.
+
+    Through SQLite and never by `open`: to close any descriptor of a file drops all locks that this
+    process holds on it (POSIX). Another process would then take the log from under a thread of
+    ours that is writing. SQLite knows its own descriptors and waits.
+    """
+    location = f"file:{quote(str(path))}?immutable=1&mode=ro"
+    try:
+        with closing(sqlite3.connect(location, uri=True)) as connection:
+            return int(connection.execute("PRAGMA application_id").fetchone()[0])
+    except sqlite3.OperationalError as error:
+        raise LedgerError(f"ledger {path}: cannot be read") from error
+    except sqlite3.DatabaseError as error:
+        raise LedgerError(f"ledger {path}: not a database, or corrupt") from error
+
+
+def _check_one_name(path: Path) -> None:
+    """Refuse a file that is reached by several names: each has a log and locks of its own."""
+    real = path.resolve()
+    if is_mount_point(real, _mounts()):
+        raise LedgerError(
+            f"ledger {path}: this file is mounted alone, so it has another name elsewhere; mount"
+            " its folder instead"
+        )
+    for _ in range(_PATIENCE):
+        drafts = list(_drafts(real))
+        names = real.stat().st_nlink  # after them: a draft that is gone by now is not counted
+        if names == 1:
+            return
+        if not drafts:
+            break
+        sleep(0.01)
+    remedy = " and ".join(f"remove {draft.name}" for draft in drafts) or "remove the other one"
+    left = ", left by a creation that was killed" if drafts else ""
+    raise LedgerError(
+        f"ledger {path}: this file has {names} names (hard links){left}; {remedy}, or no process"
+        " sees what another one writes"
+    )
+
+
+def _drafts(path: Path) -> Iterator[Path]:
+    """Other names of the file that its creation gave it."""
+    status, prefix = path.stat(), DRAFT_PREFIX.format(name=path.name)
+    for found in path.parent.iterdir():
+        with suppress(FileNotFoundError):
+            if found.name.startswith(prefix) and os.path.samestat(found.lstat(), status):
+                yield found
+
+
+def check_directory(path: Path, *, local_file_system: str | None = None) -> None:
+    """Raise LedgerError unless the folder of `path` is safe, and on a disk of this host.
+
+    Args:
+        path: the ledger's file, which need not exist yet.
+        local_file_system: a type of file system, as the kernel names it, for which the custodian
+            vouches that all who open the ledger share one kernel. No known network file system is
+            accepted in this way.
+    """
+    folder = path.resolve().parent
+    _check_folder(path, folder)
+    _check_file_system(path, folder, local_file_system)
+
+
+def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
+    """Make the missing folder of a new ledger, mode 0700 under any umask.
+
+    One folder: a ledger shall not appear below a disk that is not mounted today. A folder that is
+    there stays as it is, for `check_directory` to judge. The file system is asked first, so that
+    nothing is left behind where it would be refused.
+
+    Args:
+        path: the ledger's file, not there yet.
+        local_file_system: as `check_directory`.
+
+    Raises:
+        LedgerError: the folder cannot be made, or would lie on another host's disk.
+    """
+    folder = path.parent
+    if folder.is_dir():
+        return
+    _check_file_system(path, folder.resolve(), local_file_system)
+    try:
+        if durable.make_folder(folder, mode=0o700):
+            folder.chmod(0o700)  # the umask may have taken more
+    except FileNotFoundError as error:
+        raise LedgerError(
+            f"ledger {path}: its folder is to lie in one that does not exist; make that one first"
+        ) from error
+    except OSError as error:
+        raise LedgerError(f"ledger {path}: its folder cannot be made") from error
+
+
+def _check_file_system(path: Path, folder: Path, local_file_system: str | None) -> None:
+    kind = filesystem_type(folder, _mounts()) or ("unknown" if platform == "linux" else None)
+    if kind is None:
+        return  # nothing here tells
+    if _NETWORK_FILE_SYSTEMS.fullmatch(kind):
+        raise LedgerError(f"ledger {path}: on a network file system ({kind}); use a local disk")
+    if kind not in _LOCAL_FILE_SYSTEMS and kind != local_file_system:
+        raise LedgerError(
+            f"ledger {path}: on a file system that is not known as local ({kind}); use a local"
+            " disk. If all who open it run on this one host, say so in the ledger's URL:"
+            f" sqlite:///PATH?local_file_system={kind}"
+        )
+
+
+def _check_folder(path: Path, folder: Path) -> None:
+    """Whoever may write into it can plant a log, which SQLite would replay."""
+    try:
+        status = folder.stat()
+    except OSError as error:
+        raise LedgerError(f"ledger {path}: its folder cannot be written") from error
+    if status.st_mode & 0o022:
+        raise LedgerError(
+            f"ledger {path}: its folder has mode {stat.S_IMODE(status.st_mode):04o}, so others may"
+            " replace what lies in it; expected 0700 (chmod go-w at least)"
+        )
+    if fault := owner_fault(status):
+        raise LedgerError(f"ledger {path}: its folder {fault}")
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""  # another system than Linux, or one without /proc
+
+
+def _mounted(mounts: str) -> list[tuple[Path, str]]:
+    """Mount points and types, in the order of mounting."""
+    lines = (line.split() for line in mounts.splitlines())
+    return [
+        (Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[1])), fields[2])
+        for fields in lines
+        if len(fields) >= 3
+    ]
+
+
+def is_mount_point(path: Path, mounts: str) -> bool:
+    """Whether something is mounted at exactly `path`, by a text like /proc/mounts."""
+    return any(point == path for point, _ in _mounted(mounts))
+
+
+def filesystem_type(directory: Path, mounts: str) -> str | None:
+    """The file system type `directory` lies on, by a text like /proc/mounts; None if unknown."""
+    best: tuple[int, str] | None = None
+    for point, kind in _mounted(mounts):
+        if directory == point or point in directory.parents:
+            depth = len(point.parts)
+            if best is None or depth >= best[0]:  # a later mount covers an earlier one
+                best = (depth, kind)
+    return None if best is None else best[1]
+
+
+def check_no_remains(path: Path) -> None:
+    """Raise LedgerError if a removed ledger left its log behind at `path`."""
+    for suffix in ("-wal", "-shm"):
+        # SQLite would replay the old log into the new ledger.
+        if os.path.lexists(f"{path}{suffix}"):
+            raise LedgerError(f"ledger {path}: remains of a removed ledger ({suffix}) beside it")
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, has reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,295 @@
+"""The ledger in a PostgreSQL database, for many hosts: `postgresql+psycopg://USER@HOST/DATABASE`.
+
+One ledger per database, in its schema `dpiw`. The password never stands in the URL: libpq takes
+it from the file that PGPASSFILE names.
+
+Isolation. A writer first takes `LOCK TABLE entries IN EXCLUSIVE MODE`, before it reads anything,
+at READ COMMITTED. So all it reads, it reads after the last writer's commit, and nobody writes
+until its own. (At REPEATABLE READ the snapshot could be older than the lock.) The lock is the
+table's own, so that it holds against every writer, also one that never heard of us; it needs no
+row to exist; it ends with the transaction or with its client's death; readers do not wait for it.
+An advisory lock would bind only those who know its number, and locking a row would write to an
+append-only table. Should the lock ever fail, the chain guard and the primary key still let one of
+two writers through at most (tests/dpiw/test_ledger_isolation.py takes each layer away in turn).
+A reader sees one snapshot, REPEATABLE READ and READ ONLY.
+
+Durability. Every transaction first asks the server for its settings. A standby is refused: what
+it shows may be stale. So are fsync=off, full_page_writes=off, and synchronous_commit other than
+`on` or `remote_apply`: with `off` an acknowledged entry can be lost; with `local` or
+`remote_write` it can be missing on the synchronous standby that takes over. The value found is
+pinned for the transaction, so that a reload in between cannot weaken it. A failover to a standby
+that is not synchronous is a restore: published heads show it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.pool import NullPool
+
+from dpiw.errors import LedgerError, LedgerTamperedError
+from dpiw.ledger.entries import Entry
+from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS
+from dpiw.ledger.stores.postgresql_guards import SCHEMA, TABLE, guard_statements, guards_hold
+from dpiw.ledger.stores.store import Store, metadata
+
+_OLDEST_SERVER = 140_000
+
+_CREATE_LOCK = 0x6470_6977_6C65_6467  # "dpiwledg": creators queue on it while there is no table
+
+_SETTINGS = """
+    SELECT pg_catalog.current_setting('server_version_num')::int AS version,
+      pg_catalog.pg_is_in_recovery() AS standby,
+      pg_catalog.current_setting('fsync') AS fsync,
+      pg_catalog.current_setting('full_page_writes') AS full_page_writes,
+      pg_catalog.current_setting('synchronous_commit') AS synchronous_commit,
+      pg_catalog.current_setting('transaction_isolation') AS isolation"""
+_REQUIRED = {
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "synchronous_commit": ("on", "remote_apply"),
+}
+
+# A reader sees one snapshot; a writer, alone, sees whatever is committed at each statement.
+_ISOLATION = {"read": "REPEATABLE READ", "write": "READ COMMITTED"}
+
+_OBJECTS = """
+    SELECT pg_catalog.to_regclass('dpiw.entries') IS NOT NULL AS entries, EXISTS (
+      SELECT 1 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+      WHERE n.nspname = 'dpiw') AS remains, EXISTS (
+      SELECT 1 FROM pg_catalog.pg_namespace n WHERE n.nspname = 'dpiw') AS schema"""
+
+_LONGEST_SILENCE = "60s"
+"""Between two statements of one transaction; then the server ends it, and its lock with it."""
+
+_KEEPALIVES = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+"""How soon the server sees that a client's host is gone, in seconds; a socket has no such thing."""
+
+# SQLSTATE, or its class -> what the caller is told
+_REASONS = {
+    "25P03": "it was silent for too long, and the server ended the transaction",
+    "55P03": "locked by another process",
+    "42P01": "its table is gone",
+    "3F000": "its table is gone",
+    "42501": "this role lacks a privilege on it",
+    "25006": "the server is read-only",
+    "08": "the connection broke",
+    "57P": "the connection broke",
+    "22": "the database refused the entry",
+    "23": "the database refused the entry",
+}
+_UNREACHABLE = "no answer: no server there, no such database, not let in, or the connection broke"
+
+
+class PostgreSQLStore(Store):
+    """Connections to one ledger database, each checked before use.
+
+    Args:
+        url: `postgresql+psycopg://USER@HOST/DATABASE`, or with `?host=FOLDER` for a socket.
+        busy_timeout_seconds: how long a writer queues for the lock.
+
+    Raises:
+        LedgerError: the URL holds a password or options that are not admissible, or names no user,
+            host or database (none may come from the environment, which differs between the
+            processes of a run); or psycopg is not installed.
+    """
+
+    def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
+        _check_url(url)
+        super().__init__(url.render_as_string(hide_password=True))
+        self._lock_timeout = f"{max(1, round(busy_timeout_seconds * 1000))}ms"
+        self._engine = _engine(url, busy_timeout_seconds)
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Connection]:
+        """One transaction: a writer is alone before it reads anything, a reader sees a snapshot."""
+        with self._checked(write=write) as connection:
+            if write:
+                self._lock(connection)
+            yield connection
+
+    def _lock(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
+
+    def check_structure(self) -> None:
+        """Refuse a database that holds no ledger, or where its guards were changed."""
+        with self._checked(write=False) as connection:
+            found = connection.exec_driver_sql(_OBJECTS).one()
+            if not found.entries and not found.remains:
+                raise LedgerError(
+                    f"ledger {self.location}: no ledger there; one is never created by opening it"
+                )
+            if not found.entries:
+                raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
+            if not guards_hold(connection):
+                raise LedgerTamperedError(
+                    f"ledger {self.location}: its append-only guards were changed"
+                )
+
+    def create(self, first: Entry) -> bool:
+        """Make schema, table, guards and the first entry in one transaction."""
+        with self._checked(write=True) as connection:
+            connection.exec_driver_sql(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATE_LOCK})")
+            found = connection.exec_driver_sql(_OBJECTS).one()
+            if found.entries:
+                return False
+            if found.remains:
+                raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
+            if not found.schema:
+                connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
+            metadata.create_all(connection, checkfirst=False)
+            for statement in guard_statements():
+                connection.exec_driver_sql(statement)
+            self.append(connection, first)
+        return True
+
+    @contextmanager
+    def _checked(self, *, write: bool) -> Iterator[Connection]:
+        """A transaction on a server whose settings keep what it acknowledges."""
+        warnings: list[str | None] = []
+        with self._as_ledger_error(), self._engine.connect() as connection:
+            isolation = _ISOLATION["write" if write else "read"]
+            connection = connection.execution_options(
+                isolation_level=isolation, postgresql_readonly=not write
+            )
+            with connection.begin():
+                self._check_settings(connection, isolation)
+                _listen(connection, warnings)
+                yield connection
+        if warnings:
+            # Such as: the wait for the synchronous standby was cancelled after the local commit.
+            raise LedgerError(
+                f"ledger {self.location}: the server warned at the commit; read again what is kept"
+            )
+
+    def _check_settings(self, connection: Connection, isolation: str) -> None:
+        found = connection.exec_driver_sql(_SETTINGS).mappings().one()
+        if found["version"] < _OLDEST_SERVER:
+            raise LedgerError(f"ledger {self.location}: PostgreSQL 14 or newer is needed")
+        if found["standby"]:
+            raise LedgerError(f"ledger {self.location}: this server is a standby; use the primary")
+        for name, admissible in _REQUIRED.items():
+            if found[name] not in admissible:
+                raise LedgerError(
+                    f"ledger {self.location}: {name}={found[name]} on this server; not safe to "
+                    f"spend, expected {' or '.join(admissible)}"
+                )
+        if found["isolation"] != isolation.lower():
+            raise LedgerError(f"ledger {self.location}: the server refused the isolation level")
+        pinned = {
+            "synchronous_commit": found["synchronous_commit"],
+            "lock_timeout": self._lock_timeout,
+            "statement_timeout": "0",  # it could end the wait for a standby half-way
+            "search_path": "pg_catalog",
+            # A client that hangs, or whose host is gone, must not hold the lock for ever.
+            "idle_in_transaction_session_timeout": _LONGEST_SILENCE,
+            **_KEEPALIVES,
+        }
+        settings = (f"pg_catalog.set_config('{n}', '{v}', true)" for n, v in pinned.items())
+        connection.exec_driver_sql(f"SELECT {', '.join(settings)}")
+
+    @contextmanager
+    def _as_ledger_error(self) -> Iterator[None]:
+        """Database errors become LedgerError; their text is not repeated, it may hold statements.
+
+        After an error at the commit nobody but the database knows whether the entry is kept: the
+        next operation reads it there.
+        """
+        try:
+            yield
+        except sa.exc.SQLAlchemyError as error:
+            raise LedgerError(f"ledger {self.location}: {_reason(error)}") from error
+
+
+def _reason(error: sa.exc.SQLAlchemyError) -> str:
+    original: Any = getattr(error, "orig", None) or error
+    state = getattr(original, "sqlstate", None) or ""
+    for known, reason in _REASONS.items():
+        if state.startswith(known):
+            return reason
+    if not state and isinstance(error, sa.exc.OperationalError):
+        return _UNREACHABLE
+    return f"cannot be used ({type(original).__name__})"
+
+
+def _check_url(url: URL) -> None:
+    if url.password is not None:
+        raise LedgerError("ledger: a URL must hold no password; put it where PGPASSFILE says")
+    unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
+    if unknown:
+        raise LedgerError(
+            f"ledger: these options of the URL are not admissible: {', '.join(unknown)}"
+        )
+    hosts = [host for host in (url.host, url.query.get("host")) if host]
+    one = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
+    if not (one and url.username and url.database):
+        raise LedgerError(f"ledger: {EXPECTED}, with a user, one host and a database")
+    _check_encryption(url, str(hosts[0]))
+
+
+_LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
+
+
+def _check_encryption(url: URL, host: str) -> None:
+    """Over a network, a server that is not the ledger's could grant anything."""
+    if host.startswith(("/", "@")) or _LOOPBACK.fullmatch(host):
+        return
+    if url.query.get("sslmode") == "verify-full" or url.query.get("gssencmode") == "require":
+        return
+    raise LedgerError(
+        "ledger: over a network, expected sslmode=verify-full (with sslrootcert, unless the"
+        " system's is meant) or gssencmode=require in the URL"
+    )
+
+
+def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
+    arguments: dict[str, Any] = {
+        "application_name": "dpiw",
+        "client_encoding": "utf8",
+        "connect_timeout": max(2, math.ceil(busy_timeout_seconds)),
+        "tcp_user_timeout": 30_000,  # a host that vanished is an error, not a wait
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "prepare_threshold": None,
+        # Stated, so that PGHOSTADDR, PGPORT and PGOPTIONS do not choose another server or session.
+        "hostaddr": "",
+        "port": url.port or 5432,
+        "options": "",
+    }
+    arguments = {name: value for name, value in arguments.items() if name not in url.query}
+    try:
+        # No pool: a connection never crosses a fork, and every one is checked.
+        return sa.create_engine(
+            url,
+            poolclass=NullPool,
+            connect_args=arguments,
+            execution_options={"schema_translate_map": {None: SCHEMA}},
+            hide_parameters=True,
+            use_native_hstore=False,
+        )
+    except ImportError as error:
+        raise LedgerError(
+            "ledger: PostgreSQL needs psycopg; install the extra dpiw[postgresql]"
+        ) from error
+
+
+def _listen(connection: Connection, warnings: list[str | None]) -> None:
+    """Collect warnings of the server; one at the commit means less was kept than asked."""
+
+    def keep(diagnostic: Any) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            warnings.append(diagnostic.sqlstate)
+
+    driver: Any = connection.connection.driver_connection
+    driver.add_notice_handler(keep)

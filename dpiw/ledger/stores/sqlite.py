@@ -1,0 +1,309 @@
+"""The ledger in a SQLite file of one host.
+
+The settings are those of RELIABILITY section 3.5: a commit that returned has reached the disk,
+writers queue on BEGIN IMMEDIATE, and there is no counter that could be reset.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.pool import NullPool
+
+from dpiw.data import durable
+from dpiw.errors import LedgerError, LedgerTamperedError
+from dpiw.ledger.entries import NO_ENTRY, Entry
+from dpiw.ledger.stores.files import (
+    APPLICATION_ID,
+    DRAFT_PREFIX,
+    check_directory,
+    check_file,
+    check_no_remains,
+    make_directory,
+    sync,
+)
+from dpiw.ledger.stores.store import ASKING, CHARGING, DRAWING, Store, entries, metadata
+
+# The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
+_BUDGET = (
+    """
+    CREATE TRIGGER entries_<unit> BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
+      AND NOT EXISTS (
+        SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
+          AND json_extract(payload, '$.composition') IS NOT 'basic')
+      AND NOT coalesce(
+        iif(NEW.kind IN <drawing>, 0, json_extract(NEW.payload, '$.<unit>')) + (
+          SELECT coalesce(sum(iif(kind = 'void', -1, 1) * json_extract(payload, '$.<unit>')), 0)
+          FROM entries WHERE population = NEW.population AND kind IN <charging>)
+        <= (SELECT max(json_extract(payload, '$.<unit>'))
+            FROM entries WHERE population = NEW.population AND kind = 'register'), 0)
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
+    .replace("<asking>", ASKING)
+    .replace("<drawing>", DRAWING)
+)
+
+# Renyi populations: a vector of 16, and at one order at least its sum is within the budget.
+_RENYI = (
+    """
+    CREATE TRIGGER entries_renyi BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
+      AND EXISTS (
+        SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
+          AND json_extract(payload, '$.composition') IS NOT 'basic')
+      AND (iif(NEW.kind IN <drawing>, 16, json_array_length(NEW.payload, '$.renyi.units')) IS NOT 16
+        OR NOT EXISTS (
+        SELECT 1 FROM (
+          SELECT part.key AS place, sum(iif(paid.kind = 'void', -1, 1) * part.value) AS total
+          FROM (SELECT kind, payload FROM entries
+                WHERE population = NEW.population AND kind IN <charging>
+                UNION ALL SELECT NEW.kind, NEW.payload) AS paid,
+            json_each(paid.payload, '$.renyi.units') AS part
+          GROUP BY part.key) AS held
+        JOIN (
+          SELECT most.key AS place, most.value AS total
+          FROM entries AS terms, json_each(terms.payload, '$.renyi.budget_units') AS most
+          WHERE terms.population = NEW.population AND terms.kind = 'register') AS budget
+        ON held.place = budget.place AND held.total <= budget.total))
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
+    .replace("<asking>", ASKING)
+    .replace("<drawing>", DRAWING)
+)
+
+TRIGGERS = {
+    "entries_no_update": """
+        CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries
+        BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
+    "entries_no_delete": """
+        CREATE TRIGGER entries_no_delete BEFORE DELETE ON entries
+        BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
+    "entries_chain": """
+        CREATE TRIGGER entries_chain BEFORE INSERT ON entries
+        WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entries)
+          OR NEW.previous IS NOT coalesce(
+               (SELECT hash FROM entries ORDER BY seq DESC LIMIT 1), '<first>')
+        BEGIN SELECT RAISE(ABORT, 'an entry must continue the chain'); END""".replace(
+        "<first>", NO_ENTRY
+    ),
+    "entries_epsilon_units": _BUDGET.replace("<unit>", "epsilon_units"),
+    "entries_delta_units": _BUDGET.replace("<unit>", "delta_units"),
+    "entries_renyi": _RENYI,
+}
+
+_OLDEST_SQLITE = (3, 38, 0)  # STRICT tables (3.37), JSON always present (3.38)
+_WRITE = "dpiw_write"
+_SETTINGS = {
+    "journal_mode": ("WAL", "wal"),
+    "synchronous": ("FULL", 2),
+    "foreign_keys": ("ON", 1),
+    "recursive_triggers": ("ON", 1),
+    "fullfsync": ("ON", 1),  # macOS: fsync alone does not reach the disk there
+}
+
+
+class SQLiteStore(Store):
+    """Connections to one ledger file, each checked before use.
+
+    Args:
+        path: the file.
+        busy_timeout_seconds: how long a writer queues for the lock.
+        local_file_system: as `dpiw.ledger.stores.files.check_directory`.
+    """
+
+    def __init__(
+        self, path: Path, *, busy_timeout_seconds: float, local_file_system: str | None = None
+    ) -> None:
+        super().__init__(_location(path, local_file_system))
+        self._path = path
+        self._local_file_system = local_file_system
+        self._busy_timeout_seconds = busy_timeout_seconds
+        self._engine = _engine(path, busy_timeout_seconds)
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file; another process opens it by this."""
+        return self._path
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Connection]:
+        """One transaction: a writer holds the lock from its first moment, a reader a snapshot."""
+        with _as_ledger_error(self._path), self._engine.connect() as connection:
+            connection.execution_options(**{_WRITE: write})
+            with connection.begin():
+                yield connection
+
+    def check_structure(self) -> None:
+        """Refuse a file that is not a ledger, or whose guards were removed."""
+        check_file(self._path, local_file_system=self._local_file_system)
+        with self.transaction(write=False) as connection:
+            problems = connection.exec_driver_sql("PRAGMA quick_check").scalars()
+            # A forged `kind` is no damage of the file: it is left for the chain to name.
+            if any(p != "ok" and not p.startswith("CHECK constraint") for p in problems):
+                raise LedgerError(f"ledger {self._path}: the file is corrupt")
+            if not sa.inspect(connection).has_table(entries.name):
+                raise LedgerTamperedError(f"ledger {self._path}: its table is gone")
+            stored = connection.execute(
+                sa.text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+            )
+            if {name: _squeeze(sql) for name, sql in stored} != _expected_triggers():
+                raise LedgerTamperedError(
+                    f"ledger {self._path}: its append-only guards were changed"
+                )
+
+    def create(self, first: Entry) -> bool:
+        """Make the file, mode 0600; False if something of that name exists.
+
+        A missing folder is made, mode 0700.
+
+        It is built under another name and renamed without replacing, so that no process ever sees
+        half of it, two creators cannot both win, and it never has two names.
+        """
+        path = self._path
+        if os.path.lexists(path):
+            return False
+        make_directory(path, local_file_system=self._local_file_system)
+        check_directory(path, local_file_system=self._local_file_system)
+        check_no_remains(path)
+        try:
+            handle, name = tempfile.mkstemp(
+                prefix=DRAFT_PREFIX.format(name=path.name), dir=path.parent
+            )
+        except OSError as error:
+            raise LedgerError(f"ledger {path}: its folder cannot be written") from error
+        os.close(handle)
+        draft = Path(name)
+        try:
+            _build(draft, first, self._busy_timeout_seconds)
+            return _put_in_place(draft, path)
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    os.unlink(name + suffix)
+
+
+def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
+    """The store of `sqlite:///PATH`, with `local_file_system` as its one admissible option.
+
+    Raises:
+        LedgerError: anything but a plain file.
+    """
+    name, options = url.database, dict(url.query)
+    kind = options.pop("local_file_system", None)
+    if not name or name == ":memory:" or name.startswith("file:") or options:
+        raise LedgerError(
+            "ledger: expected sqlite:///PATH, a plain file without options but local_file_system"
+        )
+    if kind is not None and not (isinstance(kind, str) and re.fullmatch(r"[\w.-]{1,64}", kind)):
+        raise LedgerError("ledger: local_file_system: expected one type of file system")
+    return SQLiteStore(
+        Path(name).absolute(), busy_timeout_seconds=busy_timeout_seconds, local_file_system=kind
+    )
+
+
+def _location(path: Path, local_file_system: str | None) -> str:
+    if local_file_system is None:
+        return str(path)
+    return f"sqlite:///{path}?local_file_system={local_file_system}"
+
+
+def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:
+    store = SQLiteStore(path, busy_timeout_seconds=busy_timeout_seconds)
+    with store.transaction(write=True) as connection:
+        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        metadata.create_all(connection)
+        for trigger in TRIGGERS.values():
+            connection.exec_driver_sql(trigger)
+        store.append(connection, first)
+
+
+def _put_in_place(draft: Path, path: Path) -> bool:
+    """Give a finished ledger its name; False if another creator was faster."""
+    sync(draft)
+    try:
+        if not durable.rename_exclusively(draft, path):
+            os.link(draft, path)  # two names for a moment: `check_file` waits
+            os.unlink(draft)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise LedgerError(f"ledger {path}: cannot be put in its place") from error
+    sync(path.parent)
+    return True
+
+
+# --- connections --------------------------------------------------------------------------------
+
+
+def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise LedgerError("ledger: SQLite 3.38 or newer is needed")
+    # mode=rw: a connection must never create a file, or a deleted ledger would come back empty.
+    url = URL.create(
+        "sqlite+pysqlite",
+        database=f"file:{quote(str(path))}",
+        query={"mode": "rw", "uri": "true"},
+    )
+    # No pool: a connection never crosses a fork, and every one is checked.
+    engine = sa.create_engine(
+        url, poolclass=NullPool, connect_args={"timeout": busy_timeout_seconds}
+    )
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "begin", _on_begin)
+    return engine
+
+
+def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
+    # SQLAlchemy's recipe: the driver must not open transactions behind our back.
+    dbapi_connection.isolation_level = None
+    cursor = dbapi_connection.cursor()
+    try:
+        for name, (wanted, expected) in _SETTINGS.items():
+            cursor.execute(f"PRAGMA {name} = {wanted}")
+            (found,) = cursor.execute(f"PRAGMA {name}").fetchone()
+            if found != expected:
+                raise LedgerError(f"ledger: SQLite refused {name}={wanted}; not safe to spend")
+    finally:
+        cursor.close()
+
+
+def _on_begin(connection: Connection) -> None:
+    # A deferred transaction that turns writer half-way fails at once instead of queueing.
+    write = connection.get_execution_options().get(_WRITE, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _squeeze(sql: str) -> str:
+    return " ".join(sql.split())
+
+
+def _expected_triggers() -> dict[str, str]:
+    return {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
+
+
+@contextmanager
+def _as_ledger_error(path: Path) -> Iterator[None]:
+    """Database errors become LedgerError; their text is not repeated, it may hold statements."""
+    try:
+        yield
+    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+        original = getattr(error, "orig", None) or error
+        text = str(original)
+        if "locked" in text or "busy" in text:
+            raise LedgerError(f"ledger {path}: locked by another process") from error
+        if not path.exists():
+            raise LedgerError(f"ledger {path}: no such file") from error
+        if isinstance(original, sqlite3.IntegrityError):
+            raise LedgerError(f"ledger {path}: the database refused the entry") from error
+        if isinstance(original, sqlite3.OperationalError):
+            raise LedgerError(
+                f"ledger {path}: cannot be used ({type(original).__name__})"
+            ) from error
+        raise LedgerError(f"ledger {path}: not a database, or corrupt") from error

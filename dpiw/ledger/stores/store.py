@@ -1,0 +1,156 @@
+"""Where the entries lie: one append-only table, reached through SQLAlchemy Core.
+
+    store             the table, what every store does alike, and which store a URL names
+    store_sqlite      a file of one host: the default
+    store_postgresql  a database server, for many hosts
+
+Whatever knows a database by name is in its own module. All stores keep the same entries under the
+same rules; the test suite runs on each of them unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, make_url
+
+from dpiw.errors import LedgerError
+from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, canonical_json
+from dpiw.ledger.location import EXPECTED, check_location
+
+CHARGING = "('reserve', 'conflict', 'void', 'recover')"
+"""The kinds that change what a population holds, for the budget guard of every store."""
+
+DRAWING = "('arm', 'resume')"
+"""The kinds that let noise be drawn, under a charge that was granted before."""
+
+ASKING = "('reserve', 'arm', 'resume')"
+"""The kinds that the budget must cover: a new charge, and a draw under one that was granted."""
+
+_KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)
+_LARGEST_SEQ = 2**31 - 1
+
+metadata = sa.MetaData()
+
+entries = sa.Table(
+    "entries",
+    metadata,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("previous", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column(
+        "kind",
+        sa.Text,
+        sa.CheckConstraint(f"kind IN ({_KINDS})", name="entries_kind"),
+        nullable=False,
+    ),
+    sa.Column("population", sa.Text),
+    sa.Column("run_key", sa.Text),
+    sa.Column("attempt", sa.Integer),
+    sa.Column("stage", sa.Text),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("at", sa.Text, nullable=False),
+    sqlite_strict=True,
+)
+
+
+class Store(ABC):
+    """One ledger's entries in one database; every connection is checked before use.
+
+    Every method raises LedgerError when the database is missing, locked, damaged or unsafe.
+
+    Attributes:
+        location: a path or URL by which `open_store` reaches the same ledger; never a password.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file. Raises LedgerError where it is not a file."""
+        raise LedgerError(f"ledger {self.location}: it is not a file")
+
+    @abstractmethod
+    def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
+        """One transaction: a writer is alone from its first moment, a reader sees a snapshot.
+
+        When its context ends without an error, what was written is on disk.
+        """
+
+    @abstractmethod
+    def check_structure(self) -> None:
+        """Raise unless this is a ledger, with its append-only guards as they were made.
+
+        Raises:
+            LedgerError: there is no ledger.
+            LedgerTamperedError: its table is gone, or its guards were changed.
+        """
+
+    @abstractmethod
+    def create(self, first: Entry) -> bool:
+        """Make the ledger, holding `first`; False if there is something of that name already."""
+
+    def rows(self, connection: Connection, *, after: int = 0) -> list[Mapping[str, Any]]:
+        """Stored rows by number, from the one after `after`; not yet checked in any way."""
+        query = sa.select(entries).order_by(entries.c.seq)
+        if after:
+            query = query.where(entries.c.seq > after)
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+    def hash_at(self, connection: Connection, seq: int) -> str | None:
+        """The stored hash of entry `seq`, or None."""
+        if not 0 < seq <= _LARGEST_SEQ:  # a manifest may claim any number
+            return None
+        query = sa.select(entries.c.hash).where(entries.c.seq == seq)
+        found: str | None = connection.execute(query).scalar_one_or_none()
+        return found
+
+    def head(self, connection: Connection) -> LedgerHead | None:
+        """The last entry, or None."""
+        query = sa.select(entries.c.seq, entries.c.hash).order_by(entries.c.seq.desc()).limit(1)
+        row = connection.execute(query).one_or_none()
+        return None if row is None else LedgerHead(seq=row.seq, hash=row.hash)
+
+    def append(self, connection: Connection, entry: Entry) -> None:
+        """Write one entry; the caller has checked it."""
+        values = {**entry.to_json(), "payload": canonical_json(dict(entry.payload))}
+        connection.execute(sa.insert(entries).values(values))
+        # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
+        own = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
+        if connection.execute(sa.select(entries.c.seq).where(own)).first() is None:
+            raise LedgerError(f"ledger {self.location}: the database did not keep the entry")
+
+
+def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> Store:
+    """The store a ledger's path or URL names; nothing is read or written yet.
+
+    Args:
+        url: a path, `sqlite:///PATH` or `postgresql+psycopg://USER@HOST/DATABASE`.
+        busy_timeout_seconds: how long a writer queues for the lock.
+
+    Raises:
+        LedgerError: the URL names something else, or holds a password. Its text is not repeated,
+            for the same reason.
+    """
+    from dpiw.ledger.stores.sqlite import SQLiteStore, sqlite_store
+
+    text = os.fspath(url)
+    check_location(text, error=LedgerError)
+    if "://" not in text:
+        return SQLiteStore(Path(text).absolute(), busy_timeout_seconds=busy_timeout_seconds)
+    try:
+        parsed = make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        raise LedgerError(f"ledger: {EXPECTED}") from None
+    if parsed.get_backend_name() == "sqlite":
+        return sqlite_store(parsed, busy_timeout_seconds=busy_timeout_seconds)
+    from dpiw.ledger.stores.postgresql import PostgreSQLStore
+
+    return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)

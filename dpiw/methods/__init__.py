@@ -1,0 +1,1 @@
+"""Everything that is fitted: generators, weights, and the networks both may use."""

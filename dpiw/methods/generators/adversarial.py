@@ -1,0 +1,356 @@
+"""The generator's side of an adversarial game: public from beginning to end.
+
+Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014). A generator
+learns from a discriminator alone. It never meets a private row, so where the discriminator's
+parameters are the output of an accounted mechanism, everything here is post-processing of them,
+and may take as many steps as it likes.
+
+Initial parameters, latents and minibatches need randomness, and it may be public: no guarantee
+rests on it. It follows from the public facts of the run, by `PublicRandom`, so that a resumed run
+goes on as it would have. `start`, one of these facts, chooses among the randomness there is; like
+every setting it is chosen before the data are read, and no privacy noise follows from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError
+from dpiw.methods.generators.heads import Drawn, Heads
+from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.losses import Critic, Logistic, RowLoss
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.optimisers import Adam, Optimiser
+
+Array = NDArray[np.float64]
+
+LOSSES = ("logistic", "wasserstein")
+
+
+def loss_of(name: str, *, real: bool) -> RowLoss:
+    """What a discriminator is asked of a row: `real` for private ones, and what a generator asks.
+
+    `logistic`: the row's label by binary cross-entropy (for the generator: the non-saturating
+    loss). `wasserstein`: a high or a low output.
+    """
+    if name == "logistic":
+        return Logistic(label=int(real))
+    return Critic(sign=-1 if real else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicRandom:
+    """Random generators that follow from public facts: anyone may repeat them.
+
+    Attributes:
+        facts: SHA-256 of the facts, hexadecimal.
+    """
+
+    facts: str
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """From JSON values, none of which may depend on private data."""
+        text = json.dumps(facts, sort_keys=True, allow_nan=False)
+        return cls(facts=hashlib.sha256(b"dpiw-public-random-v1\n" + text.encode()).hexdigest())
+
+    def rng(self, purpose: str, *numbers: int) -> np.random.Generator:
+        """The generator of one purpose and place."""
+        words = hashlib.sha256(purpose.encode()).digest()[:8]
+        return np.random.default_rng([int(self.facts, 16), int.from_bytes(words), *numbers])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """Shapes of generator and discriminator on a schema; public.
+
+    Attributes:
+        schema: the public schema.
+        conditional: whether the target is given to the generator instead of made by it.
+        latent: normal inputs of the generator.
+        generator, discriminator: widths of the hidden layers.
+        temperature: of the relaxed draws (`dpiw.methods.generators.heads`).
+        label_scale: what the one-hot label is multiplied by where the discriminator sees it.
+
+    Raises:
+        SpecError: conditional, and the target is not a column of levels or the only column.
+    """
+
+    schema: PublicSchema
+    conditional: bool
+    latent: int
+    generator: tuple[int, ...]
+    discriminator: tuple[int, ...]
+    temperature: float
+    label_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        """See the class."""
+        if not self.conditional:
+            return
+        target = self.schema.target
+        if target is None or target.is_numeric:
+            raise SpecError(
+                "generator: a conditional method expects a target of kind boolean, categorical or"
+                " ordinal"
+            )
+        if len(self.schema.released) < 2:
+            raise SpecError("generator: a conditional method expects a column beside the target")
+
+    @property
+    def label(self) -> Column | None:
+        """The column that is given."""
+        return self.schema.target if self.conditional else None
+
+    @cached_property
+    def made(self) -> Heads:
+        """The columns that the generator makes."""
+        columns = tuple(c for c in self.schema.released if c is not self.label)
+        return Heads(columns=columns, temperature=self.temperature)
+
+    @cached_property
+    def given(self) -> Heads:
+        """The column that it is given, if any."""
+        columns = () if self.label is None else (self.label,)
+        return Heads(columns=columns, levels=True)
+
+    @cached_property
+    def generator_architecture(self) -> Architecture:
+        """Latents and label to the outputs of `made`."""
+        inputs = self.latent + self.given.width
+        return Architecture(widths=(inputs, *self.generator, self.made.width))
+
+    @cached_property
+    def discriminator_architecture(self) -> Architecture:
+        """A row, the label last, to one output."""
+        inputs = self.made.width + self.given.width
+        return Architecture(widths=(inputs, *self.discriminator, 1), activation="tanh")
+
+    def encode(self, scaled: ScaledTable) -> Array:
+        """What the discriminator sees of rows, shape (n, width); row by row."""
+        labels = self.label_scale * self.given.encode(scaled)
+        return np.hstack([self.made.encode(scaled), labels])
+
+    def decode(self, rows: Array) -> ScaledTable:
+        """Drawn rows as scaled values, in released order."""
+        middle = self.made.width
+        columns = self.made.decode(rows[:, :middle]) | self.given.decode(rows[:, middle:])
+        return ScaledTable({c.name: columns[c.name] for c in self.schema.released}, len(rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the schema, of which the columns and their widths."""
+        return {
+            "columns": [column.name for column in self.schema.released],
+            "widths": [self.made.width, self.given.width],
+            "conditional": self.conditional,
+            "latent": self.latent,
+            "generator": list(self.generator),
+            "discriminator": list(self.discriminator),
+            "temperature": self.temperature,
+            "label_scale": self.label_scale,
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any], *, schema: PublicSchema) -> Self:
+        """Read what `to_json` wrote; SpecError where it was of another schema."""
+        if facts["columns"] != [column.name for column in schema.released]:
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        found = cls(
+            schema=schema,
+            conditional=bool(facts["conditional"]),
+            latent=int(facts["latent"]),
+            generator=tuple(map(int, facts["generator"])),
+            discriminator=tuple(map(int, facts["discriminator"])),
+            temperature=float(facts["temperature"]),
+            label_scale=float(facts["label_scale"]),
+        )
+        if any(facts[key] != value for key, value in found.to_json().items()):
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        return found
+
+    def labels(self, rows: int, proportions: Array, rng: np.random.Generator) -> Array:
+        """Labels by proportion, one-hot, shape (rows, given.width)."""
+        found = np.zeros((rows, self.given.width))
+        if self.given.width:
+            steps = np.cumsum(proportions)
+            place = np.searchsorted(steps / steps[-1], rng.random(rows), side="right")
+            found[np.arange(rows), np.minimum(place, self.given.width - 1)] = 1.0
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Rows that a generator made, with what its derivative needs.
+
+    Attributes:
+        network: the generator.
+        inputs: latents and labels, shape (n, latent + given).
+        labels: one-hot, shape (n, given).
+        drawn: the made part.
+        label_scale: of the design.
+    """
+
+    network: Network
+    inputs: Array
+    labels: Array
+    drawn: Drawn
+    label_scale: float
+
+    @property
+    def rows(self) -> Array:
+        """What a discriminator sees, shape (n, width)."""
+        return np.hstack([self.drawn.rows, self.label_scale * self.labels])
+
+    def gradient(self, slopes: Array) -> Array:
+        """Derivative by the generator's parameters, shape (p,), of a loss of the rows.
+
+        Args:
+            slopes: derivative of the loss by the rows, shape (n, width).
+        """
+        made = self.drawn.backward(slopes[:, : self.drawn.heads.width])
+        return np.asarray(self.network.forward(self.inputs).backward(made).gradient())
+
+
+def make_batch(
+    design: Design, parameters: Array, proportions: Array, rows: int, rng: np.random.Generator
+) -> Batch:
+    """Rows of a generator at `parameters`; the same `rng` state gives the same rows."""
+    network = Network(architecture=design.generator_architecture, parameters=parameters)
+    labels = design.labels(rows, proportions, rng)
+    inputs = np.hstack([rng.standard_normal((rows, design.latent)), labels])
+    noise = design.made.draw_noise(rows, rng)
+    drawn = design.made.draw(network.forward(inputs).outputs, noise)
+    return Batch(
+        network=network,
+        inputs=inputs,
+        labels=labels,
+        drawn=drawn,
+        label_scale=design.label_scale,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GeneratorState:
+    """Where a generator stands.
+
+    Attributes:
+        step: updates taken.
+        parameters: shape (p,).
+        moments: of the optimiser.
+        average: running mean of the parameters, weighting the last updates most, shape (p,).
+    """
+
+    step: int
+    parameters: Array
+    moments: Array
+    average: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorTraining:
+    """How a generator learns from a discriminator: public settings.
+
+    Attributes:
+        design: shapes.
+        loss: `logistic` or `wasserstein`.
+        batch: rows per update.
+        learning_rate: of its Adam.
+        memory: share of the average that an update replaces is the larger of this and
+            10/(step + 10), so that the beginning is forgotten.
+        chance: latents and initial parameters.
+    """
+
+    design: Design
+    loss: str
+    batch: int
+    learning_rate: float
+    chance: PublicRandom
+    memory: float = 0.01
+
+    @cached_property
+    def _optimiser(self) -> Optimiser:
+        return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
+
+    def start(self) -> GeneratorState:
+        """Before the first update."""
+        architecture = self.design.generator_architecture
+        initial = architecture.initial(self.chance.rng("generator"))
+        return GeneratorState(
+            step=0,
+            parameters=initial,
+            moments=self._optimiser.start(initial.size),
+            average=initial,
+        )
+
+    def rows(self, parameters: Array, proportions: Array, *place: int) -> Array:
+        """Rows for the discriminator at a public place in the run, shape (batch, width)."""
+        rng = self.chance.rng("discriminator rows", *place)
+        return make_batch(self.design, parameters, proportions, self.batch, rng).rows
+
+    def update(
+        self, state: GeneratorState, discriminator: Network, proportions: Array
+    ) -> GeneratorState:
+        """One step against a discriminator, whose every parameter is public."""
+        rng = self.chance.rng("generator rows", state.step)
+        made = make_batch(self.design, state.parameters, proportions, self.batch, rng)
+        slopes = row_slopes(discriminator, made.rows, loss_of(self.loss, real=True))
+        gradient = made.gradient(slopes) / self.batch
+        step = state.step + 1
+        parameters, moments = self._optimiser.update(
+            state.parameters, gradient, state.moments, step
+        )
+        share = max(self.memory, 10 / (step + 10))
+        return replace(
+            state,
+            step=step,
+            parameters=parameters,
+            moments=moments,
+            average=state.average + share * (parameters - state.average),
+        )
+
+
+def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
+    """Derivative of each row's loss by the row itself, shape (n, width); public rows."""
+    backend = discriminator.backend
+    forward = discriminator.forward(backend.array(rows))
+    found: AnyArray = forward.backward(loss.slopes(forward.outputs)).row_gradients()
+    return backend.to_numpy(found)
+
+
+_DIFFERENCE = 1e-4
+
+
+def gradient_penalty(discriminator: Network, rows: AnyArray) -> AnyArray:
+    """Derivative by the parameters, shape (p,), of the mean of |d output/d row|^2 / 2.
+
+    On synthetic rows alone, so it is public and costs nothing. It keeps the discriminator flat
+    where the generator is, without which the two circle each other (the R2 penalty of Mescheder
+    et al. 2018). With g the derivative by the row, that of |g|^2 / 2 by the parameters is |g| times
+    the change of the output's gradient along g, taken by a central difference.
+
+    Args:
+        discriminator: at which parameters.
+        rows: synthetic rows, shape (n, width), where the discriminator's parameters live.
+    """
+    backend, size = discriminator.backend, max(1, rows.shape[0])
+    forward = discriminator.forward(rows)
+    ones = forward.outputs * 0.0 + 1.0
+    slopes = forward.backward(ones).row_gradients()
+    norms = backend.root(backend.squares(slopes))
+    along = slopes * (_DIFFERENCE / backend.at_least(norms, 1e-12))[:, None]
+    factors = norms / (2 * _DIFFERENCE * size)
+    ahead, behind = (
+        discriminator.forward(rows + step).backward(ones).gradient(factors)
+        for step in (along, -along)
+    )
+    return ahead - behind

@@ -1,0 +1,108 @@
+"""A fitted GAN: rows to draw, and a discriminator to judge rows by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import SpecError
+from dpiw.methods.generators.adversarial import Array, Design, make_batch
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.privacy.measurement import Measurement
+
+_CHUNK = 65536
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GANModel:
+    """A generator with its discriminator: a pure function of a measurement.
+
+    Attributes:
+        design: shapes.
+        generator, discriminator: parameters, shapes (p_G,) and (p_D,).
+        proportions: of the label's levels, shape (levels,); empty without a label.
+        ratio: whether the discriminator's output is a log ratio, up to a constant: it learnt by
+            the logistic loss from private rows. Not a Wasserstein critic, not a PATE student
+            (METHOD section 6).
+    """
+
+    design: Design
+    generator: Array
+    discriminator: Array
+    proportions: Array
+    ratio: bool
+
+    one_way: ClassVar[None] = None
+    """No marginals were measured for it."""
+
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
+
+        Raises:
+            SpecError: a negative number of rows.
+        """
+        if rows < 0:
+            raise SpecError(f"rows={rows}: expected a whole number >= 0")
+        parts = []
+        for start in range(0, max(rows, 1), _CHUNK):
+            size = min(_CHUNK, rows - start)
+            made = make_batch(self.design, self.generator, self.proportions, size, rng)
+            parts.append(self.design.decode(made.rows))
+        schema = self.design.schema
+        return SyntheticTable(schema=schema, scaled=ScaledTable.concatenate(parts))
+
+    def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
+        """The discriminator's output, shape (rows,): higher where more real.
+
+        Privacy:
+            Releases nothing. A row's output is a function of that row alone to the last bit
+            (`Network.row_outputs`): private rows may be judged for `dpiw.methods.weights.critic_features`.
+        """
+        network = Network(
+            architecture=self.design.discriminator_architecture, parameters=self.discriminator
+        )
+        parts = [
+            network.row_outputs(self.design.encode(scaled.take(chosen)))[:, 0]
+            for chosen in np.array_split(np.arange(scaled.rows), scaled.rows // _CHUNK + 1)
+        ]
+        return np.concatenate(parts)
+
+
+def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> GANModel:
+    """The model of a measurement; needs nothing but its facts.
+
+    Raises:
+        SpecError: the measurement is of another method or schema.
+    """
+    if measurement.kind != kind:
+        raise SpecError(f"measurement.kind: expected {kind}")
+    facts, arrays = measurement.facts, measurement.arrays
+    design = Design.from_json(facts["design"], schema=schema)
+
+    def vector(name: str, size: int) -> Array:
+        found = np.asarray(arrays[name], dtype=np.float64)
+        if found.shape != (size,):
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        return found
+
+    def parameters(name: str, architecture: Architecture) -> Array:
+        return vector(name, architecture.size)
+
+    return GANModel(
+        design=design,
+        generator=parameters("generator", design.generator_architecture),
+        discriminator=parameters("discriminator", design.discriminator_architecture),
+        proportions=vector("proportions", design.given.width),
+        ratio=bool(facts["ratio"]),
+    )
+
+
+def model_arrays(generator: Array, discriminator: Array, proportions: Array) -> Mapping[str, Any]:
+    """The arrays that `gan_model` reads."""
+    return {"generator": generator, "discriminator": discriminator, "proportions": proportions}

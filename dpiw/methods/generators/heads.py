@@ -1,0 +1,253 @@
+"""Between rows of a public schema and the numbers a network reads and writes.
+
+A row is a vector. A number (continuous, integer, date, datetime, ordinal) is one coordinate in
+[-1, 1]; levels (categorical, boolean) are one coordinate each, one of them 1. A column that may be
+missing has one more coordinate, 1 where the cell is missing; a missing number is then 0.
+
+A generator's network has one output per coordinate: a number is tanh of half its output (a sigmoid
+on [-1, 1]) widened by a margin and clamped, levels have softmax probabilities, a missing number has
+a sigmoid one. Levels and missing cells are drawn, by adding standard Gumbel noise and taking the
+largest: exactly by those probabilities. What a discriminator sees are such drawn rows, on the
+column's own grid, as they would be released: were they shares of levels it would tell them from
+real rows by that alone.
+
+The derivative is that of the relaxed row: softmax at a temperature for the draw, and no rounding
+(the straight-through estimator of Jang et al. 2017, the concrete law of Maddison et al. 2017).
+Everything acts row by row, in NumPy, without seeing data; layout and grid are public.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import ScaledTable
+from dpiw.errors import SpecError
+
+Array = NDArray[np.float64]
+
+MARGIN = 0.02
+"""How far the sigmoid reaches beyond both bounds, in units of the range; then it is clamped."""
+
+_FINEST_GRID = 1000
+"""A finer grid looks continuous to a network, and is left to `PublicSchema.project`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """Where one column lies in a row.
+
+    Attributes:
+        column: the column.
+        start, stop: half-open range of coordinates.
+        numeric: one number, and a flag if nullable; otherwise levels, missing last if nullable.
+    """
+
+    column: Column
+    start: int
+    stop: int
+    numeric: bool
+
+    def encode(self, values: NDArray[Any], rows: Array) -> None:
+        """Write scaled values, shape (n,), into zeros of shape (n, width)."""
+        missing = np.isnan(values) if self.column.is_numeric else values < 0
+        if not self.numeric:
+            codes = np.where(missing, self.column.cardinality, values).astype(np.int64)
+            last = self.stop - self.start - 1  # an inadmissible cell stays in its own column
+            rows[np.arange(len(rows)), self.start + np.minimum(codes, last)] = 1.0
+            return
+        if not self.column.is_numeric:
+            values = values / (self.column.cardinality - 1)
+        rows[:, self.start] = np.where(missing, 0.0, 2.0 * values - 1.0)
+        if self.column.nullable:
+            rows[:, self.start + 1] = missing
+
+    def decode(self, rows: Array) -> NDArray[Any]:
+        """Scaled values, shape (n,), of rows as `encode` writes them."""
+        part, column = rows[:, self.start : self.stop], self.column
+        if not self.numeric:
+            codes = np.argmax(part, axis=1)
+            return np.where(codes >= column.cardinality, -1, codes).astype(np.int32)
+        missing = part[:, 1] > 0.5 if column.nullable else np.zeros(len(part), dtype=bool)
+        unit = (part[:, 0] + 1.0) / 2.0
+        if column.is_numeric:
+            return np.where(missing, np.nan, unit)
+        codes = np.rint(unit * (column.cardinality - 1))
+        return np.where(missing, -1, codes).astype(np.int32)
+
+    @property
+    def steps(self) -> float:
+        """Steps of a number's grid over its range; 0 where it looks continuous."""
+        column = self.column
+        if not column.is_numeric:
+            return float(column.cardinality - 1)
+        if column.kind is ColumnKind.CONTINUOUS:
+            span, decimals = column.upper_number - column.lower_number, column.decimals
+            found = 0.0 if decimals is None else span * 10.0**decimals
+        else:
+            found = column.upper_number - column.lower_number
+        return found if found <= _FINEST_GRID and found == round(found) else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    """The heads of some released columns, in order.
+
+    Attributes:
+        columns: the columns.
+        temperature: of the relaxed draws, > 0.
+        levels: whether ordinal columns are levels, too, instead of numbers; those of one level are.
+    """
+
+    columns: tuple[Column, ...]
+    temperature: float = 2 / 3
+    levels: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: the temperature is out of range."""
+        if not 0 < self.temperature <= 10:
+            raise SpecError("heads.temperature: expected above 0, at most 10")
+
+    @cached_property
+    def parts(self) -> tuple[Head, ...]:
+        """One head per column."""
+        found: list[Head] = []
+        for column in self.columns:
+            ordinal = column.kind is ColumnKind.ORDINAL and column.cardinality > 1
+            numeric = column.is_numeric or (ordinal and not self.levels)
+            size = (1 if numeric else column.cardinality) + int(column.nullable)
+            start = found[-1].stop if found else 0
+            found.append(Head(column=column, start=start, stop=start + size, numeric=numeric))
+        return tuple(found)
+
+    @property
+    def width(self) -> int:
+        """Coordinates of a row, and outputs of a generator's network."""
+        return self.parts[-1].stop if self.parts else 0
+
+    def encode(self, scaled: ScaledTable) -> Array:
+        """Rows of scaled values, shape (n, width); row i depends on row i alone.
+
+        Privacy:
+            Releases nothing: the rows are as confidential as the table.
+        """
+        rows = np.zeros((scaled.rows, self.width))
+        for part in self.parts:
+            part.encode(scaled.columns[part.column.name], rows)
+        return rows
+
+    def decode(self, rows: Array) -> dict[str, NDArray[Any]]:
+        """Scaled columns of drawn rows; `PublicSchema.project` puts them on their grids."""
+        return {part.column.name: part.decode(rows) for part in self.parts}
+
+    def draw_noise(self, rows: int, rng: np.random.Generator) -> Array:
+        """What `draw` perturbs levels and flags by, shape (rows, width); public."""
+        found = rng.gumbel(size=(rows, self.width))
+        flags = self._flags
+        found[:, flags] -= rng.gumbel(size=(rows, flags.size))
+        return found
+
+    def draw(self, outputs: Array, noise: Array) -> Drawn:
+        """The rows that network outputs and noise stand for.
+
+        Args:
+            outputs: of the generator's network, shape (n, width).
+            noise: of `draw_noise`, same shape.
+        """
+        return Drawn(heads=self, outputs=outputs, noise=noise)
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.int64]:
+        return np.array([p.start for p in self.parts if p.numeric], dtype=np.int64)
+
+    @cached_property
+    def _steps(self) -> Array:
+        return np.array([p.steps for p in self.parts if p.numeric])
+
+    @cached_property
+    def _flags(self) -> NDArray[np.int64]:
+        """The flags; each flags the coordinate before it."""
+        flagged = [p.start + 1 for p in self.parts if p.numeric and p.column.nullable]
+        return np.array(flagged, dtype=np.int64)
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[int, int], ...]:
+        return tuple((p.start, p.stop) for p in self.parts if not p.numeric)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drawn:
+    """Rows drawn from a generator's outputs.
+
+    Attributes:
+        heads: what the coordinates mean.
+        outputs, noise: shape (n, width).
+    """
+
+    heads: Heads
+    outputs: Array
+    noise: Array
+
+    @cached_property
+    def relaxed(self) -> Array:
+        """The differentiable rows, shape (n, width): shares of levels, numbers before clamping."""
+        heads = self.heads
+        rows = np.empty_like(self.outputs)
+        numbers, flags = heads._numbers, heads._flags
+        rows[:, numbers] = (1 + 2 * MARGIN) * np.tanh(self.outputs[:, numbers] / 2)
+        perturbed = (self.outputs + self.noise) / heads.temperature
+        rows[:, flags] = (1 + np.tanh(perturbed[:, flags] / 2)) / 2
+        rows[:, flags - 1] *= 1 - rows[:, flags]
+        for start, stop in heads._groups:
+            part = perturbed[:, start:stop]
+            part = np.exp(part - part.max(axis=1, keepdims=True))
+            rows[:, start:stop] = part / part.sum(axis=1, keepdims=True)
+        return rows
+
+    @cached_property
+    def rows(self) -> Array:
+        """The rows as they would be released, up to grids finer than a network can see."""
+        heads = self.heads
+        rows = np.zeros_like(self.outputs)
+        numbers, flags = heads._numbers, heads._flags
+        value = (1 + 2 * MARGIN) * np.tanh(self.outputs[:, numbers] / 2)
+        np.clip(value, -1.0, 1.0, out=value)
+        on_grid = heads._steps > 0
+        steps = heads._steps[on_grid] / 2
+        value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
+        rows[:, numbers] = value
+        perturbed = self.outputs + self.noise
+        rows[:, flags] = perturbed[:, flags] > 0
+        rows[:, flags - 1] *= 1 - rows[:, flags]
+        every = np.arange(len(rows))
+        for start, stop in heads._groups:
+            rows[every, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
+        return rows
+
+    def backward(self, slopes: Array) -> Array:
+        """Derivative by the outputs of a loss with derivative `slopes` by the relaxed rows.
+
+        Args:
+            slopes: shape (n, width).
+        """
+        heads, soft = self.heads, self.relaxed
+        found = np.zeros_like(slopes)
+        numbers, flags = heads._numbers, heads._flags
+        reach = 1 + 2 * MARGIN
+        bend = np.tanh(self.outputs[:, numbers] / 2)
+        found[:, numbers] = slopes[:, numbers] * reach * (1 - bend * bend) / 2
+        share = soft[:, flags]
+        value = reach * np.tanh(self.outputs[:, flags - 1] / 2)
+        own = slopes[:, flags] - slopes[:, flags - 1] * value
+        found[:, flags] = own * share * (1 - share) / heads.temperature
+        found[:, flags - 1] *= 1 - share
+        for start, stop in heads._groups:
+            part, slope = soft[:, start:stop], slopes[:, start:stop]
+            mean = np.vecdot(part, slope)[:, None]
+            found[:, start:stop] = part * (slope - mean) / heads.temperature
+        return found

@@ -1,0 +1,187 @@
+"""Perturbed one-way histograms, sampled independently: the honest baseline.
+
+Source: Wasserman & Zhou (2010), section 4.3, applied to each column. It keeps the one-way
+distributions and no dependence; a method that is not better than this earns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError
+from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.consistency import (
+    estimate_total,
+    project_to_total,
+    total_variance,
+)
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.estimation import measured_domain
+from dpiw.methods.generators.marginal_noise import (
+    check_effort,
+    marginal_multiplier,
+    noise_scale,
+    noise_variance,
+    useful_bins,
+)
+from dpiw.methods.generators.sampling import Conditional, NetworkModel
+from dpiw.methods.one_way import OneWayMarginals
+from dpiw.privacy import mechanisms
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import (
+    GaussianEvent,
+    LaplaceEvent,
+    NoiseKind,
+    NoiseLaw,
+    PrivacyEvent,
+    PrivacyUnit,
+)
+
+_KIND = "histogram"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistogramNoise:
+    """What `calibrate` decides: the multiplier (scale / sensitivity), the bins, and for whom."""
+
+    multiplier: float
+    bins: int
+    schema: PublicSchema
+    unit: PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """Independent perturbed histograms before they have seen data.
+
+    Attributes:
+        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small
+            nominal sizes get fewer (`useful_bins`).
+        noise: `gaussian`, or `laplace` where delta must be 0.
+        calibrated: set by `calibrate`.
+    """
+
+    bins: int = 32
+    noise: NoiseKind = NoiseKind.GAUSSIAN
+    calibrated: HistogramNoise | None = None
+
+    def __post_init__(self) -> None:
+        if self.bins < 2:
+            raise SpecError(f"histogram.bins={self.bins}: expected a whole number >= 2")
+        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            raise SpecError("histogram.noise: expected gaussian or laplace")
+
+    @property
+    def method(self) -> str:
+        """The registry's name."""
+        return _KIND
+
+    @property
+    def private(self) -> bool:
+        """True: everything that leaves `measure` went through a mechanism."""
+        return True
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise, JSON values, for the plan and the certificate."""
+        found: dict[str, Any] = {"bins": self.bins, "noise": self.noise.value}
+        if self.calibrated is not None:
+            found["multiplier"] = self.calibrated.multiplier
+        return found
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Split the effort evenly over the columns; `nominal_rows` limits the bins.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive.
+        """
+        check_effort(_KIND, rho=rho, nominal_rows=nominal_rows)
+        columns = len(schema.released)
+        multiplier = marginal_multiplier(self.noise, rho=rho, share=1.0, count=columns)
+        return replace(
+            self,
+            calibrated=HistogramNoise(
+                multiplier=multiplier,
+                bins=useful_bins(self.bins, nominal_rows),
+                schema=schema,
+                unit=unit,
+            ),
+        )
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One noisy marginal per released column.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
+        return (law(noise_multiplier=ready.multiplier, count=len(schema.released)),)
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Draw one noisy marginal per released column.
+
+        Privacy:
+            Unit: `calibrated.unit`. Add/remove: L1 = L2 = k. Replace-one: L1 = 2 k,
+            L2 = sqrt(2) k, with k = max_rows.
+            Event: `events`, one marginal per column.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        domain = Domain.from_schema(table.schema, bins=ready.bins)
+        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        scale = noise_scale(self.noise, multiplier=ready.multiplier, unit=ready.unit)
+        arrays = {
+            f"one_way_{j}": mechanisms.noisy_counts(
+                counter.count((j,)),
+                law=NoiseLaw(kind=self.noise, scale=scale, dimension=size),
+                noise=noise,
+            )
+            for j, size in enumerate(domain.sizes)
+        }
+        return Measurement(
+            kind=_KIND,
+            arrays=arrays,
+            facts={
+                "bins": ready.bins,
+                "columns": [column.name for column in table.schema.released],
+                "sizes": list(domain.sizes),
+                "noise": self.noise.value,
+                "scale": scale,
+            },
+            publishable=noise.publishable,
+        )
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
+        """Non-negative histograms of one total, sampled independently.
+
+        Raises:
+            SpecError: the measurement is of another method, schema or discretisation.
+        """
+        domain = measured_domain(measurement, kind=_KIND, schema=schema)
+        facts = measurement.facts
+        tables = [measurement.arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
+        variance = noise_variance(NoiseKind(facts["noise"]), facts["scale"])
+        total = estimate_total(tables, [variance] * len(tables))
+        laws = [project_to_total(table, total) for table in tables]
+        return NetworkModel(
+            domain=domain,
+            conditionals=tuple(
+                Conditional.from_table(Family(child=j, parents=()), law, law)
+                for j, law in enumerate(laws)
+            ),
+            one_way=OneWayMarginals.of(
+                domain,
+                bins=int(facts["bins"]),
+                margins=laws,
+                variances=[variance] * len(tables),
+                total_variance=total_variance(tables, [variance] * len(tables)),
+            ),
+        )

@@ -1,0 +1,340 @@
+"""PrivBayes on mixed types: a Bayesian network from noisy low-dimensional marginals.
+
+Source: Zhang, Cormode, Procopiuc, Srivastava, Xiao (2017), PrivBayes, TODS 42(4). Differences, all
+in the open: one-way marginals are measured first and serve the score; the score is compared with
+a penalty for the noise of measuring it (AIM, McKenna et al. 2022); noise is discrete Gaussian by
+default; tables are made consistent before sampling. Bins, levels and sizes are public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import ColumnRole, PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError, UncalibratedError
+from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.bayesian_network import (
+    Family,
+    candidate_count,
+    choose_network,
+    score_sensitivity,
+    whole_shares,
+)
+from dpiw.methods.generators.consistency import (
+    estimate_total,
+    project_to_total,
+    total_variance,
+)
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.estimation import combined, conditionals, distribution, measured_domain
+from dpiw.methods.generators.marginal_noise import (
+    check_effort,
+    marginal_multiplier,
+    noise_scale,
+    noise_size,
+    noise_variance,
+    selection_epsilon,
+    useful_bins,
+)
+from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
+from dpiw.methods.one_way import OneWayMarginals
+from dpiw.privacy import mechanisms
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    NoiseKind,
+    NoiseLaw,
+    PrivacyEvent,
+    PrivacyUnit,
+)
+
+MOST_CANDIDATES = 200_000
+"""Families scored at most; beyond it a fit takes minutes, so the plan refuses."""
+
+_KIND = "privbayes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivBayesNoise:
+    """What `calibrate` decides. All public.
+
+    Attributes:
+        one_way: noise multiplier (scale / sensitivity) of each one-way marginal.
+        selection: epsilon of each exponential mechanism (one column: none takes place).
+        family: noise multiplier of each family's marginal (one column: there is none).
+        schema, unit, nominal_rows: what it was calibrated for.
+    """
+
+    one_way: float
+    selection: float
+    family: float
+    schema: PublicSchema
+    unit: PrivacyUnit
+    nominal_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivBayes:
+    """PrivBayes before it has seen data.
+
+    Attributes:
+        degree: most parents of a column.
+        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small
+            nominal sizes get fewer (`useful_bins`).
+        noise: `gaussian`, or `laplace` where delta must be 0.
+        max_cells: no family has more cells than this.
+        usefulness: PrivBayes' theta: the average cell of a family at the nominal size is at
+            least `usefulness` times the expected noise in a cell.
+        noise_penalty: how much of the expected L1 noise of measuring a family counts against
+            its score; less than 1 because consistency and non-negativity remove much of it.
+        one_way_share, selection_share: wishes about effort; families get the rest.
+        calibrated: set by `calibrate`.
+
+    Formal guarantees:
+        Bins, levels, caps and the number of mechanisms follow from schema and settings. The
+        number of rows is never read: totals come from noisy marginals.
+    """
+
+    degree: int = 2
+    bins: int = 16
+    noise: NoiseKind = NoiseKind.GAUSSIAN
+    max_cells: int = 4096
+    usefulness: float = 2.0
+    noise_penalty: float = 0.25
+    one_way_share: float = 0.15
+    selection_share: float = 0.1
+    calibrated: PrivBayesNoise | None = None
+
+    def __post_init__(self) -> None:
+        if self.degree not in (1, 2, 3, 4):
+            raise SpecError(f"privbayes.degree={self.degree}: expected 1 to 4")
+        if self.bins < 2:
+            raise SpecError(f"privbayes.bins={self.bins}: expected a whole number >= 2")
+        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            raise SpecError("privbayes.noise: expected gaussian or laplace")
+        if not 4 <= self.max_cells <= MOST_CELLS:
+            raise SpecError(f"privbayes.max_cells={self.max_cells}: expected 4 to {MOST_CELLS}")
+        if not (isfinite(self.usefulness) and self.usefulness > 0):
+            raise SpecError(f"privbayes.usefulness={self.usefulness}: expected a number > 0")
+        if not (isfinite(self.noise_penalty) and self.noise_penalty >= 0):
+            raise SpecError(f"privbayes.noise_penalty={self.noise_penalty}: expected a number >= 0")
+        shares = (self.one_way_share, self.selection_share)
+        if not (min(shares) > 0 and sum(shares) < 1):
+            raise SpecError(
+                "privbayes.one_way_share, selection_share: expected numbers > 0 with a sum below 1"
+            )
+
+    @property
+    def method(self) -> str:
+        """The registry's name."""
+        return _KIND
+
+    @property
+    def private(self) -> bool:
+        """True: everything that leaves `measure` went through a mechanism."""
+        return True
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise, JSON values, for the plan and the certificate."""
+        found: dict[str, Any] = {
+            "degree": self.degree,
+            "bins": self.bins,
+            "noise": self.noise.value,
+            "max_cells": self.max_cells,
+            "usefulness": self.usefulness,
+            "noise_penalty": self.noise_penalty,
+            "one_way_share": self.one_way_share,
+            "selection_share": self.selection_share,
+        }
+        if self.calibrated is not None:
+            found["one_way_multiplier"] = self.calibrated.one_way
+            found["selection_epsilon"] = self.calibrated.selection
+            found["family_multiplier"] = self.calibrated.family
+            found["nominal_rows"] = self.calibrated.nominal_rows
+        return found
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Split the effort `rho` over marginals and selections; see `marginal_noise`.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive, or the schema is too wide.
+        """
+        check_effort(_KIND, rho=rho, nominal_rows=nominal_rows)
+        columns = len(schema.released)
+        if candidate_count(columns, self.degree) > MOST_CANDIDATES:
+            raise SpecError(
+                f"privbayes.degree={self.degree}: {columns} columns give more than"
+                f" {MOST_CANDIDATES} candidate families; expected a smaller degree"
+            )
+        families = columns - 1
+        one_way = self.one_way_share if families else 1.0
+        rest = 1.0 - self.one_way_share - self.selection_share
+        noise = PrivBayesNoise(
+            one_way=marginal_multiplier(self.noise, rho=rho, share=one_way, count=columns),
+            selection=selection_epsilon(
+                self.noise, rho=rho, share=self.selection_share, count=max(1, families)
+            ),
+            family=marginal_multiplier(self.noise, rho=rho, share=rest, count=max(1, families)),
+            schema=schema,
+            unit=unit,
+            nominal_rows=nominal_rows,
+        )
+        return replace(self, calibrated=noise)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One-way marginals, selections, families: as many as columns allow, whatever is chosen.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        columns = len(schema.released)
+        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
+        found: list[PrivacyEvent] = [law(noise_multiplier=ready.one_way, count=columns)]
+        if columns > 1:
+            found.append(ExponentialMechanismEvent(epsilon=ready.selection, count=columns - 1))
+            found.append(law(noise_multiplier=ready.family, count=columns - 1))
+        return tuple(found)
+
+    def cell_cap(self) -> int:
+        """Most cells of a family: `max_cells`, or fewer for theta-usefulness. Public.
+
+        Source: PrivBayes (2017), definition 4.7, with the expected noise of this run.
+        """
+        if self.calibrated is None:
+            raise UncalibratedError("privbayes: the cap on cells follows from the noise")
+        noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.family))
+        return int(min(self.max_cells, self.calibrated.nominal_rows / (self.usefulness * noise)))
+
+    def _scale(self, ready: PrivBayesNoise, multiplier: float) -> float:
+        return noise_scale(self.noise, multiplier=multiplier, unit=ready.unit)
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Draw noisy one-way marginals, the network, and the families' noisy marginals.
+
+        Privacy:
+            Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
+            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k (network.py).
+            Event: `events`, in that order, each adaptive only on earlier noisy output.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        bins = useful_bins(self.bins, ready.nominal_rows)
+        domain = Domain.from_schema(table.schema, bins=bins)
+        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        arrays = {
+            f"one_way_{j}": self._noisy(counter, (j,), ready, ready.one_way, noise)
+            for j in range(len(domain.sizes))
+        }
+        families = self._network(counter, domain, arrays, ready, noise)
+        # A column without parents has its one-way marginal measured once more: the number of
+        # mechanisms is the declared one whatever was selected, and nothing paid for is wasted.
+        for family in families[1:]:
+            arrays[f"family_{family.child}"] = self._noisy(
+                counter, family.members, ready, ready.family, noise
+            )
+        return Measurement(
+            kind=_KIND,
+            arrays=arrays,
+            facts={
+                "bins": bins,
+                "degree": self.degree,
+                "columns": [column.name for column in table.schema.released],
+                "sizes": list(domain.sizes),
+                "network": [[family.child, list(family.parents)] for family in families],
+                "noise": self.noise.value,
+                "one_way_scale": self._scale(ready, ready.one_way),
+                "family_scale": self._scale(ready, ready.family),
+            },
+            publishable=noise.publishable,
+        )
+
+    def _noisy(
+        self,
+        counter: ContingencyCounter,
+        columns: tuple[int, ...],
+        ready: PrivBayesNoise,
+        multiplier: float,
+        noise: NoiseSource,
+    ) -> NDArray[np.float64]:
+        counts = counter.count(columns)
+        law = NoiseLaw(kind=self.noise, scale=self._scale(ready, multiplier), dimension=counts.size)
+        return mechanisms.noisy_counts(counts, law=law, noise=noise)
+
+    def _network(
+        self,
+        counter: ContingencyCounter,
+        domain: Domain,
+        one_way: Mapping[str, NDArray[np.float64]],
+        ready: PrivBayesNoise,
+        noise: NoiseSource,
+    ) -> tuple[Family, ...]:
+        scale = self._scale(ready, ready.family)
+        released = domain.schema.released
+        root = next((j for j, c in enumerate(released) if c.role is ColumnRole.TARGET), 0)
+        return choose_network(
+            counter,
+            sizes=domain.sizes,
+            shares=[
+                whole_shares(distribution(one_way[f"one_way_{j}"])) for j in range(len(released))
+            ],
+            root=root,
+            degree=self.degree,
+            max_cells=self.cell_cap(),
+            # Half the expected L1 error of the noisy table, in the score's own unit: rows.
+            cell_penalty=0.5 * self.noise_penalty * noise_size(self.noise, scale),
+            select=partial(
+                mechanisms.select,
+                epsilon=ready.selection,
+                sensitivity=score_sensitivity(ready.unit),
+                noise=noise,
+            ),
+        )
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
+        """Make the marginals consistent and turn them into conditional tables.
+
+        Raises:
+            SpecError: the measurement is of another method, schema or discretisation.
+        """
+        domain = measured_domain(measurement, kind=_KIND, schema=schema)
+        facts = measurement.facts
+        families = [
+            Family(child=int(child), parents=tuple(parents)) for child, parents in facts["network"]
+        ]
+        kind, arrays = NoiseKind(facts["noise"]), measurement.arrays
+        one_way = [arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
+        tables = [arrays[f"family_{family.child}"] for family in families[1:]]
+        narrow = noise_variance(kind, facts["one_way_scale"])
+        wide = noise_variance(kind, facts["family_scale"])
+        counts, variances = combined(
+            one_way, families, tables, one_way_variance=narrow, family_variance=wide
+        )
+        measured = [*one_way, *tables]
+        noises = [narrow] * len(one_way) + [wide] * len(tables)
+        total = estimate_total(measured, noises)
+        margins = [project_to_total(table, total) for table in counts]
+        return NetworkModel(
+            domain=domain,
+            conditionals=conditionals(margins, families, tables),
+            one_way=OneWayMarginals.of(
+                domain,
+                bins=int(facts["bins"]),
+                margins=margins,
+                variances=variances,
+                total_variance=total_variance(measured, noises),
+            ),
+        )

@@ -1,0 +1,331 @@
+"""DP-SGD, once for everything neural: Poisson lots, clipped rows, one Gaussian draw per lot.
+
+Abadi et al. (2016) with the corrections of METHOD section 4.2, in its relaxed form: the gradient of
+synthetic rows depends on private rows only through released parameters, so it gets neither noise
+nor a budget. Sampling rate, number of steps, clip bound, divisor and noise are public constants
+fixed before data is read; a run takes exactly the accounted steps, whatever it finds.
+
+**Unit.** A unit of k = `max_rows` rows: rows are sampled each by itself, so at least one of the
+unit's rows is in a lot with probability q' = 1 - (1-q)^k, and then moves the sum by at most k C.
+The noise is `noise_multiplier` k C. By joint convexity over which rows are drawn, in both
+directions, such a step is dominated by the Poisson-sampled Gaussian of rate q' and that multiplier.
+(Sampling whole units would be tighter, but the identifier is dropped at ingest.)
+
+**Relation.** Add/remove. Replace-one has an exact pair of its own (METHOD section 4.3), which the
+accountant does not hold yet: it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.methods.neural.backend import NUMPY, Array, Backend, keep_memory
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.losses import RowLoss
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.optimisers import Adam, Optimiser
+from dpiw.methods.neural.training_state import TrainingState
+from dpiw.privacy.mechanisms import noisy_sum
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
+from dpiw.privacy.units import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
+
+PublicGradient = Callable[[Network, int], Array]
+"""Gradient of public rows at a network and a step (from 0), shape (p,): not noised, not private."""
+
+ASSUMPTION = (
+    "DP-SGD draws its lots and its Gaussian noise in double precision from ChaCha20 keystreams"
+    " under fresh keys of the operating system, and rounds each noisy sum to a lattice of at most"
+    " 2^-10 noise scales. The doubles' errors are taken to stay below the accountant's margin of"
+    " 1e-4 of the scale; this is argued in dpiw.privacy.mechanisms, not proved."
+)
+"""For the certificate of every release with a network in it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PrivateLots:
+    """Where lots are drawn from, and what a network is to make of them (hot).
+
+    Attributes:
+        architecture: of the network; public.
+        rows: private rows, shape (n, widths[0]), on `backend`; n may be 0.
+        loss: of each private row.
+        backend: where the arithmetic runs; parameters and optimiser stay on the CPU.
+    """
+
+    architecture: Architecture
+    rows: Array
+    loss: RowLoss
+    backend: Backend = NUMPY
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateTraining:
+    """Every public constant of one run of DP-SGD.
+
+    Attributes:
+        sampling_rate: q, probability with which each private row enters a lot; from the public
+            nominal_rows, never from the number of rows.
+        steps: T, number of lots, each with one draw of noise.
+        clip: C, bound on one row's part of the sum.
+        noise_multiplier: noise standard deviation over max_rows times C; None: not calibrated.
+        divisor: L, by which noisy and public sums are divided.
+        unit: whose contribution is hidden.
+        rule: what is clipped (`dpiw.methods.neural.clipping`).
+        optimiser: what is made of the noisy gradient.
+        averaged: the released parameters are the mean over this last share of the steps, in
+            [0, 1); 0 for the last parameters.
+        resumes: how often a training that was killed may go on from a checkpoint; each repeats up
+            to `every` steps, which are accounted beside `steps`.
+
+    Raises:
+        SpecError: a constant is out of range, or the unit's relation is replace-one.
+        UncalibratedError: a noise multiplier that is no finite number > 0.
+    """
+
+    sampling_rate: float
+    steps: int
+    clip: float
+    divisor: float
+    unit: PrivacyUnit
+    noise_multiplier: float | None = None
+    rule: ClipRule = ClipRule.LOSS
+    optimiser: Optimiser = field(default_factory=Adam)
+    averaged: float = 0.0
+    resumes: int = 0
+
+    def __post_init__(self) -> None:
+        """See the class."""
+        if self.unit.relation is not NeighbouringRelation.ADD_OR_REMOVE_ONE:
+            raise SpecError(
+                "relation=replace_one: networks are trained under add_or_remove_one only"
+            )
+        if not 0 < self.sampling_rate <= 1:
+            raise SpecError("training.sampling_rate: expected a number in (0, 1]")
+        if self.steps < 1 or self.resumes < 0:
+            raise SpecError("training.steps, resumes: expected whole numbers >= 1 and >= 0")
+        for name in ("clip", "divisor"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise SpecError(f"training.{name}: expected a finite number > 0")
+        multiplier = self.noise_multiplier
+        if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
+            raise UncalibratedError("training: expected a finite noise multiplier > 0")
+        if not 0 <= self.averaged < 1:
+            raise SpecError("training.averaged: expected a number in [0, 1)")
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming; None: it is not resumed."""
+        return Resumption.of(steps=self.steps, resumes=self.resumes)
+
+    @property
+    def every(self) -> int:
+        """Steps between checkpoints, and between tellings of progress."""
+        return interval(self.steps)
+
+    @property
+    def drawn(self) -> int:
+        """T + R K: noised steps that are accounted, those that resumes may repeat included."""
+        return self.steps + self.resumes * self.every
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of the noise in each coordinate of the sum; UncalibratedError."""
+        return self._multiplier * self.unit.max_rows * self.clip
+
+    @property
+    def _multiplier(self) -> float:
+        if self.noise_multiplier is None:
+            raise UncalibratedError("training: no noise multiplier yet; calibrate before use")
+        return self.noise_multiplier
+
+    @property
+    def unit_rate(self) -> float:
+        """q': probability that a lot holds a row of a unit, rounded up."""
+        if self.unit.max_rows == 1 or self.sampling_rate == 1:
+            return self.sampling_rate
+        rate = -math.expm1(self.unit.max_rows * math.log1p(-self.sampling_rate))
+        return min(1.0, rate * (1 + 1e-12))
+
+    def multiplier_for(self, rho: float) -> float:
+        """The noise multiplier whose steps spend about `rho` of zCDP: decreasing, continuous.
+
+        By the central limit theorem of Bu et al. (2020) T steps are Gaussian of parameter
+        q' sqrt(T (exp(1/s^2) - 1)). It only shares effort among stages; costs are accounted.
+        """
+        if not (math.isfinite(rho) and rho > 0):
+            raise SpecError("training: expected an effort rho > 0")
+        return 1 / math.sqrt(math.log1p(2 * rho / (self.unit_rate**2 * self.drawn)))
+
+    def events(self) -> tuple[PoissonSampledGaussianEvent, ...]:
+        """What a run does to the private rows, what resumes may repeat included.
+
+        Raises:
+            UncalibratedError: no noise multiplier yet.
+        """
+        return (
+            PoissonSampledGaussianEvent(
+                sampling_probability=self.unit_rate,
+                noise_multiplier=self._multiplier,
+                count=self.drawn,
+            ),
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        """Every public constant, JSON values."""
+        return {
+            "sampling_rate": self.sampling_rate,
+            "steps": self.steps,
+            "resumes": self.resumes,
+            "steps_accounted": self.drawn,
+            "clip": self.clip,
+            "clip_rule": self.rule.value,
+            "divisor": self.divisor,
+            "noise_multiplier": self.noise_multiplier,
+            "relation": self.unit.relation.value,
+            "max_rows": self.unit.max_rows,
+            "optimiser": self.optimiser.parameters(),
+            "averaged": self.averaged,
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the constants: a checkpoint of other ones is refused."""
+        text = json.dumps(self.parameters(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(b"dpiw-dp-sgd-v1\n" + text.encode()).hexdigest()
+
+    def start(self, initial: NDArray[np.float64], *, publishable: bool) -> TrainingState:
+        """The state before the first step.
+
+        Args:
+            initial: public starting parameters, shape (p,).
+            publishable: of the noise source that will be used.
+        """
+        keep_memory()
+        return TrainingState(
+            step=0,
+            parameters=np.asarray(initial, dtype=np.float64),
+            moments=self.optimiser.start(initial.size),
+            average=np.zeros(initial.size),
+            settings=self.digest,
+            publishable=publishable,
+        )
+
+    def private_step(
+        self,
+        state: TrainingState,
+        lots: PrivateLots,
+        *,
+        noise: NoiseSource,
+        public: PublicGradient | None = None,
+    ) -> TrainingState:
+        """One lot: sample, clip, add noise once, divide by the public L, update.
+
+        Args:
+            state: where training stands.
+            lots: the private rows.
+            noise: draws the lot and its noise.
+            public: gradient of public rows, added without noise.
+
+        Privacy:
+            Unit: `unit`, under add/remove. L2 of the sum: max_rows C.
+            Event: one of the `steps` of `events`: the noise is drawn for empty lots too, and
+            nothing but the noisy sum reaches the state.
+
+        Raises:
+            PrivacyError: every accounted step was taken, or the state is of other settings.
+        """
+        self._check(state, noise)
+        backend = lots.backend
+        network = Network(
+            architecture=lots.architecture, parameters=backend.array(state.parameters)
+        )
+        lot = noise.poisson_sample(rows=lots.rows.shape[0], probability=self.sampling_rate)
+        drawn = backend.take(lots.rows, lot)
+        exact = clipped_sum(network, drawn, lots.loss, clip=self.clip, rule=self.rule)
+        total = noisy_sum(backend.to_numpy(exact), scale=self.scale, noise=noise)
+        if public is not None:
+            total += backend.to_numpy(public(network, state.step))
+        total *= 1.0 / self.divisor
+        return self._updated(state, total)
+
+    def _check(self, state: TrainingState, noise: NoiseSource) -> None:
+        if state.settings != self.digest:
+            raise PrivacyError("training: the state is of other settings")
+        if state.step >= self.steps:
+            raise PrivacyError("training: every accounted step was taken")
+        if state.publishable and not noise.publishable:
+            raise PrivacyError("training: a publishable state needs a publishable noise source")
+
+    def _updated(self, state: TrainingState, gradient: NDArray[np.float64]) -> TrainingState:
+        step = state.step + 1
+        parameters, moments = self.optimiser.update(state.parameters, gradient, state.moments, step)
+        average, averaged = state.average, step - (self.steps - self._tail)
+        if averaged > 0:
+            average = average + (parameters - average) / averaged
+        return TrainingState(
+            step=step,
+            parameters=parameters,
+            moments=moments,
+            average=average,
+            settings=state.settings,
+            publishable=state.publishable,
+        )
+
+    @cached_property
+    def _tail(self) -> int:
+        return max(1, math.floor(self.averaged * self.steps))
+
+    def train(
+        self,
+        state: TrainingState,
+        lots: PrivateLots,
+        *,
+        noise: NoiseSource,
+        public: PublicGradient | None = None,
+        watch: TrainingWatch = UNWATCHED,
+    ) -> TrainingState:
+        """All steps that are left.
+
+        Args:
+            state: where training stands before its first step; a checkpoint that `watch` holds
+                takes its place.
+            lots: the private rows.
+            noise: draws the lots and their noise.
+            public: gradient of public rows, added without noise.
+            watch: told the state before the first step, after every `every`-th and after the last.
+
+        Privacy:
+            Unit, event and errors: as `private_step`, once per step. A resumed training repeats the
+            steps after its checkpoint.
+
+        Raises:
+            PrivacyError: a checkpoint, and no step is reserved to be repeated.
+        """
+        checkpoint = watch.resumed()
+        if checkpoint is not None:
+            self.check_resumable()
+            state = TrainingState.from_bytes(checkpoint)
+        else:
+            watch.at(state.step, self.steps, state.to_bytes)
+        while state.step < self.steps:
+            state = self.private_step(state, lots, noise=noise, public=public)
+            if state.step % self.every == 0 or state.step == self.steps:
+                watch.at(state.step, self.steps, state.to_bytes)
+        return state
+
+    def check_resumable(self) -> None:
+        """Raise PrivacyError unless a resumed training may repeat steps."""
+        if self.resumes == 0:
+            raise PrivacyError("training: no step is reserved to be repeated from a checkpoint")

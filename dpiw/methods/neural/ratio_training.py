@@ -1,0 +1,216 @@
+"""Relaxed DP-SGD of a classifier of private against synthetic rows, whose logit is a log ratio.
+
+Each step holds a Poisson lot of private rows (rate q, weight 1, noise added) and a public minibatch
+of B synthetic rows (weight L/B, no noise), with L = q n0. At the stationary point the logit is
+log(p_real/p_synthetic) + log(q N_D/L) = log(p_real/p_synthetic) + log(N_D/n0): the prior correction
+of METHOD section 5 is in the public weight L/B, and what is left of it is a constant that
+self-normalisation removes. Gradients of the logit are clipped, not those of the loss, so that
+clipping does not move that point (`ClipRule.OUTPUT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import SpecError
+from dpiw.methods.neural.backend import NUMPY, Array, Backend
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
+from dpiw.methods.neural.losses import Balanced, Logistic, RowLoss
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.optimisers import Adam
+from dpiw.methods.neural.training_state import TrainingState
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.resumption import UNWATCHED, TrainingWatch
+from dpiw.privacy.units import PrivacyUnit
+
+Matrix = NDArray[np.float64]
+
+MOST_STAND_INS = 20_000
+"""Rows that stand in for the private table in a simulation, at most."""
+
+LOSSES: Mapping[str, Callable[..., RowLoss]] = {"logistic": Logistic, "balanced": Balanced}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioTraining:
+    """A network, a private training, and the loss of both classes; public.
+
+    Attributes:
+        architecture: one output, the logit.
+        private: the constants of the private part.
+        loss: `logistic` or `balanced` (`dpiw.methods.neural.losses`).
+        batch: B, synthetic rows per step.
+    """
+
+    architecture: Architecture
+    private: PrivateTraining
+    loss: str
+    batch: int
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        architecture: Architecture,
+        unit: PrivacyUnit,
+        nominal_rows: int,
+        lot: int,
+        steps: int,
+        clip: float,
+        learning_rate: float,
+        averaged: float,
+        loss: str,
+        resumes: int = 0,
+    ) -> Self:
+        """From a lot size and the public nominal_rows: q = min(1, lot/n0), L = q n0.
+
+        Raises:
+            SpecError: a constant is out of range, or the unit's relation is replace-one.
+        """
+        if loss not in LOSSES:
+            raise SpecError(f"training.loss: expected one of {', '.join(LOSSES)}")
+        if architecture.widths[-1] != 1:
+            raise SpecError("training.architecture: expected one output")
+        if min(nominal_rows, lot) < 1:
+            raise SpecError("training.lot, nominal_rows: expected whole numbers >= 1")
+        rate = min(1.0, lot / nominal_rows)
+        private = PrivateTraining(
+            sampling_rate=rate,
+            steps=steps,
+            clip=clip,
+            divisor=2 * rate * nominal_rows,
+            unit=unit,
+            rule=ClipRule.OUTPUT,
+            optimiser=Adam(learning_rate=learning_rate),
+            averaged=averaged,
+            resumes=resumes,
+        )
+        return cls(architecture=architecture, private=private, loss=loss, batch=lot)
+
+    def at_effort(self, rho: float) -> Self:
+        """With the noise multiplier of a zCDP-equivalent effort."""
+        multiplier = self.private.multiplier_for(rho)
+        return replace(self, private=replace(self.private, noise_multiplier=multiplier))
+
+    def parameters(self) -> dict[str, Any]:
+        """Every public constant, JSON values."""
+        return self.private.parameters() | {
+            "widths": list(self.architecture.widths),
+            "activation": self.architecture.activation,
+            "loss": self.loss,
+            "batch": self.batch,
+        }
+
+    @cached_property
+    def _public_number(self) -> int:
+        """Fixes initial parameters and the order of synthetic rows; follows from the settings."""
+        return int(self.private.digest[:16], 16)
+
+    def _public_gradient(self, synthetic: Matrix, backend: Backend) -> PublicGradient:
+        order = np.random.default_rng([self._public_number, 1]).permutation(len(synthetic))
+        size = min(self.batch, len(synthetic))
+        # Laid out twice, so that every cyclic minibatch is a slice.
+        rows = backend.array(synthetic[np.concatenate([order, order[:size]])])
+        weight = self.private.divisor / 2 / size
+        loss = LOSSES[self.loss](label=0)
+
+        def gradient(network: Network, step: int) -> Array:
+            first = step * size % len(synthetic)
+            batch = rows[first : first + size]
+            clip, rule = self.private.clip, self.private.rule
+            return weight * clipped_sum(network, batch, loss, clip=clip, rule=rule)
+
+        return gradient
+
+    def fit(
+        self,
+        private: Matrix,
+        synthetic: Matrix,
+        *,
+        noise: NoiseSource,
+        backend: Backend = NUMPY,
+        watch: TrainingWatch = UNWATCHED,
+    ) -> TrainingState:
+        """Train; the classifier's parameters are the state's `average`.
+
+        Args:
+            private: private rows, shape (n, widths[0]); n may be 0.
+            synthetic: public rows, shape (m, widths[0]), m >= 1.
+            noise: draws lots and their noise.
+            backend: where the arithmetic runs.
+            watch: as `PrivateTraining.train`.
+
+        Privacy:
+            Unit, events and errors: those of `PrivateTraining.train`.
+        """
+        initial = self.architecture.initial(np.random.default_rng([self._public_number, 0]))
+        start = self.private.start(initial, publishable=noise.publishable)
+        lots = PrivateLots(
+            architecture=self.architecture,
+            rows=backend.array(private),
+            loss=LOSSES[self.loss](label=1),
+            backend=backend,
+        )
+        return self.private.train(
+            start,
+            lots,
+            noise=noise,
+            public=self._public_gradient(synthetic, backend),
+            watch=watch,
+        )
+
+    def logits(self, parameters: Matrix, rows: Matrix) -> Matrix:
+        """The classifier's logits, shape (n,)."""
+        network = Network(architecture=self.architecture, parameters=parameters)
+        return np.asarray(network.forward(rows).outputs[:, 0])
+
+
+def log_ratio_of(logits: Matrix, *, limit: float) -> Matrix:
+    """Logits inside [-limit, limit]; where a network is no number, zero."""
+    known = np.where(np.isfinite(logits), logits, np.where(np.isnan(logits), 0.0, logits))
+    return np.asarray(np.clip(known, -limit, limit))
+
+
+def play(
+    training: RatioTraining,
+    rows: Matrix,
+    *,
+    nominal_rows: int,
+    noise: NoiseSource,
+    tilt: Matrix | None = None,
+    number: int = 0,
+) -> TrainingState:
+    """The training on public rows alone: what noise and sampling error make of a known ratio.
+
+    The rows are halved at random. One half is the synthetic table; from the other, with
+    replacement, come min(n0, 20,000) rows that stand in for the private table, at the rate that
+    gives lots of the same size.
+
+    Args:
+        training: calibrated.
+        rows: public rows, shape (m, widths[0]), m >= 2.
+        nominal_rows: n0.
+        noise: simulation, so any source.
+        tilt: log ratio that the stand-ins shall have to the rows, shape (m,); None for none.
+        number: of this play; another number halves and draws the rows in another way.
+    """
+    rng = np.random.default_rng([training._public_number, 2, number])
+    order = rng.permutation(len(rows))
+    pool, rest = np.array_split(order, 2)
+    chances = None
+    if tilt is not None:
+        raised = np.exp(tilt[pool] - tilt[pool].max())
+        chances = raised / raised.sum()
+    size = min(nominal_rows, MOST_STAND_INS)
+    alike = chances is None and size <= len(pool)  # then no row need stand in twice
+    stand_in = pool[:size] if alike else rng.choice(pool, size, p=chances)
+    rate = min(1.0, training.private.divisor / 2 / size)
+    smaller = replace(training, private=replace(training.private, sampling_rate=rate))
+    return smaller.fit(rows[stand_in], rows[rest], noise=noise)

@@ -1,0 +1,197 @@
+"""What a generator knows of one-way distributions: targets for weights, and their noise.
+
+A generator that measured one-way marginals knows every column's distribution up to noise of known
+variance. Weights that are fitted to other features move those distributions; with the marginals as
+further targets they do so only as far as either measurement allows. It costs nothing.
+
+Of a column of s codes the first s - 1 indicators are features. Their targets are the generator's
+own shares p: noisy counts, all moved by one amount so that they sum to the generator's noisy number
+of rows T, cut at zero, and divided by T. Before the cut, which only brings them nearer to the truth
+(Wang et al. 2020, section 4), the noise of p has the covariance
+
+    v/T^2 (I - 11'/s) + Var(T)/T^2 (p - 1/s)(p - 1/s)',
+
+v the variance of a count, the second part one error of all columns. Noise that two columns share
+beyond it, as they were measured in one table, is gone: it is in the totals alone. Source: METHOD
+section 15.7 (b).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import ReleaseError, SchemaError
+
+Array = NDArray[np.float64]
+
+MOST_CODES = 64
+"""Columns of more codes are left out: their cells are small, and every code is a feature."""
+
+MOST_INDICATORS = 1024
+"""Of all columns together; those of fewest codes come first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneWayLaw:
+    """Which marginals are known, and how well.
+
+    Attributes:
+        schema: the public schema.
+        bins: of numeric columns that declare neither `bins` nor `cuts`.
+        columns: indices of the released columns that are known, ascending.
+        variances: of a noisy count of each of them, > 0.
+        total_variance: of the number of rows that counts are divided by, >= 0.
+    """
+
+    schema: PublicSchema
+    bins: int
+    columns: tuple[int, ...]
+    variances: tuple[float, ...]
+    total_variance: float
+
+    @cached_property
+    def domain(self) -> Domain:
+        """Codes of every released column."""
+        return Domain.from_schema(self.schema, bins=self.bins)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Codes of each known column."""
+        return tuple(self.domain.sizes[j] for j in self.columns)
+
+    @property
+    def dimension(self) -> int:
+        """Features of a row."""
+        return sum(self.sizes) - len(self.sizes)
+
+    def matrix(self, scaled: ScaledTable) -> Array:
+        """Indicators of the rows' codes, without each column's last, shape (n, dimension)."""
+        codes, found = self.domain.codes(scaled), np.zeros((scaled.rows, self.dimension))
+        start = 0
+        for column, size in zip(self.columns, self.sizes, strict=True):
+            own = codes[:, column]
+            inside = np.flatnonzero(own < size - 1)
+            found[inside, start + own[inside]] = 1.0
+            start += size - 1
+        return found
+
+    def covariance(self, shares: Array, rows: float) -> Array:
+        """Of the targets' noise, shape (dimension, dimension), positive definite.
+
+        Args:
+            shares: the targets, or means near them, shape (dimension,).
+            rows: how many there are, about.
+        """
+        parts = [
+            v * (np.eye(s - 1) - 1 / s) / rows**2
+            for s, v in zip(self.sizes, self.variances, strict=True)
+        ]
+        if not parts:
+            return np.zeros((0, 0))
+        away = shares - np.concatenate([np.full(s - 1, 1 / s) for s in self.sizes])
+        shared = self.total_variance / rows**2 * np.outer(away, away)
+        return np.asarray(block_diag(*parts) + shared)
+
+    def to_json(self) -> dict[str, Any]:
+        """Public facts for the certificate."""
+        names = [column.name for column in self.schema.released]
+        own = zip(self.columns, self.variances, strict=True)
+        return {
+            "bins": self.bins,
+            "total_variance": self.total_variance,
+            "variances": {names[j]: v for j, v in own},
+        }
+
+    @classmethod
+    def from_json(cls, facts: Any, schema: PublicSchema) -> Self:
+        """What `to_json` said.
+
+        Raises:
+            ReleaseError: it says nothing that this schema could have.
+        """
+        try:
+            told = dict(facts["variances"])
+            bins, total = facts["bins"], float(facts["total_variance"])
+            names = [column.name for column in schema.released]
+            found = cls(
+                schema=schema,
+                bins=bins,
+                columns=tuple(j for j, name in enumerate(names) if name in told),
+                variances=tuple(float(told[name]) for name in names if name in told),
+                total_variance=total,
+            )
+            good = isinstance(bins, int) and len(found.columns) == len(told)
+            good = good and all(0 < v < math.inf for v in found.variances)
+            good = (
+                good
+                and 0 <= total < math.inf
+                and set(found.columns) <= set(_kept(found.domain.sizes))
+            )
+        except (KeyError, TypeError, ValueError, OverflowError, SchemaError):
+            good = False
+        if not good:
+            raise ReleaseError("certificate: one_way is not of this release's schema")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OneWayMarginals:
+    """One-way distributions of a generator, and how well they are known.
+
+    Attributes:
+        law: which are known, and how well.
+        shares: of the law's features, shape (dimension,).
+    """
+
+    law: OneWayLaw
+    shares: Array = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        domain: Domain,
+        *,
+        bins: int,
+        margins: Sequence[Array],
+        variances: Sequence[float],
+        total_variance: float,
+    ) -> Self:
+        """Of every released column; a rule of their sizes says which are kept.
+
+        Args:
+            domain: the codes.
+            bins: it was made with.
+            margins: of each released column, shape (s,) each: non-negative, of one total.
+            variances: of a count of each released column, > 0.
+            total_variance: of that total.
+        """
+        kept = _kept(domain.sizes)
+        law = OneWayLaw(
+            schema=domain.schema,
+            bins=bins,
+            columns=kept,
+            variances=tuple(float(variances[j]) for j in kept),
+            total_variance=total_variance,
+        )
+        parts = [(margins[j] / margins[j].sum())[:-1] for j in kept]
+        return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]))
+
+
+def _kept(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Columns of at most `MOST_CODES` codes, fewest first while there is room; ascending."""
+    found, room = [], MOST_INDICATORS
+    for j in np.argsort(sizes, kind="stable"):
+        if 1 < sizes[j] <= min(MOST_CODES, room):
+            found.append(int(j))
+            room -= sizes[j]
+    return tuple(sorted(found))

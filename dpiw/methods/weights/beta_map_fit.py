@@ -1,0 +1,85 @@
+"""Fitting a beta calibration, on declared public rows alone: free.
+
+`PublicRows` cannot be made from a private table. A "small private validation set" is not free
+(METHOD section 7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import PrivacyError, SpecError, WeightError
+from dpiw.methods.weights.base import DensityRatio
+from dpiw.methods.weights.beta_map import DIMENSION, calibration_features, identity, to_map
+from dpiw.methods.weights.post_processing import BetaCalibrate
+from dpiw.methods.weights.solver import Regression, solve
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicRows:
+    """Rows of the real distribution that are public, and the caller's word for it.
+
+    Attributes:
+        table: the rows, on the release's schema.
+        declared: where they come from, in words; it is recorded in the certificate.
+    """
+
+    table: SyntheticTable
+    declared: str
+
+    def __post_init__(self) -> None:
+        """Raises PrivacyError for a private table, SpecError without a declared origin."""
+        if not isinstance(self.table, SyntheticTable):
+            raise PrivacyError("beta calibration: only public rows are free")
+        if not self.declared.strip():
+            raise SpecError("beta calibration: declare where the public rows come from")
+
+
+def calibrate_on_public_rows(
+    ratio: DensityRatio, real_rows: PublicRows, synthetic: SyntheticTable, *, limit: float = 5.0
+) -> BetaCalibrate:
+    """Fit a and b >= 0 and c of the beta calibration on public labelled rows. Free.
+
+    Both classes weigh the same in total, so the fitted log odds are the log ratio. A coefficient
+    that comes out negative is set to zero and the others are fitted again (Kull et al. 2017,
+    section 3.2), so that the calibrated ratio never falls as the ratio rises.
+
+    Args:
+        ratio: the released ratio, or a `DebiasedRatio` of it.
+        real_rows: public rows of the real distribution.
+        synthetic: rows of the synthetic distribution, best not those the ratio was fitted on.
+        limit: clip bound of the log ratio.
+
+    Returns:
+        The step, with its numbers and the declared origin.
+
+    Raises:
+        WeightError: one of the tables has no rows.
+    """
+    if real_rows.table.rows == 0 or synthetic.rows == 0:
+        raise WeightError("beta calibration: expected rows of both classes")
+    ones = calibration_features(ratio.log_ratio(real_rows.table), limit)
+    zeros = calibration_features(ratio.log_ratio(synthetic), limit)
+    free = np.ones(DIMENSION, dtype=bool)
+    coefficients = identity(limit)
+    for _ in range(2):
+        problem = Regression(
+            private=ones[:, free],
+            synthetic=zeros[:, free],
+            synthetic_weight=len(ones) / len(zeros),
+            penalty=1e-4 * len(ones),  # keeps a separable sample finite; pulls to no change
+            centre=identity(limit)[free],
+        )
+        coefficients = np.zeros(DIMENSION)
+        coefficients[free] = solve(problem, tolerance=1e-8 * len(ones))
+        negative = coefficients < 0
+        negative[2] = False
+        if not negative.any():
+            break
+        free &= ~negative
+    coefficients[:2] = np.maximum(coefficients[:2], 0.0)
+    a, b, c = to_map(coefficients, limit)
+    return BetaCalibrate(a=a, b=b, c=c, limit=limit, declared=real_rows.declared)

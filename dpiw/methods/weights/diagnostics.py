@@ -1,0 +1,290 @@
+"""Whether weights may be used: effective sample size, k-hat, and a verdict with its public rule.
+
+Everything is computed from released weights and public forecasts, so it is free post-processing.
+The same numbers computed from non-private weights would leak (METHOD section 7).
+Imports nothing but NumPy.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import UnreliableWeightsError, WeightError
+from dpiw.methods.weights.signal import Signal
+
+Array = NDArray[np.float64]
+
+MIN_ROWS = 25
+"""Below this many rows a tail of five, the least a fit needs, is no longer a tail."""
+
+ESS_SHARE_USE, ESS_SHARE_CARE = 0.3, 0.05
+ESS_CARE = 50.0
+NOISE_USE, NOISE_CARE = 0.25, 0.5
+RESOLUTION_USE, RESOLUTION_CARE = 0.5, 0.25
+K_HAT_USE, K_HAT_CARE = 0.7, 1.0
+P_VALUE_USE, P_VALUE_CARE = 0.001, 0.03
+SIGNAL_USE = 1.0
+
+RULE = (
+    "use: k-hat < min(1 - 1/log10(rows), 0.7), effective sample size >= 30% of the rows,"
+    " log-weight noise <= 0.25, resolution >= 0.5, signal test p <= 0.001, signal-to-noise >= 1,"
+    " and at least 25 rows. "
+    "use with care: k-hat < 1, effective sample size >= 5% of the rows and >= 50 (or 99.9% of the"
+    " rows), log-weight noise <= 0.5, resolution >= 0.25, signal test p <= 0.03. "
+    "do not use: otherwise. Signal test: whether the variance of the released log ratio over the"
+    " published rows exceeds what privacy noise and sampling error give when real and synthetic"
+    " rows have one law; such weights then pass it with about that probability (simulated: 0.02 to"
+    " 0.05 for 0.03); for a network's weights: what R trainings on synthetic rows alone give, so"
+    " p >= 1/(R + 1), and `use` needs R >= 999."
+    " Signal-to-noise: that variance less its chance part, over the chance part. k-hat: shape of"
+    " a generalised Pareto law fitted to the largest weights; none when they are all equal, "
+    "which passes. Noise: standard deviation of the privacy noise in a log weight (root mean "
+    "square over rows, by weight). Resolution: public forecast of the share of the log ratio's "
+    "variance that survives shrinkage."
+)
+"""The verdict's rule. Its numbers are the constants of this module."""
+
+
+class Verdict(enum.Enum):
+    """What the diagnostics say about the weights."""
+
+    USE = "use"
+    CARE = "use with care"
+    DO_NOT_USE = "do not use"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostics:
+    """Public diagnostics of one weight vector.
+
+    Attributes:
+        rows: number of weights.
+        effective_sample_size: Kish: (sum w)^2 / sum w^2. Right when the estimating functions'
+            outer product is constant; a fair default. It does not include the privacy noise.
+        design_effect: rows / effective_sample_size, >= 1.
+        k_hat: Pareto shape of the upper tail; None when the tail is constant or too short to fit.
+        noise: standard deviation of the privacy noise in a log weight; None when not given.
+        resolution: the plan's forecast; None when not given.
+        signal: the log ratio's spread against chance; None when not given.
+        verdict: by `rule`.
+        reasons: what keeps the verdict from `use`, one sentence each.
+        rule: the public text.
+    """
+
+    rows: int
+    effective_sample_size: float
+    design_effect: float
+    k_hat: float | None
+    noise: float | None
+    resolution: float | None
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    signal: Signal | None = None
+    rule: str = RULE
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values for certificate and report."""
+        names = ("rows", "effective_sample_size", "design_effect", "k_hat", "noise", "resolution")
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        signal = self.signal
+        found |= {
+            "log_ratio_variance": None if signal is None else signal.spread,
+            "noise_variance": None if signal is None else signal.noise,
+            "sampling_variance": None if signal is None else signal.sampling,
+            "signal_to_noise": None if signal is None else signal.to_noise,
+            "signal_p_value": None if signal is None else signal.p_value,
+            "verdict": self.verdict.value,
+            "reasons": list(self.reasons),
+            "rule": self.rule,
+        }
+        return found
+
+    def require(self) -> None:
+        """Raise UnreliableWeightsError if the verdict is `do not use`."""
+        if self.verdict is Verdict.DO_NOT_USE:
+            raise UnreliableWeightsError(
+                f"weights: do not use: {'; '.join(self.reasons)}",
+                k_hat=math.nan if self.k_hat is None else self.k_hat,
+                effective_sample_size=self.effective_sample_size,
+            )
+
+
+def _weights(log_weights: Array) -> Array:
+    if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
+        raise WeightError("weights: expected a vector of finite log weights, at least one row")
+    return np.asarray(np.exp(log_weights - log_weights.max()))
+
+
+def effective_sample_size(log_weights: Array) -> float:
+    """Kish's (sum w)^2 / sum w^2, between 1 and the number of rows; free of the weights' scale."""
+    weights = _weights(log_weights)
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def sandwich_sample_size(log_weights: Array, scores: Array, curvature: Array) -> float:
+    """Effective sample size of one weighted M-estimate: n tr(V_0) / tr(V_IW).
+
+    V_IW = H^{-1} E[w^2 g g'] H^{-1} and V_0 = H^{-1} E[w g g'] H^{-1}, weights of mean one. The
+    number of draws from the real distribution that would estimate as precisely.
+
+    Args:
+        log_weights: shape (n,).
+        scores: per-row gradients g at the estimate, shape (n, p).
+        curvature: H, weighted mean Hessian, shape (p, p).
+
+    Source: METHOD section 7, which corrects the paper's eq. (16).
+    """
+    weights = _weights(log_weights)
+    weights = weights / weights.mean()
+    bread = np.linalg.solve(curvature, scores.T).T
+    squares = np.einsum("ij,ij->i", bread, bread)
+    return float(weights.size * (weights @ squares) / (weights**2 @ squares))
+
+
+def fit_generalised_pareto(excesses: Array) -> tuple[float, float]:
+    """Shape k and scale of a generalised Pareto law from positive excesses, shape (m,).
+
+    Zhang & Stephens (2009) with the prior of Vehtari et al. (2024), appendix G: k is pulled
+    towards 1/2 by the weight of ten observations.
+    """
+    ordered = np.sort(excesses)
+    count = ordered.size
+    grid = 30 + math.floor(math.sqrt(count))
+    quartile = ordered[math.floor(count / 4 + 0.5) - 1]
+    steps = np.arange(1, grid + 1)
+    theta = 1 / ordered[-1] + (1 - np.sqrt(grid / (steps - 0.5))) / (3 * quartile)
+    shapes = np.array([np.log1p(-value * ordered).mean() for value in theta])
+    profile = count * (np.log(-theta / shapes) - shapes - 1)
+    posterior = np.exp(profile - profile.max())
+    best = float(theta @ posterior / posterior.sum())
+    raw = float(np.log1p(-best * ordered).mean())
+    return (count * raw + 10 * 0.5) / (count + 10), -raw / best
+
+
+def tail_length(rows: int) -> int:
+    """ceil(min(rows/5, 3 sqrt(rows))): Vehtari et al. (2024), section 3."""
+    return math.ceil(min(0.2 * rows, 3 * math.sqrt(rows)))
+
+
+def k_hat(log_weights: Array) -> float | None:
+    """Pareto shape of the largest weights; None when they are too few or all equal.
+
+    Source: Vehtari et al. (2024), Pareto smoothed importance sampling, sections 2 and 3.
+    """
+    weights = np.sort(_weights(log_weights))
+    count = tail_length(weights.size)
+    if weights.size < MIN_ROWS or count >= weights.size:
+        return None
+    excesses = weights[-count:] - weights[-count - 1]
+    # Ties with the cutoff are no excesses; rounding makes spurious ones.
+    excesses = excesses[excesses > 1e-12 * weights[-1]]
+    if excesses.size < 5 or excesses[-1] - excesses[0] <= 1e-12 * weights[-1]:
+        return None
+    return fit_generalised_pareto(excesses)[0]
+
+
+def k_hat_threshold(rows: int) -> float:
+    """min(1 - 1/log10(rows), 0.7): above it the estimate's error is large for this many rows."""
+    return min(1 - 1 / math.log10(max(rows, 2)), K_HAT_USE)
+
+
+def _findings(facts: Diagnostics) -> list[tuple[Verdict, str]]:
+    found: list[tuple[Verdict, str]] = []
+
+    def note(bad: bool, worse: bool, text: str) -> None:
+        if bad or worse:
+            found.append((Verdict.DO_NOT_USE if worse else Verdict.CARE, text))
+
+    share = facts.effective_sample_size / facts.rows
+    note(facts.rows < MIN_ROWS, False, f"{facts.rows} rows are too few for a tail fit")
+    note(
+        share < ESS_SHARE_USE,
+        share < ESS_SHARE_CARE or (share < 0.999 and facts.effective_sample_size < ESS_CARE),
+        f"effective sample size {facts.effective_sample_size:.1f} ({share:.0%} of the rows)",
+    )
+    if facts.k_hat is not None:
+        note(
+            facts.k_hat >= k_hat_threshold(facts.rows),
+            facts.k_hat >= K_HAT_CARE,
+            f"k-hat {facts.k_hat:.2f} (expected < {k_hat_threshold(facts.rows):.2f})",
+        )
+    if facts.noise is not None:
+        note(
+            facts.noise > NOISE_USE,
+            facts.noise > NOISE_CARE,
+            f"log-weight noise {facts.noise:.2f} (expected <= {NOISE_USE})",
+        )
+    if facts.resolution is not None:
+        note(
+            facts.resolution < RESOLUTION_USE,
+            facts.resolution < RESOLUTION_CARE,
+            f"resolution {facts.resolution:.2f} (expected >= {RESOLUTION_USE})",
+        )
+    return found + ([] if facts.signal is None else _signal_findings(facts.signal))
+
+
+def _signal_findings(signal: Signal) -> list[tuple[Verdict, str]]:
+    if signal.p_value > P_VALUE_CARE:
+        text = (
+            "the log ratio varies no more than noise alone could make it (signal test p"
+            f" {signal.p_value:.2g}, expected <= {P_VALUE_USE})"
+        )
+        return [(Verdict.DO_NOT_USE, text)]
+    found = []
+    if signal.p_value > P_VALUE_USE:
+        found.append(f"signal test p {signal.p_value:.2g} (expected <= {P_VALUE_USE})")
+    if signal.to_noise < SIGNAL_USE:
+        found.append(f"signal-to-noise {signal.to_noise:.2f} (expected >= {SIGNAL_USE:g})")
+    return [(Verdict.CARE, text) for text in found]
+
+
+def diagnose(
+    log_weights: Array,
+    *,
+    noise: Array | None = None,
+    resolution: float | None = None,
+    raw: Array | None = None,
+    signal: Signal | None = None,
+    assessed: bool = True,
+) -> Diagnostics:
+    """Diagnose released log weights.
+
+    Args:
+        log_weights: shape (n,), natural log, any scale.
+        noise: standard deviation of each log weight's privacy noise, shape (n,).
+        resolution: the plan's public forecast, in [0, 1].
+        raw: the log weights before smoothing and clipping, shape (n,), whose tail k-hat is of;
+            None if they are `log_weights`.
+        signal: the released log ratio's spread against chance (`dpiw.methods.weights.signal`).
+        assessed: False if there is noise of unknown law that nothing was compared with.
+
+    Raises:
+        WeightError: no rows, or a log weight that is not finite.
+    """
+    weights = _weights(log_weights)
+    size = effective_sample_size(log_weights)
+    facts = Diagnostics(
+        rows=weights.size,
+        effective_sample_size=size,
+        design_effect=weights.size / size,
+        k_hat=k_hat(log_weights if raw is None else raw),
+        noise=None if noise is None else math.sqrt(np.average(noise**2, weights=weights)),
+        resolution=resolution,
+        verdict=Verdict.USE,
+        reasons=(),
+        signal=signal,
+    )
+    found = _findings(facts)
+    if not assessed:
+        found.append((Verdict.CARE, "neither signal nor noise was assessed"))
+    worst = Verdict.USE
+    if found:
+        kinds = {kind for kind, _ in found}
+        worst = Verdict.DO_NOT_USE if Verdict.DO_NOT_USE in kinds else Verdict.CARE
+    return replace(facts, verdict=worst, reasons=tuple(text for _, text in found))

@@ -1,0 +1,355 @@
+"""What weights made from noisy means let an analyst know about the errors of estimates.
+
+`measured` weights tilt a generator's rows towards noisy means of public features. The law of the
+means' noise is published, and so is the *credit* alpha, the number of rows' worth of belief that
+the generator deserves. With them the error of a weighted estimate is that of a Gaussian model: the
+true distribution has density w_j (1 + e_j), e_j independent of variance n/(alpha w_j), and only the
+means of the features were seen, with noise S and the private sample's own error C/N.
+
+What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
+alpha is. It is one number for all directions, fitted where the features look, and often too large
+where they do not: intervals doubt it, and `support` decides. How often they held the truth in
+simulated releases: benchmarks/results, coverage_measured.md.
+
+All of it is post-processing. Source: METHOD section 15.4, for a fit that weighs S without C/N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from dpiw.data.schema import ScaledTable
+from dpiw.errors import ReleaseError
+from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.weights.means_noise import means_noise
+from dpiw.methods.weights.stack import Stack, all_features
+from dpiw.release.parquet import mean_one_weights
+from dpiw.release.replicate_weights import ReplicateWeights
+
+if TYPE_CHECKING:
+    from dpiw.analysis.sample import Estimate
+
+Array = NDArray[np.float64]
+
+SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
+"""Least support for `use` and `use with care`, chosen after looking at those figures: the rest of
+the prior's variance is in the interval, and is right only as far as the one number alpha is."""
+
+ROWS_USE, ROWS_CARE = 500.0, 50.0
+"""Least effective base rows for `use` and `use with care`: below, linearisation fails."""
+
+DOUBT = 4.0
+"""Least of a release's law: evidence finds one alpha for all directions, and some are further from
+the truth than others. Chosen by simulation (benchmarks/results/coverage_measured.md)."""
+
+STEP = 4.0
+"""By what the doubt is less, down to one, for a quantile, whose influence steps between two rows:
+the prior lets neighbours err independently, and makes more of such a step than a distribution does.
+Chosen by the same simulation."""
+
+_BLOCK = 8192
+_DRAWN = 16
+"""Replicates that are drawn at once."""
+
+_LEAST = 0.01
+"""Weights below it get the prior's jitter of this weight: a step for them alone would be tiny."""
+
+_POSITIVE = 0.9
+"""Most that a replicate's weight may differ from the full weight, as a share of it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeansLaw:
+    """The law of `measured` weights.
+
+    Attributes:
+        features: phi of the rows, shape (n, d).
+        weights: of the rows, > 0, of mean one, shape (n,).
+        covariance: S of the noise of the means, shape (d, d), positive definite.
+        rows: N, private rows: noisy, or public.
+        credit: alpha > 0, that the weights were fitted with.
+        doubt: by how much the prior's variance may be larger than alpha says, >= 1: alpha over the
+            least one that the noisy means do not speak against. Shrinkage, which alpha decides, is
+            what intervals fail by; noise they know (METHOD section 15.4).
+        base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
+            where these are fewer than the rows' own effective number.
+        calibration: credit with which the rows' means were calibrated to the base's; infinite
+            where they were not.
+    """
+
+    features: Array = field(repr=False)
+    weights: Array = field(repr=False)
+    covariance: Array = field(repr=False)
+    rows: float
+    credit: float
+    doubt: float = 1.0
+    base_rows: float = np.inf
+    calibration: float = np.inf
+
+    @property
+    def nominal_rows(self) -> float:
+        """How many private rows there are, as far as is known."""
+        return self.rows
+
+    @cached_property
+    def means(self) -> Array:
+        """Of the features under the weights, shape (d,)."""
+        return np.asarray(self.weights @ self.features / len(self.weights))
+
+    @cached_property
+    def spread(self) -> Array:
+        """C, the covariance of the features under the weights, shape (d, d)."""
+        total = np.zeros((self.means.size, self.means.size))
+        for start in range(0, len(self.weights), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            centred = self.features[part] - self.means
+            total += (centred * self.weights[part, None]).T @ centred
+        return total / len(self.weights)
+
+    @cached_property
+    def _error(self) -> Array:
+        """S + C/N: the noise, and the private rows' being a sample."""
+        return self.covariance + self.spread / self.rows
+
+    @cached_property
+    def _shared_axes(self) -> tuple[Array, Array]:
+        """Variances of the features over the noise's along common axes, (d,), and B, (d, d).
+
+        B B' = S^-1 and B'C B is diagonal: no credit is too small for (C + alpha S)^-1.
+        """
+        root = np.linalg.cholesky(self.covariance)
+        inverse = solve_triangular(root, np.eye(len(root)), lower=True)
+        scaled = inverse @ self.spread @ inverse.T
+        spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
+        return np.maximum(spreads, 0.0), np.asarray(inverse.T @ axes)
+
+    @cached_property
+    def _fit(self) -> Array:
+        """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d)."""
+        spreads, axes = self._shared_axes
+        return np.asarray((axes / np.sqrt(spreads + self.credit)).T)
+
+    @cached_property
+    def _calibrator(self) -> Array:
+        """(C + n S)^-1 with n the calibration's credit, shape (d, d); zero without one."""
+        spreads, axes = self._shared_axes
+        return np.asarray((axes / (spreads + self.calibration)) @ axes.T)
+
+    @cached_property
+    def _base_error(self) -> Array:
+        """E with E E' = (K - G) C (K - G)/M, K the calibrator and G = A'A, shape (d, d)."""
+        if not np.isfinite(self.calibration):
+            return np.zeros_like(self.covariance)
+        spreads, axes = self._shared_axes
+        pull = 1 / (spreads + self.calibration) - 1 / (spreads + self.credit)
+        return np.asarray(axes * (pull * np.sqrt(spreads / self.base_rows)))
+
+    def _weighted(self, influence: Array) -> Array:
+        """Centred influence values times weights over n, shape (n, p)."""
+        share = self.weights / len(self.weights)
+        return np.asarray(share[:, None] * (influence - share @ influence))
+
+    def calibrated(self, influence: Array) -> Array:
+        """What calibration leaves of influence values, shape (n, p), for the rows' own error."""
+        if not np.isfinite(self.calibration):
+            return influence
+        centred = influence - self.weights @ influence / len(self.weights)
+        slope = self._calibrator @ (self.features.T @ self._weighted(influence))
+        return np.asarray(centred - (self.features - self.means) @ slope)
+
+    def _seen(self, influence: Array) -> tuple[Array, Array]:
+        """K_gg, shape (p,), and A K_Fg, shape (d, p), of influence values."""
+        w, n = self.weights, len(self.weights)
+        g = influence - w @ influence / n
+        cross = self.features.T @ (w[:, None] * g) / n
+        return np.asarray(w @ g**2 / n), self._fit @ cross
+
+    def variance(self, influence: Array, *, doubt: float | None = None) -> Array:
+        """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
+
+        Where the prior's variance is t/alpha, t the doubt, and the fit was made for 1/alpha:
+        t (K_gg - 2 K_gF P + P'C P)/alpha + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg; for t = 1
+        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
+        takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
+        variance. That the rows are a sample is not in it. METHOD section 15.4 has the formula of a
+        fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
+        (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error, as far as the fit has
+        not taken it back.
+
+        Args:
+            influence: shape (n, p), as of `dpiw.analysis.Estimate`.
+            doubt: t, instead of the law's.
+        """
+        whole, half = self._seen(influence)
+        slope = self._fit.T @ half
+        left = whole - 2 * (half**2).sum(axis=0) + (slope * (self.spread @ slope)).sum(axis=0)
+        seen = (slope * (self._error @ slope)).sum(axis=0)
+        moved = self._base_error.T @ (self.features.T @ self._weighted(influence))
+        return np.asarray(
+            (doubt or self.doubt) * np.maximum(left, 0.0) / self.credit
+            + seen
+            + (moved**2).sum(axis=0)
+        )
+
+    def share_seen(self, influence: Array) -> Array:
+        """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
+
+        Args:
+            influence: shape (n, p).
+        """
+        whole, half = self._seen(influence)
+        seen = (half**2).sum(axis=0)
+        share = np.divide(seen, whole, out=np.zeros_like(whole), where=whole > 0)
+        return np.asarray(np.clip(share, 0.0, 1.0))
+
+    @property
+    def repeats(self) -> float:
+        """By what the rows' own Monte Carlo variance is too small, >= 1, as chosen rows repeat."""
+        own = self.weights.sum() ** 2 / (self.weights**2).sum()
+        return max(1.0, float(own) / self.base_rows)
+
+    def parts(self, estimate: Estimate) -> dict[str, Array]:
+        """Variance of each value by source, shape (p,) each: `rows` and `means`.
+
+        Of the rows' sampling error the sandwich holds what calibration leaves.
+        """
+        pushed = self.weights[:, None] * self.calibrated(estimate.influence)
+        pushed -= pushed.mean(axis=0)
+        rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
+        smooth = estimate.facts.get("smooth", True)
+        doubt = self.doubt if smooth else max(1.0, self.doubt / STEP)
+        means = self.variance(estimate.influence, doubt=doubt)
+        return {"rows": self.repeats * rows, "means": means}
+
+    def support(self, estimate: Estimate) -> Array:
+        """`share_seen` of an estimate."""
+        return self.share_seen(estimate.influence)
+
+    def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
+        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,).
+
+        `use`: support of at least 0.5; `use with care`: of at least 0.3. Less support means a wider
+        interval, and one that rests on alpha alone. Below 500 effective base rows `use with care`,
+        below 50 `do not use`.
+        """
+        share = self.support(estimate)
+        own = np.where(share >= SUPPORT_USE, 0, np.where(share >= SUPPORT_CARE, 1, 2))
+        base = 0 if self.base_rows >= ROWS_USE else 1 if self.base_rows >= ROWS_CARE else 2
+        return np.asarray(np.maximum(own, base))
+
+    def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
+        """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.
+
+        Raises:
+            ReleaseError: a total, or a quantile, whose small steps cannot be scaled up.
+        """
+        if not estimate.facts.get("smooth", True):
+            raise ReleaseError("method: replicates do not tell a quantile's error; `noise_aware`")
+        if not estimate.facts.get("normalised", True):
+            raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
+        drawn = self.replicates(replicates, rng)
+        full = estimate.refit(self.weights)
+        reach = np.sqrt(drawn.scale * drawn.count)
+        return np.asarray(full + reach * (drawn.estimates(estimate.refit) - full))
+
+    def replicates(self, count: int, rng: np.random.Generator) -> ReplicateWeights:
+        """Replicate weights whose spread over any smooth estimate is its error.
+
+        Each is w (1 + step e), e = jitter + theta.(phi - m) + chance: random signs times the
+        prior's standard deviations; a tilt theta that takes back what was measured of them and
+        adds noise and sampling error of the means; random signs for the rows' own sampling.
+        `step` keeps every weight positive.
+
+        Args:
+            count: R.
+            rng: an analyst's or the release's generator; no privacy noise.
+        """
+        n, w = len(self.weights), self.weights
+        spread = np.sqrt(self.doubt * n / (self.credit * np.maximum(w, _LEAST)))
+        root = np.linalg.cholesky(self._error)
+        chance = np.sqrt(self.repeats)
+        found = np.empty((n, count))
+        for start in range(0, count, _DRAWN):
+            size = min(_DRAWN, count - start)
+            jitter = spread[:, None] * _signs(rng, n, size)
+            shown = self.features.T @ (w[:, None] * jitter) / n - np.outer(
+                self.means, w @ jitter / n
+            )
+            error = root @ rng.standard_normal((len(root), size)) - shown
+            theta = self._fit.T @ (self._fit @ error)
+            drawn = chance * self.calibrated(_signs(rng, n, size))
+            theta += self._base_error @ rng.standard_normal(theta.shape)
+            moved = jitter + self.features @ theta + drawn
+            found[:, start : start + size] = moved - w @ moved / n
+        step = _POSITIVE / max(float(found.max()), -float(found.min()))
+        found *= step
+        found += 1
+        found *= w[:, None]
+        return ReplicateWeights(weights=found, scale=1 / (count * step**2))
+
+
+def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
+    """Random signs, shape (rows, columns)."""
+    return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)
+
+
+def law_of_means(
+    stack: Stack,
+    rows: ScaledTable,
+    log_weights: Array,
+    *,
+    scale: float,
+    constant: float,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of published rows' weights, from public facts.
+
+    Args:
+        stack: the measured features.
+        rows: as published, on the schema's scale.
+        log_weights: theirs, shape (n,).
+        scale: of the noise of the features' sums.
+        constant: by which a row counts; 0 where their number is public.
+        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
+            it has them `least_credit`, `calibration` and `one_way`.
+
+    Raises:
+        KeyError: a fact is missing.
+        ReleaseError: facts that fit no law.
+    """
+    known = None
+    if "one_way" in facts:
+        known = OneWayLaw.from_json(facts["one_way"], stack.schema)
+    weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
+    credit, rows_told = float(facts["credit"]), float(facts["rows"])
+    least = float(facts.get("least_credit", credit))
+    if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    noise = means_noise(
+        scale=scale,
+        rows=rows_told,
+        constant=constant,
+        about=weights @ features / len(features),
+        known=known,
+    )
+    law = MeansLaw(
+        features=features,
+        weights=weights,
+        covariance=noise,
+        rows=rows_told,
+        credit=credit,
+        doubt=max(DOUBT, credit / least),
+        base_rows=float(facts["effective_base_rows"]),
+        calibration=float(facts.get("calibration", np.inf)),
+    )
+    positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
+    if not all(0 < one < np.inf for one in positive):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    return law

@@ -1,0 +1,119 @@
+"""A density ratio given by a trained network, and what chance alone would have made of it.
+
+A network's noise has no closed law: it went through every step of the training. So nothing is
+debiased, no interval may be read off the weights, and the signal test has no formula. An honest
+substitute is free: play the same training where there is nothing to find, synthetic against
+synthetic rows, and look at what comes out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import WeightError
+from dpiw.methods.neural.ratio_training import RatioTraining, log_ratio_of, play
+from dpiw.methods.weights.signal import Signal
+from dpiw.privacy.randomness import SeededNoise
+
+Array = NDArray[np.float64]
+
+INPUT_SCALE = 2.0
+"""Network inputs are twice the centred row: numbers run over [-1, 1]."""
+
+
+def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
+    """Network inputs, shape (rows, d): twice the centred coordinates."""
+    return np.asarray(INPUT_SCALE * schema.centred(scaled))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NetworkRatio:
+    """The released network as a log ratio.
+
+    Attributes:
+        training: of which the network is the result; public.
+        parameters: of the network, shape (p,), noisy.
+        limit: public bound of the log ratio.
+        nominal_rows: n0.
+        replays: R, how often the training is played on synthetic rows alone; 0 for never.
+    """
+
+    training: RatioTraining
+    parameters: Array
+    limit: float
+    nominal_rows: int
+    replays: int
+    _played: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    law = None
+    """No law: see the module."""
+
+    @property
+    def coefficients(self) -> Array:
+        """None, shape (0,)."""
+        return np.zeros(0)
+
+    def features(self, synthetic: SyntheticTable) -> Array:
+        """None, shape (rows, 0)."""
+        return np.zeros((synthetic.rows, 0))
+
+    def sampling_covariance(self, synthetic: SyntheticTable) -> None:
+        """None: the replays hold the sampling error."""
+
+    def log_ratio(self, synthetic: SyntheticTable) -> Array:
+        """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
+        rows = inputs(synthetic.schema, synthetic.scaled)
+        return self._log_ratio(self.parameters, rows)
+
+    def _log_ratio(self, parameters: Array, rows: Array) -> Array:
+        return log_ratio_of(self.training.logits(parameters, rows), limit=self.limit)
+
+    @property
+    def _public_number(self) -> int:
+        return int.from_bytes(hashlib.sha256(self.parameters.tobytes()).digest()[:8], "big")
+
+    def chance(self, synthetic: SyntheticTable) -> Array:
+        """Log ratios of R trainings without a difference to find, shape (rows, R), centred.
+
+        Free: synthetic rows and public settings alone. Fixed by the released parameters, so that
+        it can be repeated; the noise is simulated, never released.
+        """
+        rows = inputs(synthetic.schema, synthetic.scaled)
+        key = hashlib.sha256(rows.tobytes()).hexdigest()
+        if key not in self._played:
+            if self.replays and len(rows) < 2:
+                raise WeightError("weights: expected at least two synthetic rows")
+            found = np.empty((len(rows), self.replays))
+            for i in range(self.replays):
+                state = play(
+                    self.training, rows, nominal_rows=self.nominal_rows, number=i,
+                    noise=SeededNoise(self._public_number + i),
+                )  # fmt: skip
+                found[:, i] = self._log_ratio(state.average, rows)
+            self._played[key] = found - found.mean(axis=0)
+        return self._played[key]
+
+    def signal(self, synthetic: SyntheticTable) -> Signal | None:
+        """The log ratio's variance over the rows against that of the replays; None without any.
+
+        The p-value (r + 1)/(R + 1), r the replays that vary at least as much, is valid for any R
+        as far as replays vary no less than a real training without signal; noise and sampling
+        error are not told apart.
+        """
+        if not self.replays:
+            return None
+        null = self.chance(synthetic).var(axis=0)
+        observed = float(self.log_ratio(synthetic).var())
+        beaten = int((null >= observed).sum())
+        return Signal(
+            spread=observed,
+            noise=float(null.mean()),
+            sampling=0.0,
+            p_value=(beaten + 1) / (self.replays + 1),
+        )

@@ -1,0 +1,303 @@
+"""`output_noised`: noise on the log weights themselves, one vector release (the paper's A.1).
+
+The vector X b_hat over the published rows moves by at most sigma_max(X) Delta2 in L2: X is public,
+Delta2 is that of METHOD section 1. So one draw of Gaussian noise with scale s sigma_max(X) Delta2
+costs one Gaussian event of multiplier s, whatever X is, and the event is known before X exists.
+The paper's version (its corollaries 1 and 2) has a sensitivity that is too small and composes per
+row (METHOD section 3).
+
+It is never better than noise on the coefficients: each log weight's noise is sigma_max(X)/norm(x)
+times larger, about sqrt(rows), and it does not fall with more budget spent on rows. It is offered
+for comparison, and for releases of at most d' rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.methods.weights.beta import BetaRegression
+from dpiw.methods.weights.features import FeatureMap
+from dpiw.methods.weights.penalty import calibration
+from dpiw.methods.weights.settings import whole
+from dpiw.methods.weights.signal import FitFacts, sampling_covariance
+from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, solve
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+
+MEASUREMENT_KIND = "output"
+
+MOST_ROWS = 1024
+"""Limit even with `allow_more_rows`: diagnostics handle the noise as one coordinate per row."""
+
+REASON = (
+    "noise on the log weights has about sqrt(rows) times the standard deviation of noise on the"
+    " coefficients, and averaging over rows does not win it back (METHOD section 3)"
+)
+
+
+def rows_digest(synthetic: SyntheticTable) -> str:
+    """SHA-256 of the published rows' scaled values, hexadecimal: which rows a vector is for."""
+    found = hashlib.sha256(b"dpiw-rows-v1")
+    for column in synthetic.schema.released:
+        values = np.ascontiguousarray(synthetic.scaled.columns[column.name])
+        found.update(f"{column.name}:{values.dtype.str}:{values.size}\n".encode())
+        found.update(values.tobytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputRatio:
+    """Noisy log ratios of the published rows: one coordinate, one coefficient, per row.
+
+    Attributes:
+        law: of the noise, one coordinate per row.
+        coefficients: noisy log ratios, shape (rows,).
+        digest: of the rows they belong to.
+        map: the feature map of the fit.
+        fit: public facts of the fit.
+    """
+
+    law: NoiseLaw
+    coefficients: NDArray[np.float64]
+    digest: str
+    map: FeatureMap
+    fit: FitFacts
+
+    def _check(self, synthetic: SyntheticTable) -> None:
+        if rows_digest(synthetic) != self.digest:
+            raise WeightError("output_noised: these are not the rows whose weights were released")
+
+    def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """The identity: row i is coordinate i; WeightError for other rows."""
+        self._check(synthetic)
+        return np.eye(self.coefficients.size)
+
+    def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """The released vector; WeightError for other rows."""
+        self._check(synthetic)
+        return self.coefficients
+
+    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """X V X' with V that of the coefficients."""
+        self._check(synthetic)
+        x = self.map.matrix(synthetic.scaled)
+        return np.asarray(x @ sampling_covariance(x, self.fit) @ x.T)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputNoised(BetaRegression):
+    """Settings of the output-noised weights; those of the regression, and the published rows.
+
+    Attributes:
+        rows: number of published rows; public, and needed before data is read.
+        allow_more_rows: whether more than d' rows are wanted in spite of `REASON`.
+        published: the published rows, set by `for_rows`; public.
+    """
+
+    rows: int | None = None
+    allow_more_rows: bool = False
+    published: SyntheticTable | None = field(default=None, repr=False, compare=False)
+
+    method: ClassVar[str] = "output_noised"
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is unknown or out of range, or laplace noise."""
+        super().__post_init__()
+        if self.noise is NoiseKind.LAPLACE:
+            raise SpecError("weights.settings.noise=laplace: expected gaussian or spherical")
+        if self.rows is not None:
+            whole("rows", self.rows, low=1, high=MOST_ROWS)
+        if not isinstance(self.allow_more_rows, bool):
+            raise SpecError("weights.settings.allow_more_rows: expected true or false")
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Set Lam for effort `rho`; the noise's scale follows from the published rows.
+
+        Lam is that of the coefficients' rule with K times sqrt(rows): sigma_max(X) is at most
+        the Frobenius norm, sqrt(rows) r_ref at reference rows.
+
+        Raises:
+            SpecError: as `BetaRegression.calibrate`; `rows` is not set; or more than d' rows
+                without `allow_more_rows`.
+        """
+        rows = self._check_rows(schema)
+        ready = super().calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows)
+        found = calibration(
+            self.feature_map(schema).bounds,
+            multiplier=1 / math.sqrt(2 * rho),
+            noise=NoiseKind.GAUSSIAN,
+            unit=unit,
+            nominal_rows=nominal_rows,
+            tau=self.tau,
+            penalty=self.penalty,
+            eigenvalues=self._eigenvalues(schema),
+            level_factor=self._level_factor(rows),
+        )
+        return replace(ready, calibrated=found)
+
+    def _level_factor(self, rows: int) -> float:
+        # Per coordinate, spherical noise has variance (rows + 1) scale^2.
+        spherical = self.noise is NoiseKind.SPHERICAL
+        return math.sqrt(rows) * (math.sqrt(rows + 1) if spherical else 1.0)
+
+    def _check_rows(self, schema: PublicSchema) -> int:
+        if self.rows is None:
+            raise SpecError("weights.settings.rows: expected the number of published rows")
+        dimension = self.feature_map(schema).bounds.dimension
+        if self.rows > dimension and not self.allow_more_rows:
+            raise SpecError(
+                f"weights.settings.rows={self.rows}: expected at most {dimension}, the number of"
+                f" coefficients: {REASON}. Use beta_debiased, or say allow_more_rows: true"
+            )
+        return self.rows
+
+    def check(self, *, schema: PublicSchema) -> None:
+        """Refuse noise whose exponential has no variance: spherical with scale >= 1/2.
+
+        Uses the public bound sigma_max(X) <= R sqrt(rows).
+
+        Raises:
+            UncalibratedError: before `calibrate`.
+            SpecError: names the noise, the value and the range.
+        """
+        ready = self._ready()
+        if self.noise is NoiseKind.GAUSSIAN:
+            return
+        reach = ready.bounds.norm * math.sqrt(self._check_rows(schema))
+        scale = ready.multiplier * ready.sensitivity * reach
+        if 2 * scale >= 1:
+            raise SpecError(
+                f"weights.settings.noise=spherical: debiased weights may have no variance: the"
+                f" scale may reach {scale:.3g} (expected < 0.5); raise epsilon, nominal_rows or"
+                " penalty, or use gaussian noise"
+            )
+
+    def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
+        """Those of the regression, and the reason against more than d' rows."""
+        found = super().warnings(schema=schema, nominal_rows=nominal_rows)
+        if self._check_rows(schema) > self._ready().bounds.dimension:
+            found = (*found, f"weights: output_noised on more rows than coefficients: {REASON}")
+        return found
+
+    def parameters(self) -> dict[str, Any]:
+        """Public settings and numbers known before the rows exist; JSON values.
+
+        The scale is not among them: it is `noise_multiplier` times `coefficient_sensitivity`
+        times sigma_max(X), and stands in the measurement with the last.
+        """
+        found = super().parameters() | {
+            "rows": self.rows,
+            "allow_more_rows": self.allow_more_rows,
+            "advice": REASON,
+        }
+        found.pop("scale", None)
+        if "sensitivity" in found:
+            found["coefficient_sensitivity"] = found.pop("sensitivity")
+        return found
+
+    def for_rows(self, published: SyntheticTable) -> Self:
+        """These settings for the rows that will be published.
+
+        Raises:
+            WeightError: not as many rows as planned.
+        """
+        if published.rows != self.rows:
+            raise WeightError(f"output_noised: expected the planned {self.rows} rows")
+        return replace(self, published=published)
+
+    def measure(
+        self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
+    ) -> Measurement:
+        """Fit private against synthetic rows and draw the published rows' noisy log ratios.
+
+        Privacy:
+            Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity:
+            sigma_max(X) times that of the exact minimiser plus the solver's error (METHOD
+            sections 1 and 3), X the published rows' features, public; the lattice's slack is
+            added. Event: `GaussianEvent(scale / sensitivity)`; spherical
+            `LaplaceEvent(scale / sensitivity)`.
+
+        Raises:
+            UncalibratedError: before `calibrate` or `for_rows`, or for another schema.
+            WeightError: no synthetic rows to fit on.
+        """
+        ready, schema, published = self._ready(), table.schema, self.published
+        features = self.feature_map(schema)
+        if published is None or published.schema != schema:
+            raise UncalibratedError("output_noised: give the published rows by `for_rows` first")
+        if ready.bounds != features.bounds or synthetic.schema != schema:
+            raise UncalibratedError(f"{self.method}: calibrated for another schema")
+        if synthetic.rows == 0:
+            raise WeightError("weights: expected at least one synthetic row")
+        self.check(schema=schema)
+        x = features.matrix(published.scaled)
+        spectral = float(np.linalg.norm(x, 2)) * (1 + 1e-9)
+        sensitivity = spectral * ready.sensitivity
+        law = calibrated_law(
+            kind=self.noise,
+            noise_multiplier=ready.multiplier,
+            sensitivity=sensitivity,
+            dimension=published.rows,
+        )
+        problem = Regression(
+            private=features.matrix(table.confidential()),
+            synthetic=features.matrix(synthetic.scaled),
+            synthetic_weight=ready.nominal_rows / synthetic.rows,
+            penalty=ready.penalty,
+        )
+        exact = x @ solve(problem, tolerance=GRADIENT_TOLERANCE * ready.bounds.norm)
+        return Measurement(
+            kind=MEASUREMENT_KIND,
+            arrays={"log_ratio": noisy_vector(exact, law=law, noise=noise)},
+            facts={
+                **self._facts(),
+                "schema": schema.name,
+                "synthetic_rows": synthetic.rows,
+                "published_rows": rows_digest(published),
+                "spectral_norm": spectral,
+                "sensitivity": sensitivity,
+                "scale": law.scale,
+            },
+            publishable=noise.publishable,
+        )
+
+    def ratio(  # type: ignore[override]
+        self, measurement: Measurement, *, schema: PublicSchema
+    ) -> OutputRatio:
+        """The released log ratios, with the rows they belong to.
+
+        Raises:
+            WeightError: the measurement is of another kind, or does not fit these settings.
+        """
+        facts, own = measurement.facts, self._facts()
+        if measurement.kind != MEASUREMENT_KIND or any(facts.get(k) != own[k] for k in own):
+            raise WeightError(f"{self.method}: not a measurement with these settings")
+        released = np.asarray(measurement.arrays["log_ratio"], dtype=np.float64)
+        if released.shape != (self.rows,):
+            raise WeightError(f"{self.method}: the measurement does not fit these settings")
+        law = NoiseLaw(kind=self.noise, scale=facts["scale"], dimension=released.size)
+        fit = FitFacts(
+            penalty=facts["penalty"],
+            nominal_rows=facts["nominal_rows"],
+            synthetic_rows=facts["synthetic_rows"],
+        )
+        return OutputRatio(
+            law=law,
+            coefficients=released,
+            digest=facts["published_rows"],
+            map=self.feature_map(schema),
+            fit=fit,
+        )

@@ -1,0 +1,165 @@
+"""Weights of public rows from noisy means, with everything known about their errors.
+
+For anybody with DP statistics and a synthetic table: base rows' features, noisy means and their
+covariance in, weights out; `dpiw.methods.weights.means_law` has the variance of any weighted estimate and
+replicate weights. Nothing here reads private rows. Source: METHOD sections 15.2 to 15.5.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, cholesky
+
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
+from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt, tilt
+
+Array = NDArray[np.float64]
+
+CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
+"""Rules for alpha by name."""
+
+MOST_CREDIT = 0.2
+"""Largest credit that a rule may give, as a share of the private rows. The generator was itself
+fitted to them, with noise; where the measured features find no misfit, no credit is too large for
+the evidence, and an interval would rest on that alone. Chosen by simulation, on other releases than
+benchmarks/results/coverage_measured.md shows."""
+
+_LARGER = 10.0 ** np.arange(0, 31, 2)
+
+_LEAST = 1e-12
+"""Of a credit, as a share of the private rows."""
+
+
+def solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
+    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for.
+
+    Raises:
+        SpecError: a credit that is not positive and finite.
+        WeightError: none can be solved for.
+    """
+    if not (math.isfinite(credit) and credit > 0):
+        raise SpecError("credit: expected a finite number > 0")
+    least = max(credit, _LEAST * targets.rows)
+    for factor in _LARGER[:-1]:
+        try:
+            return tilt(base, targets, credit=least * float(factor))
+        except WeightError:
+            continue
+    return tilt(base, targets, credit=least * float(_LARGER[-1]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reweighted:
+    """Base rows weighted towards targets.
+
+    Attributes:
+        targets: the noisy means.
+        tilt: the solved tilting; its weights are those of the base rows.
+        misfit: of the base before it was weighted.
+        p_value: of the generator's being right on the features (`Misfit.evidence_test`).
+    """
+
+    targets: Targets = field(repr=False)
+    tilt: Tilt = field(repr=False)
+    misfit: Misfit = field(repr=False)
+    p_value: float
+
+    @cached_property
+    def _curvature(self) -> tuple[Array, bool]:
+        """Factor of the Hessian C + alpha S."""
+        matrix = self.tilt.covariance + self.tilt.credit * self.targets.covariance
+        found: tuple[Array, bool] = cho_factor(matrix, lower=True)
+        return found
+
+    @cached_property
+    def noise_root(self) -> Array:
+        """A with A A' = V, the covariance of theta's privacy noise, shape (d, f).
+
+        V = (C + alpha S)^-1 S_f (C + alpha S)^-1 to first order, S_f the noise of the f fresh
+        features: of the others the base holds the same noise as the targets, and theta none.
+        """
+        fresh = slice(self.targets.fresh)
+        own = cholesky(self.targets.covariance[fresh, fresh], lower=True)
+        root = np.zeros((self.targets.means.size, len(own)))
+        root[: len(own)] = own
+        return np.asarray(cho_solve(self._curvature, root))
+
+    def log_weight_noise(self, base: BaseRows) -> Array:
+        """Standard deviation of each base row's log weight from privacy noise, shape (M,)."""
+        centre = self.tilt.means @ self.noise_root
+        found = [
+            np.sqrt(((block @ self.noise_root - centre) ** 2).sum(axis=1))
+            for _, block in base.blocks()
+        ]
+        return np.concatenate(found)
+
+    def gain(self) -> float:
+        """Expected share of the fresh means' squared error that the weights remove, at least 0.
+
+        By Stein's estimates with and without weights, in units of the noise; zero where the
+        distances are no larger than noise. Against the same rows without weights: a generator
+        with the whole budget may need them less. Of a fit to the fresh features alone.
+        """
+        without = float((self.misfit.distances**2 - 1).sum())
+        kept = np.interp(self.tilt.credit, self.misfit.credits, self.misfit.risk())
+        return min(1.0, max(0.0, 1 - float(kept) / without)) if without > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Public facts for the certificate."""
+        statistic, chance = self.misfit.chi_square()
+        return {
+            "rows": self.targets.rows,
+            "credit": self.tilt.credit,
+            "least_credit": min(self.tilt.credit, self.misfit.least_credit()),
+            "gap": self.tilt.gap,
+            "steps": self.tilt.steps,
+            "chi_square": statistic,
+            "chi_square_p_value": chance,
+            "evidence_p_value": self.p_value,
+            "explained": self.misfit.explained(self.tilt.credit),
+            "gain": self.gain(),
+            "base_rows": self.misfit.base_rows,
+            "effective_base_rows": float(1 / (self.tilt.weights**2).sum()),
+            "dimension": self.targets.means.size,
+        }
+
+
+def reweight(
+    base: BaseRows,
+    targets: Targets,
+    *,
+    credit: str | float = "evidence",
+    rng: np.random.Generator,
+) -> Reweighted:
+    """Weight base rows so that their feature means come close to the targets.
+
+    Args:
+        base: features of public rows.
+        targets: noisy means with the law of their noise.
+        credit: `evidence`, `risk`, or alpha itself. The rules give `MOST_CREDIT` a private row at
+            most. Where double precision cannot solve for it, the next larger power of ten times it
+            that it can (`Tilt.credit` says which).
+        rng: of the test's simulation; no privacy noise.
+
+    Raises:
+        SpecError: an unknown rule.
+        WeightError: shapes do not fit, or no credit can be solved for.
+    """
+    misfit = Misfit.of(base, targets)
+    if isinstance(credit, str):
+        if credit not in CREDITS:
+            raise SpecError(f"credit: expected a number > 0 or one of {', '.join(CREDITS)}")
+        credit = min(CREDITS[credit](misfit), MOST_CREDIT * targets.rows)
+    return Reweighted(
+        targets=targets,
+        tilt=solvable(base, targets, credit),
+        misfit=misfit,
+        p_value=misfit.evidence_test(rng),
+    )

@@ -1,0 +1,51 @@
+"""Checks of the numbers a curator writes in a spec; decimals and floats are both fine."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+from dpiw.errors import SpecError
+from dpiw.methods.weights.features import FEATURE_MAPS
+
+
+def real(name: str, value: object, *, above: float, at_most: float) -> float:
+    """`value` as a float in (above, at_most], or SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise SpecError(f"weights.settings.{name}: expected a number")
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        found = math.inf if value > 0 else -math.inf
+    if not above < found <= at_most:
+        raise SpecError(
+            f"weights.settings.{name}={found:g}: expected above {above:g}, at most {at_most:g}"
+        )
+    return found
+
+
+def whole(name: str, value: object, *, low: int, high: int) -> int:
+    """`value` as a whole number in [low, high], or SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise SpecError(f"weights.settings.{name}: expected a whole number from {low} to {high}")
+    return value
+
+
+def check_features(
+    features: object, frequencies: object, frequency_scale: object, omega_seed: object
+) -> float | None:
+    """Check the settings of a feature map; returns `frequency_scale` as a float.
+
+    Raises:
+        SpecError: unknown map, a number out of range, or `fourier` without a public seed.
+    """
+    if features not in FEATURE_MAPS:
+        raise SpecError(f"weights.settings.features: expected one of {', '.join(FEATURE_MAPS)}")
+    whole("frequencies", frequencies, low=1, high=4096)
+    if omega_seed is not None:
+        whole("omega_seed", omega_seed, low=0, high=2**64 - 1)
+    elif features == "fourier":
+        raise SpecError("weights.settings.omega_seed: `fourier` needs a public whole number >= 0")
+    if frequency_scale is None:
+        return None
+    return real("frequency_scale", frequency_scale, above=0, at_most=1e6)

@@ -1,0 +1,201 @@
+"""Stacked feature maps with one public norm bound, for measured weights (METHOD 15.1 and 15.7).
+
+A stack holds parts, each scaled to a stated share of the norm: the privacy noise of every feature
+is that of the whole stack's norm, so shares say which part is measured how well. Part by part the
+features are centred so that a uniform public row is near zero. No constant is among them: the
+count is measured beside the features (`dpiw.methods.weights.measured`).
+
+A row's features are a function of that row alone to the last bit: every step is elementwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError
+from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.weights.features import FourierMap
+from dpiw.methods.weights.geometry import ColumnBlock, blocks
+
+Array = NDArray[np.float64]
+
+PARTS = ("linear", "squares", "target", "products", "fourier")
+"""In the order in which a stack holds them."""
+
+
+_BLOCK = 4096
+
+FEW_COLUMNS = 10
+"""Up to so many columns, most of them numbers, fine Fourier features hold every interaction."""
+
+
+def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, ...]]:
+    """Shares and scales for a schema: a rule of its columns alone.
+
+    Where levels hold most of a uniform row's norm, frequencies as coarse as the public scale and
+    products with the target; among many numbers, twice as fine; among few, three times, and no
+    products. Chosen on Banknote, Breast, Boston and Adult at epsilon 1 (benchmarks/results).
+    """
+    parts = blocks(schema)
+    numbers = math.fsum(one.variances[0] for one in parts if one.numeric)
+    whole = math.fsum(one.reference_squared_norm for one in parts)
+    if 2 * numbers < whole:
+        return _with_products(schema), (1.0,)
+    if len(parts) > FEW_COLUMNS:
+        return _with_products(schema), (2.0,)
+    return {"fourier": 1.0}, (3.0,)
+
+
+def _with_products(schema: PublicSchema) -> dict[str, float]:
+    return {"fourier": 1.0, "target" if schema.target is not None else "linear": 0.5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Feature maps side by side.
+
+    Attributes:
+        schema: the public schema.
+        shares: each part's norm bound. `linear`: centred columns; `squares`: of numeric columns;
+            `target`: products of the target with every column; `products`: of all pairs;
+            `fourier`: random cosines and sines. Parts that are not named are not there.
+        scales: of the Fourier frequencies, in public scales (`FourierMap.scale`), one equal share
+            of the frequencies each.
+        frequencies: how many; two features each.
+        omega_seed: public integer that fixes them.
+    """
+
+    schema: PublicSchema
+    shares: Mapping[str, float]
+    scales: tuple[float, ...] = (2.0,)
+    frequencies: int = 300
+    omega_seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: no part, an unknown one, or one that the schema cannot have."""
+        unknown = sorted(set(self.shares) - set(PARTS))
+        if unknown or not self.shares or not self.parts:
+            raise SpecError(
+                f"weights.settings.features: expected parts among {', '.join(PARTS)},"
+                f" found {', '.join(unknown) or 'none that this schema has'}"
+            )
+
+    @cached_property
+    def _blocks(self) -> tuple[ColumnBlock, ...]:
+        return blocks(self.schema)
+
+    @cached_property
+    def _pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
+        parts, target = self._blocks, self.schema.target
+        every = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
+        if target is None:
+            return {"target": [], "products": every}
+        names = [column.name for column in self.schema.released]
+        own = parts[names.index(target.name)]
+        return {
+            "target": [pair for pair in every if own in pair],
+            "products": every,
+        }
+
+    def _squared_norm(self, part: str) -> float:
+        """Largest squared norm of a part's features before they are scaled."""
+        if part == "linear":
+            return math.fsum(one.squared_norm for one in self._blocks)
+        if part == "squares":
+            return sum(one.numeric for one in self._blocks) / 64
+        if part == "fourier":
+            return float(any(one.squared_norm > 0 for one in self._blocks))
+        return math.fsum(a.squared_norm * b.squared_norm for a, b in self._pairs[part])
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """Those that have a feature on this schema."""
+        return tuple(
+            part for part in PARTS if self.shares.get(part, 0) > 0 and self._squared_norm(part) > 0
+        )
+
+    @property
+    def norm(self) -> float:
+        """Bound on the norm of a row's features."""
+        return math.sqrt(math.fsum(self.shares[part] ** 2 for part in self.parts))
+
+    @cached_property
+    def dimension(self) -> int:
+        """d, features of a row."""
+        return sum(self._width(part) for part in self.parts)
+
+    def _width(self, part: str) -> int:
+        if part == "linear":
+            return self._blocks[-1].stop
+        if part == "squares":
+            return sum(one.numeric for one in self._blocks)
+        if part == "fourier":
+            return 2 * self.frequencies
+        return sum((a.stop - a.start) * (b.stop - b.start) for a, b in self._pairs[part])
+
+    def matrix(self, scaled: ScaledTable) -> Array:
+        """Feature rows, shape (rows, d)."""
+        centred = self.schema.centred(scaled)
+        return np.hstack([self._part(part, scaled, centred) for part in self.parts])
+
+    def _part(self, part: str, scaled: ScaledTable, centred: Array) -> Array:
+        scale = self.shares[part] / math.sqrt(self._squared_norm(part))
+        if part == "linear":
+            return scale * centred
+        if part == "squares":
+            places = [one.start for one in self._blocks if one.numeric]
+            return np.asarray(scale * (centred[:, places] ** 2 - 0.125))
+        if part == "fourier":
+            return scale * self._waves(scaled)
+        columns = [
+            (centred[:, a.start : a.stop, None] * centred[:, None, b.start : b.stop]).reshape(
+                len(centred), (a.stop - a.start) * (b.stop - b.start)
+            )
+            for a, b in self._pairs[part]
+        ]
+        return np.asarray(scale * np.hstack(columns))
+
+    @cached_property
+    def _omega(self) -> Array:
+        base = FourierMap(self.schema, self.frequencies, None, self.omega_seed)
+        steps = np.resize(np.asarray(self.scales), self.frequencies)
+        return np.ascontiguousarray(base.omega * steps)
+
+    def _waves(self, scaled: ScaledTable) -> Array:
+        angle = np.zeros((scaled.rows, self.frequencies))
+        for column, block in zip(self.schema.released, self._blocks, strict=True):
+            values = scaled.columns[column.name]
+            if not column.is_numeric:
+                codes = np.where(values < 0, column.cardinality, values)
+                angle += self._turns(block.start, block.stop)[codes]
+                continue
+            missing = np.isnan(values)
+            angle += np.where(missing, 0.0, values - 0.5)[:, None] * self._omega[block.start]
+            if block.levels:
+                angle += self._turns(block.start + 1, block.stop)[missing.astype(np.int64)]
+        return np.hstack([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies)
+
+    def _turns(self, start: int, stop: int) -> Array:
+        """What each level of a one-hot block adds to the angles: (onehot - 1/L)/sqrt(2) Omega."""
+        own = self._omega[start:stop]
+        return np.asarray((own - own.mean(axis=0)) / math.sqrt(2))
+
+
+def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:
+    """Measured features, and after them those of the marginals that are known, shape (n, d)."""
+    width = stack.dimension + (0 if known is None else known.dimension)
+    found = np.empty((scaled.rows, width))
+    for start in range(0, scaled.rows, _BLOCK):
+        stop = min(start + _BLOCK, scaled.rows)
+        block = scaled.take(np.arange(start, stop))
+        found[start:stop, : stack.dimension] = stack.matrix(block)
+        if known is not None:
+            found[start:stop, stack.dimension :] = known.matrix(block)
+    return found

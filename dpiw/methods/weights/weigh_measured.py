@@ -1,0 +1,192 @@
+"""From a measurement of means to weighted rows and their verdict: post-processing, free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import UncalibratedError
+from dpiw.methods.one_way import OneWayMarginals
+from dpiw.methods.weights.debiasing import normalised
+from dpiw.methods.weights.diagnostics import Diagnostics, Verdict, diagnose
+from dpiw.methods.weights.means_law import MeansLaw, law_of_means
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.reweighting import Reweighted, reweight
+from dpiw.methods.weights.stack import all_features
+from dpiw.methods.weights.thinning import calibrated
+from dpiw.methods.weights.tilting import BaseRows
+from dpiw.methods.weights.weigh import Weights
+from dpiw.privacy.measurement import Measurement
+from dpiw.release.replicate_weights import ReplicateWeights
+
+P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
+GAIN_USE = 0.2
+ROWS_USE, ROWS_CARE = 500.0, 50.0
+K_HAT_USE, K_HAT_CARE = 0.7, 1.0
+
+RULE = (
+    "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, and k-hat of"
+    " the base weights < 0.7. use with care: p <= 0.05, effective base rows >= 50, k-hat < 1. do"
+    " not use: otherwise. Evidence test: whether the noisy means are further from the generator's"
+    " than privacy noise and sampling error bring about, by the ratio of the evidences, simulated;"
+    " a generator that is right on the features is told to be wrong with probability p. Expected"
+    " gain: Stein's estimate of the share of the means' squared error that the weights remove."
+    " Effective base rows: Kish's, of the base the published rows were chosen from. k-hat: shape of"
+    " a generalised Pareto law fitted to the largest base weights."
+)
+"""The verdict's rule. Its numbers are the constants of this module."""
+
+
+def weigh_measured(
+    estimator: Measured,
+    measurement: Measurement,
+    base: SyntheticTable,
+    *,
+    rows: int,
+    rng: np.random.Generator,
+    known: OneWayMarginals | None = None,
+) -> Weights:
+    """Weight a base, and choose from it the rows to publish.
+
+    Args:
+        estimator: calibrated, as it drew the measurement.
+        measurement: the noisy sum.
+        base: rows of the generator, public.
+        rows: how many to publish.
+        rng: of the choice and of the test's simulation; no privacy noise. The same state gives
+            the same rows.
+        known: one-way distributions that the generator knows; the weights keep to them as far as
+            their noise allows.
+
+    Returns:
+        Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
+        `facts` holds what was measured and fitted.
+
+    Raises:
+        WeightError: the measurement does not fit, or the tilting cannot be solved.
+    """
+    stack, law = estimator.stack(base.schema), None if known is None else known.law
+
+    def features(start: int, stop: int) -> np.ndarray:
+        return all_features(stack, law, base.scaled.take(np.arange(start, stop)))
+
+    streamed = BaseRows(base.rows, features)
+    even = streamed.means(np.full(base.rows, 1 / base.rows))
+    targets = estimator.targets(measurement, about=even, known=known)
+    found = reweight(streamed, targets, credit=estimator.credit, rng=rng)
+    noise = found.log_weight_noise(streamed)
+    logs = found.tilt.log_weights
+    steps = [f"tilt {base.rows} base rows to noisy means (credit {found.tilt.credit:.4g})"]
+    if estimator.debias:
+        logs = logs - noise**2 / 2
+        steps.append("debias b(x - mu)")
+    logs = normalised(logs)
+    means = streamed.means(np.exp(logs) / base.rows)
+    kept = calibrated(
+        logs,
+        rows,
+        replace(targets, means=means),
+        features=lambda chosen: all_features(stack, law, base.scaled.take(chosen)),
+        design_effect=estimator.design_effect,
+        rng=rng,
+    )
+    tau = kept.rows.exponent
+    steps.append(f"choose {rows} rows with probability in proportion to weight^{tau:.4g}")
+    if np.isfinite(kept.credit):
+        steps.append("calibrate their means to the base's")
+    steps.append("self-normalise")
+    chosen = kept.rows.chosen
+    return Weights(
+        log_weights=kept.log_weights,
+        steps=tuple(steps),
+        law=None,
+        noise=noise[chosen],
+        diagnostics=_judged(found, kept.log_weights, logs, noise[chosen]),
+        chosen=chosen,
+        facts={
+            "measured": found.to_json()
+            | {"exponent": tau, "distinct_rows": kept.rows.distinct}
+            | ({} if law is None else {"one_way": law.to_json()})
+            | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
+        },
+    )
+
+
+def law_of_measured(
+    estimator: Measured,
+    rows: SyntheticTable,
+    log_weights: np.ndarray,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of the published weights, from what a release says of them.
+
+    Args:
+        estimator: calibrated, as it drew the measurement.
+        rows: as published.
+        log_weights: theirs, shape (n,).
+        facts: `Weights.facts["measured"]`.
+
+    Raises:
+        UncalibratedError: the estimator is not calibrated.
+    """
+    noise = estimator.calibrated
+    if noise is None:
+        raise UncalibratedError("measured: calibrate before asking for a law")
+    return law_of_means(
+        estimator.stack(rows.schema),
+        rows.scaled,
+        log_weights,
+        scale=noise.law.scale,
+        constant=noise.constant,
+        facts=facts,
+    )
+
+
+def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
+    """Replicate weights of published rows; free, and the same every time.
+
+    Args:
+        law: of the published weights.
+        measurement: the noisy sum, which fixes the draws.
+        count: how many.
+    """
+    seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
+    return law.replicates(count, np.random.default_rng(seed))
+
+
+def _judged(
+    found: Reweighted, published: np.ndarray, base: np.ndarray, noise: np.ndarray
+) -> Diagnostics:
+    """Diagnostics of the published weights, with the verdict of `RULE`."""
+    own = diagnose(published, noise=noise)
+    whole = diagnose(base)
+    findings = [
+        *_too_low("effective base rows", whole.effective_sample_size, ROWS_USE, ROWS_CARE),
+        *_too_high("evidence test p", found.p_value, P_VALUE_USE, P_VALUE_CARE),
+        *_too_low("expected gain", found.gain(), GAIN_USE, -1.0),
+    ]
+    if whole.k_hat is not None:
+        findings += _too_high("k-hat of the base weights", whole.k_hat, K_HAT_USE, K_HAT_CARE)
+    worst = Verdict.USE
+    for verdict, _ in findings:
+        worst = verdict if worst is not Verdict.DO_NOT_USE else worst
+    reasons = tuple(text for _, text in findings)
+    return replace(own, k_hat=whole.k_hat, verdict=worst, reasons=reasons, rule=RULE)
+
+
+def _too_low(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
+    if value >= use:
+        return []
+    verdict = Verdict.CARE if value >= care else Verdict.DO_NOT_USE
+    return [(verdict, f"{name} {value:.3g} (expected >= {use:g})")]
+
+
+def _too_high(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
+    if value <= use:
+        return []
+    verdict = Verdict.CARE if value <= care else Verdict.DO_NOT_USE
+    return [(verdict, f"{name} {value:.2g} (expected <= {use:g})")]

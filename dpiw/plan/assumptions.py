@@ -1,0 +1,122 @@
+"""The assumptions under which a release's guarantee holds, as sentences for the certificate."""
+
+from __future__ import annotations
+
+from dpiw.methods.neural.dp_sgd import ASSUMPTION
+from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.plan.plan import Plan
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PoissonSampledGaussianEvent
+
+
+def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
+    """Sentences a reader must accept for the certificate's epsilon and delta to hold.
+
+    Args:
+        plan: the release's.
+        max_unpaid_reads: the population's, by its registration.
+    """
+    unit = plan.spec.privacy_unit
+    found = [
+        "The schema, its bounds and levels, nominal_rows and every setting were declared without"
+        " looking at the confidential table.",
+        "The operating system's random generator is secure; the guarantee is computational in"
+        " that sense.",
+        "The confidential workspace and its host are seen by custodians alone; run time and memory"
+        " use are not protected.",
+        "Counts of attempts that were lost, or resumed after a process died, are side information"
+        " like run time: whether it dies may depend on the table. No epsilon covers them.",
+        "All releases about these people are charged to this population in this ledger.",
+    ]
+    if unit.id_column is None:
+        found.append("One person has at most one row; nothing in the table enforces it.")
+    else:
+        found.append(
+            f"One value of {unit.id_column} is one person; at most {unit.max_rows} of their rows"
+            " was used."
+        )
+    if unit.relation is NeighbouringRelation.REPLACE_ONE:
+        found.append("The number of rows is public.")
+    if plan.spec.delta > 0:
+        found.append(
+            "Lattice noise is accounted as continuous noise of 1e-4 less scale; the lattice is"
+            " finer than 2^-20 of the scale."
+        )
+    drawn = [event for stage in plan.stages for event in stage.events]
+    if any(isinstance(event, PoissonSampledGaussianEvent) for event in drawn):
+        found.append(ASSUMPTION)
+    if any(stage.parameters.get("noise") == NoiseKind.SPHERICAL.value for stage in plan.stages):
+        found.append(
+            "Spherical noise is drawn in 110-digit arithmetic and rounded to a lattice; its law"
+            " differs from the ideal one by less than 2^-150 in total variation."
+        )
+    step = _calibrate(plan)
+    if step is not None and plan.weights is not None:
+        found.append(
+            "The rows on which the weights were beta calibrated (SHA-256"
+            f" {step.sha256}) are public: {step.declared}."
+        )
+    if plan.spec.public_truth is not None:
+        found.append("The truth shown in the report is of a simulated population, and public.")
+    found.append(
+        "What is not as declared ends a run: a file that is damaged, packed or changing, its"
+        " columns or types, a ragged line or an open quote, a missing identifier, a cell over its"
+        " limit, a table beyond the declared memory (so, if it is very large, its number of rows);"
+        " under replace-one, another number of rows. Other values never do. Operators may see how"
+        " a read of the table ended that no draw followed; at most"
+        f" {max_unpaid_reads} of these are admitted in the population's whole life, and"
+        " epsilon does not pay for them."
+    )
+    return tuple(found)
+
+
+def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
+    """Sentences about the use of the rows and weights."""
+    found = ["Synthetic rows are not records of people; single rows carry no information."]
+    if not weighted:
+        return (*found, "Weights are all one: estimates keep whatever bias the generator has.")
+    if plan.spec.weights.normalisation == "self":
+        found.append("Self-normalised weights have a bias of second order in the noise.")
+    if plan.spec.weights.method == "measured":
+        return (
+            *found,
+            "Weights move the generator's rows towards noisy means of public features. What no"
+            " feature reaches keeps the generator's error; dpiw.analysis.confidence_interval"
+            " includes it, ordinary standard errors leave it and the privacy noise out.",
+        )
+    if plan.spec.weights.method == "dp_mlp":
+        return (
+            *found,
+            "Weights are those of a network trained with noise in every step. That noise has no"
+            " known law: weights are not debiased, the stated noise is how replays on synthetic"
+            " rows vary, and no interval includes it. The signal test compares with those replays.",
+        )
+    if plan.spec.weights.method == "discriminator":
+        return (
+            *found,
+            "Weights are those of the generator's own discriminator: an approximate density ratio,"
+            " noised in every step of its training. That noise has no known law: weights are not"
+            " debiased, no noise is stated for them, and no interval includes it.",
+        )
+    found.append(
+        "Weights correct towards the regularised regression fit, not all the way to the truth."
+    )
+    found.append(
+        "The verdict is about relations between columns: on four public tables weights with the"
+        " verdict `use` bettered regressions nearly always and figures of single columns never,"
+        " and worsened most of those. Take figures of single columns with and without weights."
+    )
+    errors = (
+        "Ordinary standard errors of weighted analyses leave out the privacy noise of the weights;"
+    )
+    if plan.spec.weights.settings.get("features") == "critic":
+        return (*found, f"{errors} of weights that ask a critic no interval includes it.")
+    if _calibrate(plan) is None:
+        return (*found, f"{errors} dpiw.analysis.confidence_interval includes it.")
+    return (
+        *found,
+        f"{errors} of calibrated weights no interval of dpiw.analysis includes it.",
+    )
+
+
+def _calibrate(plan: Plan) -> BetaCalibrate | None:
+    return parse_post_processing(plan.spec.weights.post_processing).calibrate

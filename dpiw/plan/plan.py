@@ -1,0 +1,308 @@
+"""From a spec to a plan: every noise scale, the cost and the feasibility, before data is read.
+
+The curator states one total (epsilon, delta). The plan finds the largest effort whose composed
+privacy loss (one PLD over all stages) stays within it, and splits the *effort* (zCDP-equivalent
+rho) by the spec's shares. Splitting epsilon itself would waste most of it: METHOD section 9 gives
+a noise of 3.9 instead of 18.1 for the weights at the same total.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dpiw.data.cell_formats import without_defaults
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.weights.base import WeightEstimator
+from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.plan.spec import ReleaseSpec, public_steps
+from dpiw.plan.stages import (
+    GENERATOR_STAGE,
+    PRIVATE_STAGES,
+    WEIGHTS_STAGE,
+    PrivateMethods,
+    StagePlan,
+    check_memory,
+    device_of,
+)
+from dpiw.privacy import accounting
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.privacy.rounding import float_below
+from dpiw.privacy.units import PrivacyCost
+from dpiw.version import __version__
+
+__all__ = [
+    "GENERATOR_STAGE",
+    "PRIVATE_STAGES",
+    "WEIGHTS_STAGE",
+    "Plan",
+    "StagePlan",
+    "WeightsForecast",
+    "canonical_json",
+    "compile_plan",
+    "restore_plan",
+    "spec_digest",
+]
+
+RESOLUTION_FLOOR = 0.25
+"""Weights that can show less than this share of the log ratio's variance are not worth budget.
+
+`resolution` is computed from public facts alone: how much of the log ratio's variance survives
+the shrinkage that the noise forces on the regression (METHOD section 2.3, `docs/method.md`).
+"""
+
+
+def canonical_json(value: object) -> str:
+    """One text for one value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsForecast:
+    """What the weights will be able to show, from public facts only.
+
+    Attributes:
+        method: the estimator the spec asks for.
+        tau: predicted standard deviation of the log-weight noise at a reference row.
+        resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
+        feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
+    """
+
+    method: str
+    tau: float
+    resolution: float
+    feasible: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A compiled spec. Holds no data and was made without reading any.
+
+    Attributes:
+        effort: the zCDP-equivalent rho that the search found, split by the spec's shares.
+        generator: the calibrated generator.
+        weights: the calibrated estimator; None when rows are published unweighted.
+        stages: the private stages in order, with their events.
+        cost: what a complete run is charged: the spec's total.
+        epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
+        epsilon_rdp: the same by Renyi DP, an independent and looser accountant; None at delta 0.
+        forecast: what the asked-for weights would show; None when the spec asks for none.
+        warnings: sentences a curator should read, from public facts.
+    """
+
+    spec: ReleaseSpec
+    schema: PublicSchema
+    effort: float
+    generator: Synthesizer
+    weights: WeightEstimator | None
+    stages: tuple[StagePlan, ...]
+    cost: PrivacyCost
+    epsilon_pld: float
+    epsilon_rdp: float | None
+    forecast: WeightsForecast | None
+    warnings: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of every public decision; two specs that promise the same share it."""
+        return spec_digest(self.spec, self.schema)
+
+    def run_key(self, period: str) -> str:
+        """Idempotency key of one run: population, decisions, input snapshot and period."""
+        parts = {
+            "population": self.spec.population,
+            "plan": self.digest,
+            "snapshot": self.spec.source.snapshot,
+            "period": period,
+        }
+        return hashlib.sha256(b"dpiw-run-v1\n" + canonical_json(parts).encode()).hexdigest()
+
+    def device(self, stage: str) -> str:
+        """As `device_of`."""
+        return device_of(self, stage)
+
+    def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
+        """What repeating just these stages costs, alone; used when a draw was lost."""
+        events = [event for stage in self.stages if stage.name in names for event in stage.events]
+        delta = float_below(self.spec.delta)
+        epsilon = accounting.epsilon(events, delta=delta)
+        return PrivacyCost.of(epsilon, self.spec.delta, self.spec.privacy_unit.relation)
+
+    def stage_renyi(self, names: frozenset[str]) -> RenyiVector:
+        """The Renyi vector of drawing these stages once, for populations that sum vectors."""
+        events = [event for stage in self.stages if stage.name in names for event in stage.events]
+        return RenyiVector(units=accounting.renyi_vector(events))
+
+    def to_json(self) -> dict[str, Any]:
+        """Public facts of the plan for people, programs and the certificate."""
+        return {
+            "name": self.spec.name,
+            "population": self.spec.population,
+            "relation": self.spec.relation,
+            "unit": self.spec.unit.model_dump(),
+            "epsilon": str(self.spec.epsilon),
+            "delta": str(self.spec.delta),
+            "epsilon_pld": self.epsilon_pld,
+            "epsilon_rdp": self.epsilon_rdp,
+            "nominal_rows": self.spec.nominal_rows,
+            "synthetic_rows": self.spec.synthetic_rows,
+            "plan_digest": self.digest,
+            "stages": [
+                {
+                    "name": stage.name,
+                    "method": stage.method,
+                    "parameters": dict(stage.parameters),
+                    "events": [accounting.event_to_json(event) for event in stage.events],
+                }
+                for stage in self.stages
+            ],
+            "weights_forecast": None if self.forecast is None else vars(self.forecast),
+            "publishes_weights": self.weights is not None,
+            "warnings": list(self.warnings),
+        }
+
+
+def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
+    """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
+    decisions = spec.model_dump(
+        mode="json",
+        exclude={
+            "source": {"path"},
+            "schema_path": True,
+            "state": True,
+            "ledger": True,
+            "signing_key": True,
+            "publish_to": True,
+            "max_attempts": True,
+            "public_truth": True,
+            "catalogue": True,
+        },
+    )
+    decisions["source"] = without_defaults(decisions["source"])
+    decisions["public_truth"] = spec.public_truth is not None
+    decisions["weights"]["post_processing"] = public_steps(spec)
+    body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
+    return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
+
+
+def _solve(
+    spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
+) -> tuple[float, PrivateMethods]:
+    try:
+        rho = accounting.calibrate(
+            lambda rho: methods.calibrate(spec, schema, rho).events(spec, schema),
+            epsilon=float_below(spec.epsilon),
+            delta=float_below(spec.delta),
+        )
+    except UncalibratedError:
+        raise SpecError(
+            f"epsilon={spec.epsilon}, delta={spec.delta}: expected larger ones; the noise they need"
+            " is beyond what can be drawn exactly"
+        ) from None
+    return rho, methods.calibrate(spec, schema, rho)
+
+
+def _forecast(
+    spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
+) -> WeightsForecast | None:
+    weights = methods.weights
+    if weights is None or isinstance(weights, DiscriminatorWeights):  # nothing public tells
+        return None
+    resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
+    return WeightsForecast(
+        method=spec.weights.method,
+        tau=weights.predicted_log_weight_noise(schema=schema),
+        resolution=resolution,
+        feasible=resolution >= RESOLUTION_FLOOR,
+    )
+
+
+def _infeasible(forecast: WeightsForecast) -> str:
+    return (
+        f"weights: at this epsilon, nominal_rows and schema they could show"
+        f" {forecast.resolution:.0%} of the log ratio's variance (expected at least"
+        f" {RESOLUTION_FLOOR:.0%})"
+    )
+
+
+def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
+    """Calibrate every noise scale to the spec's total and judge feasibility. Reads no data.
+
+    Raises:
+        SpecError: a method or a setting is unknown, the promise cannot be met, or weights are
+            infeasible and the spec says `when_infeasible: refuse`.
+        NotPublishableError: the spec names a method that is not private.
+    """
+    methods = PrivateMethods.of_spec(spec)
+    rho, ready = _solve(spec, schema, methods)
+    check_memory(spec, schema, ready)
+    warnings: list[str] = []
+    forecast = _forecast(spec, schema, ready)
+    if forecast is not None and not forecast.feasible:
+        if spec.weights.when_infeasible == "refuse":
+            raise SpecError(_infeasible(forecast))
+        if spec.weights.when_infeasible == "none":
+            warnings.append(
+                f"{_infeasible(forecast)}: none are published, and the whole budget goes to the"
+                " generator"
+            )
+            rho, ready = _solve(spec, schema, ready.generator_alone())
+        else:
+            warnings.append(f"{_infeasible(forecast)}: kept because the spec says so")
+    if ready.weights is not None:
+        warnings += ready.weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
+    return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
+
+
+def _assemble(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    rho: float,
+    methods: PrivateMethods,
+    forecast: WeightsForecast | None,
+    warnings: tuple[str, ...],
+) -> Plan:
+    stages = methods.stages(spec, schema)
+    events = [event for stage in stages for event in stage.events]
+    delta = float_below(spec.delta)
+    composed = accounting.epsilon(events, delta=delta)
+    if Decimal(composed) > spec.epsilon:
+        raise PrivacyError(
+            f"the plan's events cost epsilon={composed:.6g}; the spec promises {spec.epsilon}"
+        )
+    return Plan(
+        spec=spec,
+        schema=schema,
+        effort=rho,
+        generator=methods.generator,
+        weights=methods.weights,
+        stages=stages,
+        cost=spec.cost,
+        epsilon_pld=composed,
+        epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
+        forecast=forecast,
+        warnings=warnings,
+    )
+
+
+def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
+    """Rebuild the plan a run was started with, from its stored effort; nothing is searched anew."""
+    methods = PrivateMethods.of_spec(spec)
+    if not record["publishes_weights"]:
+        methods = methods.generator_alone()
+    effort = float(record["effort"])
+    stored = record["forecast"]
+    return _assemble(
+        spec,
+        schema,
+        effort,
+        methods.calibrate(spec, schema, effort),
+        None if stored is None else WeightsForecast(**stored),
+        tuple(record["warnings"]),
+    )

@@ -1,0 +1,1 @@
+"""A plan played on public stand-ins, before any budget is spent."""

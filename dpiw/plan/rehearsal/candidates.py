@@ -1,0 +1,151 @@
+"""What a rehearsal compares: the spec's own weights, none, and measured weights by map and split.
+
+Every candidate is a whole plan at the spec's total (epsilon, delta), compiled once; nothing is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import SpecError
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.spec import ReleaseSpec, SharesSpec
+
+NONE, OWN = "none", "spec"
+
+_LINEAR = {"features": {"linear": 1.0, "target": 1.0}}
+_FOURIER = {"omega_seed": 1}
+
+MEASURED: Mapping[str, tuple[Mapping[str, Any], SharesSpec | None]] = {
+    "linear": (_LINEAR, None),
+    "fourier": (_FOURIER, None),
+    "fourier 50:50": (_FOURIER, SharesSpec(generator=0.5, weights=0.5)),
+    "fourier 30:70": (_FOURIER, SharesSpec(generator=0.3, weights=0.7)),
+}
+"""Settings of `measured`, all others at their defaults, and how the effort is shared between
+generator and weights; None: as the spec says, or as is usual. The frequencies' seed is public."""
+
+MOST_STAND_IN_ROWS = 100_000
+"""Most rows of a stand-in table: a spec of more nominal rows is rehearsed at this size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One way to spend the budget.
+
+    Attributes:
+        name: `none`, `spec`, or one of `MEASURED`.
+        told: method and settings for people.
+        plan: compiled with `when_infeasible: keep`; None where it cannot be compiled.
+        reason: why not.
+    """
+
+    name: str
+    told: str
+    plan: Plan | None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values: what it is, how it was calibrated, what the plan forecasts."""
+        plan, found = self.plan, {"name": self.name, "told": self.told, "reason": self.reason}
+        if plan is None:
+            return found
+        return found | {
+            "stages": [
+                {"name": stage.name, "method": stage.method, "parameters": dict(stage.parameters)}
+                for stage in plan.stages
+            ],
+            "forecast": None if plan.forecast is None else vars(plan.forecast),
+            "warnings": list(plan.warnings),
+        }
+
+
+def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
+    """The spec at the sizes a rehearsal plays: at most `rows` synthetic rows.
+
+    `output_noised` weights keep theirs: their noise depends on the number.
+    """
+    bound = spec.weights.method == OutputNoised.method
+    return spec.model_copy(
+        update={
+            "synthetic_rows": spec.synthetic_rows if bound else min(spec.synthetic_rows, rows),
+            "nominal_rows": min(spec.nominal_rows, MOST_STAND_IN_ROWS),
+        }
+    )
+
+
+def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]:
+    """Compile every candidate; `none` first, then the spec's own weights, then `MEASURED`.
+
+    One whose plan equals the spec's own is left out.
+
+    Raises:
+        SpecError: the spec's own plan, or `none`, cannot be compiled.
+    """
+    none = Candidate(
+        name=NONE,
+        told="the generator alone, with the whole budget",
+        plan=compile_plan(_weighted(spec, NONE, {}), schema),
+    )
+    found = [none]
+    own = spec.weights
+    if own.method != NONE:
+        plan = compile_plan(_weighted(spec, own.method, own.settings), schema)
+        found.append(Candidate(name=OWN, told=_told(own.method, own.settings), plan=plan))
+    for name, (settings, shares) in MEASURED.items():
+        made = _measured(spec, schema, name, settings, shares)
+        if not any(_same(made, other) for other in found):
+            found.append(made)
+    return tuple(found)
+
+
+def _measured(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    name: str,
+    settings: Mapping[str, Any],
+    shares: SharesSpec | None,
+) -> Candidate:
+    told, asked = _told("measured", settings), _weighted(spec, "measured", settings)
+    if shares is None and "shares" not in spec.model_fields_set:
+        shares = SharesSpec.usual("measured")
+    if shares is not None:
+        told += f", effort {shares.generator:g} to {shares.weights:g}"
+        asked = asked.model_copy(update={"shares": shares})
+    try:
+        plan = compile_plan(asked, schema)
+    except SpecError as error:
+        return Candidate(name=name, told=told, plan=None, reason=str(error))
+    return Candidate(name=name, told=told, plan=plan)
+
+
+def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> ReleaseSpec:
+    """The spec with other weights; what is done to them afterwards stays."""
+    changes: dict[str, Any] = {
+        "method": method,
+        "settings": dict(settings),
+        "when_infeasible": "keep",
+    }
+    if method == NONE or method != spec.weights.method:  # other weights take other steps, or none
+        changes |= {"post_processing": [], "normalisation": "self"}
+    # A spec without weights may give them no share.
+    shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec.usual(method)
+    return spec.model_copy(
+        update={"weights": spec.weights.model_copy(update=changes), "shares": shares}
+    )
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    if one.plan is None or other.plan is None or other.plan.weights is None:
+        return False
+    return one.plan.stages == other.plan.stages
+
+
+def _told(method: str, settings: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{key} {value}" for key, value in settings.items())
+    return f"{method} ({given})" if given else method

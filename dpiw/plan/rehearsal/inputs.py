@@ -1,0 +1,123 @@
+"""Public rows that a curator offers as a stand-in population, and what may never be offered.
+
+The confidential source is compared by name and by inode, and never opened. A copy of it under
+another name cannot be told from public rows: that they are public is the curator's word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from dpiw.analysis.release import UnreliableWeightsWarning, load_release
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.sources import IngestLimits, copy_source, read_csv
+from dpiw.errors import ReleaseError, SourceError, SpecError
+from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.plan.rehearsal.populations import ResampledRows, WeightedRows
+from dpiw.plan.spec import ReleaseSpec
+
+LEAST_ROWS = 50
+"""Fewer rows are no population to draw from."""
+
+
+def refuse_confidential(path: Path, spec: ReleaseSpec, *, field: str) -> None:
+    """Refuse a path that is the spec's source, or lies in its state folder. Opens nothing.
+
+    Raises:
+        SpecError: names the field; symbolic and hard links to the source are found too.
+    """
+    source, state = Path(spec.source.path), Path(spec.state).resolve()
+    found = path.resolve()
+    same = found == source.resolve()
+    with contextlib.suppress(OSError):  # one of them is not there
+        same = same or os.path.samefile(found, source)
+    if same:
+        raise SpecError(f"{field}: this is the spec's confidential source; never read here")
+    releases = Path(spec.publish_to).resolve()
+    if found.is_relative_to(state) and not found.is_relative_to(releases):
+        raise SpecError(f"{field}: lies in the spec's state folder, the confidential workspace")
+
+
+def public_rows(
+    path: Path, spec: ReleaseSpec, schema: PublicSchema, *, declared_public: bool
+) -> ResampledRows:
+    """A public CSV file, UTF-8 with commas, of exactly the schema's released columns.
+
+    Args:
+        path: the file.
+        spec: for its limits, and for what must not be read.
+        schema: the public schema.
+        declared_public: the curator's word that the rows are public.
+
+    Raises:
+        SpecError: no such word, or the path is confidential; nothing was opened.
+        SourceError: the file's structure is not as declared, or it has too few rows.
+    """
+    if not declared_public:
+        raise SpecError(
+            "--public-rows: expected --i-declare-these-rows-public as well: only you can know"
+        )
+    refuse_confidential(path, spec, field="--public-rows")
+    scaled = _read(path, spec, schema)
+    if scaled.rows < LEAST_ROWS:
+        raise SourceError(f"--public-rows: expected at least {LEAST_ROWS} rows")
+    return ResampledRows(
+        rows=WeightedRows(scaled=scaled, weights=np.full(scaled.rows, 1 / scaled.rows))
+    )
+
+
+def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
+    """How many public rows the spec's calibration is fitted on; 0 without one on public rows.
+
+    Raises:
+        SpecError: the file is confidential; nothing was opened.
+        SourceError: its structure is not as declared.
+    """
+    step = parse_post_processing(spec.weights.post_processing).calibrate
+    if step is None or step.rows is None:
+        return 0
+    path = Path(step.rows)
+    refuse_confidential(path, spec, field="weights.post_processing: beta_calibrate.rows")
+    return _read(path, spec, schema).rows
+
+
+def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
+    limits = IngestLimits(
+        max_columns=spec.source.max_columns,
+        max_cell_bytes=spec.source.max_cell_bytes,
+        max_memory_bytes=spec.source.max_memory_bytes,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "rows"
+        copy_source(path, copy)
+        raw = read_csv(
+            copy,
+            [column.name for column in schema.released],
+            limits=limits,
+            encoding="utf-8",
+            delimiter=",",
+        )
+    return schema.scale(raw.frame)
+
+
+def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> ResampledRows:
+    """A former release of the same schema, verified; its weights count unless it says otherwise.
+
+    Raises:
+        ReleaseError: the folder fails verification, or its schema is another one.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableWeightsWarning)
+        release = load_release(folder, public_key)
+    if PublicSchema.from_mapping(release.schema).released != schema.released:
+        raise ReleaseError("--like: the release's columns are not those of the spec's schema")
+    weights = release.weights if release.certificate.usable else np.ones(len(release.table))
+    return ResampledRows(
+        rows=WeightedRows(scaled=schema.scale(release.table), weights=weights / weights.sum())
+    )

@@ -1,0 +1,209 @@
+"""Stand-in populations for a rehearsal: random laws on a public schema, or public rows resampled.
+
+Nothing here is computed from confidential rows. A random law knows the schema alone: skewed
+marginals with spikes, missing cells, and dependence of a stated strength. How strong the
+confidential table's dependence is, nobody may look up; so there are several kinds, reported apart.
+
+Seeds are simulation seeds. No privacy noise is drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+
+Array = NDArray[np.float64]
+
+TRUTH_ROWS = 50_000
+"""Rows that stand for the truth of a random law."""
+
+_FACTORS = 2
+_KNOTS = np.linspace(0.0, 1.0, 513)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of random population.
+
+    Attributes:
+        told: one phrase for people.
+        correlation: largest correlation of two latent normals, in [0, 1).
+        clusters: latent classes, each with marginals of its own; 1 for none.
+    """
+
+    told: str
+    correlation: float = 0.0
+    clusters: int = 1
+
+
+KINDS: Mapping[str, Kind] = {
+    "independent": Kind(told="independent columns: no dependence to repair"),
+    "weak": Kind(told="Gaussian copula, correlations up to 0.3", correlation=0.3),
+    "strong": Kind(told="Gaussian copula, correlations up to 0.8", correlation=0.8),
+    "clusters": Kind(told="four hidden classes, dependence that is not monotone", clusters=4),
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedRows:
+    """Scaled rows with weights, shape (rows,), that sum to one: a population's truth."""
+
+    scaled: ScaledTable
+    weights: Array
+
+
+class Population(Protocol):
+    """A public law of rows of one schema."""
+
+    def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
+        """`rows` independent admissible rows."""
+        ...
+
+    def truth(self, *, rng: np.random.Generator) -> WeightedRows:
+        """Rows from which every true value is computed."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Marginal:
+    """The law of one column in one class, as a function of a uniform.
+
+    Attributes:
+        values: discrete kinds: level codes in the order of the latent variable, shape (levels,);
+            numeric kinds: scaled values at `places`, increasing.
+        places: cumulative probabilities: of the end of each level, or of each value.
+        missing: probability of a missing cell; 0 in columns that are not nullable.
+    """
+
+    values: NDArray[Any]
+    places: Array
+    missing: float
+
+    def cells(self, uniform: Array, gap: Array) -> NDArray[Any]:
+        """Scaled cells, shape (rows,), from two uniforms: of the value and of its absence."""
+        if self.values.dtype.kind == "i":
+            found = np.minimum(np.searchsorted(self.places, uniform), len(self.values) - 1)
+            return np.where(gap < self.missing, np.int32(-1), self.values[found]).astype(np.int32)
+        numbers = np.interp(uniform, self.places, self.values)
+        return np.where(gap < self.missing, np.nan, numbers)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomLaw:
+    """A mixture of classes whose latent normals share two factors.
+
+    Attributes:
+        schema: the public schema.
+        shares: of the classes, shape (classes,).
+        marginals: by class, then by released column.
+        loadings: of the latent normals on the factors, shape (2 columns, factors): one latent
+            variable for a column's value, one for its absence.
+    """
+
+    schema: PublicSchema
+    shares: Array
+    marginals: tuple[tuple[Marginal, ...], ...]
+    loadings: Array
+
+    def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
+        """`rows` independent rows."""
+        from scipy.special import ndtr
+
+        factors = rng.standard_normal((rows, self.loadings.shape[1]))
+        own = np.sqrt(1 - (self.loadings**2).sum(axis=1))
+        latent = factors @ self.loadings.T + own * rng.standard_normal((rows, len(own)))
+        uniform = ndtr(latent)
+        classes = rng.choice(len(self.shares), size=rows, p=self.shares)
+        columns: dict[str, NDArray[Any]] = {}
+        for place, column in enumerate(self.schema.released):
+            value, gap = uniform[:, 2 * place], uniform[:, 2 * place + 1]
+            cells = np.empty(rows, dtype=np.int32 if column.is_discrete else np.float64)
+            for number, marginals in enumerate(self.marginals):
+                mine = classes == number
+                cells[mine] = marginals[place].cells(value[mine], gap[mine])
+            columns[column.name] = cells
+        return self.schema.project(ScaledTable(columns, rows))
+
+    def truth(self, *, rng: np.random.Generator) -> WeightedRows:
+        """`TRUTH_ROWS` rows of their own, equally weighted."""
+        return WeightedRows(
+            scaled=self.draw(TRUTH_ROWS, rng=rng), weights=np.full(TRUTH_ROWS, 1 / TRUTH_ROWS)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResampledRows:
+    """Public rows as a population: redrawn with replacement in proportion to their weights.
+
+    Attributes:
+        rows: scaled rows and their weights, which are the truth.
+    """
+
+    rows: WeightedRows
+
+    def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
+        """`rows` rows with replacement."""
+        known = self.rows
+        return known.scaled.take(rng.choice(known.scaled.rows, size=rows, p=known.weights))
+
+    def truth(self, *, rng: np.random.Generator) -> WeightedRows:
+        """The rows themselves; nothing is drawn."""
+        return self.rows
+
+
+def random_law(schema: PublicSchema, kind: Kind, *, rng: np.random.Generator) -> RandomLaw:
+    """A random population on `schema`: other marginals and other dependence at every call."""
+    shares = rng.dirichlet(np.full(kind.clusters, 3.0))
+    marginals = tuple(
+        tuple(_marginal(column, kind, rng) for column in schema.released)
+        for _ in range(kind.clusters)
+    )
+    directions = rng.standard_normal((2 * len(schema.released), _FACTORS))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return RandomLaw(
+        schema=schema,
+        shares=shares,
+        marginals=marginals,
+        # Two latent variables correlate by correlation times the cosine of their directions.
+        loadings=np.sqrt(kind.correlation) * directions,
+    )
+
+
+def _marginal(column: Column, kind: Kind, rng: np.random.Generator) -> Marginal:
+    narrow = kind.clusters > 1
+    missing = float(rng.uniform(0.02, 0.3)) if column.nullable else 0.0
+    if column.is_discrete:
+        shares = rng.dirichlet(np.full(column.cardinality, 0.5 if narrow else 1.5))
+        codes = np.arange(column.cardinality, dtype=np.int32)
+        if column.kind is ColumnKind.CATEGORICAL:
+            codes = rng.permutation(codes)
+        return Marginal(values=codes, places=np.cumsum(shares[codes]), missing=missing)
+    if column.cuts:
+        return _between_cuts(column, missing, rng)
+    return _skewed(missing, narrow, rng)
+
+
+def _between_cuts(column: Column, missing: float, rng: np.random.Generator) -> Marginal:
+    """Random shares of the bins that the curator declared; uniform inside each."""
+    low, span = column.lower_number, column.upper_number - column.lower_number
+    edges = np.array([0.0, *[(cut - low) / span for cut in column.cut_numbers], 1.0])
+    shares = rng.dirichlet(np.ones(len(edges) - 1))
+    return Marginal(values=edges, places=np.append(0.0, np.cumsum(shares)), missing=missing)
+
+
+def _skewed(missing: float, narrow: bool, rng: np.random.Generator) -> Marginal:
+    """A beta law of random mean and width; one column in three has a spike at the lower bound."""
+    from scipy.special import betaincinv
+
+    mean = rng.uniform(0.08, 0.92)
+    width = np.exp(rng.uniform(np.log(12.0), np.log(60.0)) if narrow else rng.uniform(0.7, 3.4))
+    spike = rng.uniform(0.1, 0.5) if rng.random() < 1 / 3 else 0.0
+    values = betaincinv(mean * width, (1 - mean) * width, _KNOTS)
+    places = np.concatenate([[0.0], spike + (1 - spike) * _KNOTS])
+    return Marginal(values=np.concatenate([[0.0], values]), places=places, missing=missing)

@@ -1,0 +1,190 @@
+"""A release rehearsed on public stand-ins, before any budget is spent.
+
+The whole mechanism runs in memory, from the noisy fits to the verdict, on tables drawn from
+populations whose truth is known. Neither the confidential source nor the ledger nor the state
+folder is touched, so it is free and may be repeated. It says what weights would bring if the
+confidential table were like the stand-ins; whether it is, nobody may look up.
+
+Rows are scored as their certificate would tell analysts to use them: unweighted where the verdict
+is `do not use`.
+
+Privacy: costs nothing, for nothing confidential is read. The noise is seeded by a simulation seed,
+and no result can be published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import SpecError, WeightError
+from dpiw.plan.rehearsal.candidates import Candidate
+from dpiw.plan.rehearsal.play import play
+from dpiw.plan.rehearsal.populations import KINDS, Population, WeightedRows, random_law
+from dpiw.plan.rehearsal.scores import Scorer
+
+LEAST_RUNS = 5
+"""Fewer runs have no standard error worth the name."""
+
+FLOOR = "stand-in rows"
+"""The stand-in table itself, scored: what no synthetic table can be expected to pass."""
+
+FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One candidate on one stand-in population.
+
+    Attributes:
+        population: kind of population.
+        run: number of the population among its kind.
+        candidate: name, or `FLOOR`.
+        distances: by measure, lower is better (`Scorer.distances`).
+        norms: what relative measures are relative to (`Scorer.norms`).
+        verdict: of the certificate; `none` without weights, `failed` where a stage would fail.
+        ess_share: effective sample size of the weights over their number.
+    """
+
+    population: str
+    run: int
+    candidate: str
+    distances: Mapping[str, float]
+    norms: Mapping[str, float]
+    verdict: str
+    ess_share: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rehearsal:
+    """Everything that decides a rehearsal's result.
+
+    Attributes:
+        schema: the public schema.
+        candidates: compiled, with their sizes; those without a plan are not played.
+        populations: kinds of random populations, names of `KINDS`; or one name for `stand_in`.
+        stand_in: public rows to resample instead; None for random populations.
+        runs: populations of each kind.
+        seed: of the whole simulation, a whole number >= 0.
+        labelled_rows: how many public rows a calibration on public rows would be fitted on.
+        scorer: set here: the measures.
+    """
+
+    schema: PublicSchema
+    candidates: tuple[Candidate, ...]
+    populations: tuple[str, ...]
+    stand_in: Population | None = None
+    runs: int
+    seed: int
+    labelled_rows: int = 0
+    scorer: Scorer = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: too few runs, a bad seed, or an unknown population."""
+        if self.runs < LEAST_RUNS:
+            raise SpecError(f"runs={self.runs}: expected at least {LEAST_RUNS}")
+        if self.seed < 0:
+            raise SpecError("seed: expected a whole number >= 0")
+        unknown = [name for name in self.populations if name not in KINDS]
+        if not self.populations or (unknown and self.stand_in is None):
+            raise SpecError(f"populations: expected some of {', '.join(KINDS)}")
+        rng = np.random.default_rng([self.seed, 0])
+        object.__setattr__(self, "scorer", Scorer.of(self.schema, rng=rng))
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Every (population, run), in order; one unit of work each."""
+        return [(p, run) for run in range(self.runs) for p in range(len(self.populations))]
+
+
+def rehearse(
+    rehearsal: Rehearsal, *, jobs: int = 1, progress: Callable[[int, int], None] | None = None
+) -> list[Score]:
+    """Play every candidate on every population.
+
+    The result depends on the rehearsal alone: not on `jobs`, and not on the order of the work.
+
+    Args:
+        rehearsal: what to play.
+        jobs: processes.
+        progress: told after each population how many of how many are done.
+    """
+    found: list[Score] = []
+    places = rehearsal.places
+    for number, scores in enumerate(_scores(rehearsal, places, jobs), start=1):
+        found += scores
+        if progress is not None:
+            progress(number, len(places))
+    return found
+
+
+def _scores(
+    rehearsal: Rehearsal, places: list[tuple[int, int]], jobs: int
+) -> Iterator[list[Score]]:
+    work = partial(_on_one_population, rehearsal)
+    if jobs <= 1:
+        yield from map(work, places)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+        yield from pool.map(work, places)
+
+
+def _on_one_population(rehearsal: Rehearsal, place: tuple[int, int]) -> list[Score]:
+    """All candidates on one population and one table of it, from the same random numbers."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    number, run = place
+    with threadpool_limits(limits=1):  # more threads would round sums differently
+        return _played(rehearsal, number, run)
+
+
+def _played(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
+    name, scorer = rehearsal.populations[number], rehearsal.scorer
+
+    def stream(which: int) -> np.random.Generator:
+        return np.random.default_rng([rehearsal.seed, 1 + number, run, which])
+
+    rng = stream(0)
+    population = rehearsal.stand_in or random_law(rehearsal.schema, KINDS[name], rng=rng)
+    size = next(c.plan.spec.nominal_rows for c in rehearsal.candidates if c.plan is not None)
+    table = population.draw(size, rng=rng)
+    labelled = population.draw(rehearsal.labelled_rows, rng=rng)
+    truth = scorer.portrait(population.truth(rng=rng))
+    blank = Score(
+        population=name, run=run, candidate="", distances={}, norms=scorer.norms(truth),
+        verdict="none", ess_share=1.0,
+    )  # fmt: skip
+
+    def scored(rows: WeightedRows) -> dict[str, float]:
+        return scorer.distances(scorer.portrait(rows), truth)
+
+    even = WeightedRows(scaled=table, weights=np.full(size, 1 / size))
+    scores = [replace(blank, candidate=FLOOR, distances=scored(even))]
+    for candidate in rehearsal.candidates:
+        if candidate.plan is None:
+            continue
+        played = None
+        with contextlib.suppress(WeightError):
+            played = play(candidate.plan, table, labelled=labelled, rng=stream(1))
+        if played is None:
+            scores.append(replace(blank, candidate=candidate.name, verdict=FAILED))
+            continue
+        found = played.weights.diagnostics
+        scores.append(
+            replace(
+                blank,
+                candidate=candidate.name,
+                distances=scored(played.rows),
+                verdict=played.verdict,
+                ess_share=found.effective_sample_size / found.rows,
+            )
+        )
+    return scores

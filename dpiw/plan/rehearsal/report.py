@@ -1,0 +1,132 @@
+"""A rehearsal as a table for people, and as JSON values for programs."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpiw.plan.rehearsal.candidates import NONE, Candidate
+from dpiw.plan.rehearsal.populations import KINDS
+from dpiw.plan.rehearsal.rehearsal import FLOOR, Rehearsal, Score
+from dpiw.plan.rehearsal.scores import MEASURES
+from dpiw.plan.rehearsal.summary import RULE, SURE, Change, Line, advise
+from dpiw.plan.spec import ReleaseSpec
+from dpiw.version import __version__
+
+LEGEND = (
+    "mean±standard error over populations, lower is better. Indented: the difference to none,"
+    f" paired by population; * better, ! worse {SURE}. TV: total variation of public bins, missing"
+    " cells included. W: Wasserstein distance in units of the public range. Coefficients: of the"
+    " target on the other columns, the same penalty per row on both sides, squared error over the"
+    " truth's squared norm. Means: of the encoded row, error over the truth's norm. ESS share:"
+    " effective sample size of the weights, as certified. Stand-in rows: the table itself, a floor"
+)
+
+_NAME, _CELL = 16, 17
+
+
+def report_lines(
+    rehearsal: Rehearsal, lines: Sequence[Line], *, stand_in: str | None = None
+) -> list[str]:
+    """The table and the recommendation, as text.
+
+    Args:
+        rehearsal: what was played.
+        lines: of `summarise`.
+        stand_in: what public rows were resampled; None for random populations.
+    """
+    found: list[str] = []
+    for population in rehearsal.populations:
+        told = stand_in if stand_in is not None else KINDS[population].told
+        found += ["", f"{population}: {told}; {rehearsal.runs} runs"]
+        names = [MEASURES[name] for name in rehearsal.scorer.measures]
+        found.append(" " * _NAME + "".join(f"{name:<{_CELL}}" for name in names) + "ESS share")
+        for line in lines:
+            if line.population == population:
+                found += _told(line)
+    texts = (LEGEND, f"rule: {RULE}", f"recommendation: {advise(lines).text.removesuffix('.')}")
+    for text in texts:
+        found += ["", *textwrap.wrap(f"{text}.", width=100, break_on_hyphens=False)]
+    return found
+
+
+def candidate_lines(rehearsal: Rehearsal) -> list[str]:
+    """What is compared, and what the plans forecast of it."""
+    found = ["candidates, all at the same total (epsilon, delta)"]
+    return [*found, *[_candidate(candidate) for candidate in rehearsal.candidates]]
+
+
+def _candidate(candidate: Candidate) -> str:
+    start = f"  {candidate.name:<{_NAME - 2}}{candidate.told}"
+    plan = candidate.plan
+    if plan is None:
+        return f"{start}; not played: {candidate.reason}"
+    if plan.forecast is None:
+        return start
+    worth = "" if plan.forecast.feasible else ", below the plan's floor: not worth their budget"
+    return f"{start}; resolution {plan.forecast.resolution:.0%}{worth}"
+
+
+def _told(line: Line) -> list[str]:
+    changes = line.changes.values()
+    cells = "".join(f"{_pm(change.mean, change.error):<{_CELL}}" for change in changes)
+    weighted = line.candidate not in (NONE, FLOOR)
+    share = f"{line.ess_share:.2f}" if weighted else ""
+    found = [f"  {line.candidate:<{_NAME - 2}}{cells}{share}".rstrip()]
+    if not weighted:
+        return found
+    differences = "".join(
+        f"{_pm(c.difference, c.difference_error, sign='+') + _mark(c):<{_CELL}}" for c in changes
+    )
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(line.verdicts.items()))
+    return [
+        *found,
+        f"{'    - none':<{_NAME}}{differences}".rstrip(),
+        f"    {line.outcome}; verdicts: {counts}",
+    ]
+
+
+def _mark(change: Change) -> str:
+    return "*" if change.gains else "!" if change.loses else ""
+
+
+def _pm(value: float, error: float, *, sign: str = "") -> str:
+    """`0.312±0.004`: one digit of the error, two if the first is a one."""
+    if math.isnan(value):
+        return "-"
+    if error <= 0:
+        return f"{value:{sign}.3g}"
+    power = math.floor(math.log10(error))
+    decimals = min(9, max(0, (error < 2 * 10.0**power) - power))
+    return f"{value:{sign}.{decimals}f}±{error:.{decimals}f}"
+
+
+def to_json(
+    spec: ReleaseSpec, rehearsal: Rehearsal, scores: Sequence[Score], lines: Sequence[Line]
+) -> dict[str, Any]:
+    """Everything a rehearsal found, as JSON values; public."""
+    advice = advise(lines)
+    played = next(c.plan.spec for c in rehearsal.candidates if c.plan is not None)
+    return {
+        "dpiw": __version__,
+        "name": spec.name,
+        "epsilon": str(spec.epsilon),
+        "delta": str(spec.delta),
+        "relation": spec.relation,
+        "seed": rehearsal.seed,
+        "runs": rehearsal.runs,
+        "synthetic_rows": played.synthetic_rows,
+        "stand_in_rows": played.nominal_rows,
+        "pairs_compared": len(rehearsal.scorer.pairs),
+        "candidates": [candidate.to_json() for candidate in rehearsal.candidates],
+        "summary": [line.to_json() for line in lines],
+        "scores": [
+            {key: dict(v) if isinstance(v, Mapping) else v for key, v in vars(score).items()}
+            for score in scores
+        ],
+        "rule": RULE,
+        "recommended": advice.candidate,
+        "recommendation": advice.text,
+    }

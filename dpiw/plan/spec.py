@@ -1,0 +1,398 @@
+"""The release spec: everything that is decided before data is read.
+
+A spec is a YAML file that a curator writes. Nothing in it may be derived from the confidential
+table. Unknown keys are refused, numbers of the promise are exact decimals, and every default is
+public and fixed here. Relative paths are resolved against the spec file's own folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
+from dpiw.data.public_rows import named_file
+from dpiw.data.schema import PublicSchema
+from dpiw.data.yaml import load_file
+from dpiw.errors import SpecError
+from dpiw.ledger.location import absolute_location, check_location
+from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.methods.weights.registry import usual_effort
+from dpiw.privacy.units import (
+    DELTA_UNIT,
+    EPSILON_UNIT,
+    NeighbouringRelation,
+    PrivacyCost,
+    PrivacyUnit,
+)
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+MAX_EPSILON = Decimal(10)
+"""Policy maximum of a single release; more says little about privacy."""
+
+_CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@|[?&]password=")
+
+
+def _exact_decimal(value: object) -> Decimal:
+    if isinstance(value, bool | float):
+        raise ValueError("expected an exact decimal such as 1, 0.5 or '1e-6', not a float")
+    if not isinstance(value, int | str | Decimal) or not re.fullmatch(
+        r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?", str(value)
+    ):
+        raise ValueError("expected a plain decimal such as 1, 0.5 or 1e-6")
+    return Decimal(str(value))
+
+
+def _plain_text(value: str) -> str:
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError("holds a NUL or half of a character")
+    if _CREDENTIALS.search(value):
+        raise ValueError("holds a password; put it in the environment or in a file of its own")
+    return value
+
+
+def _ledger(value: str) -> str:
+    check_location(value, error=lambda told: ValueError(told.removeprefix("ledger: ")))
+    return value
+
+
+def _is_plain(value: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return _plain_text(value) == value
+    return False
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a whole number")
+    return value
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise ValueError("expected a number")
+    return _float(value)
+
+
+def _float(value: int | float | Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        raise ValueError("expected a number that a float can hold") from None
+
+
+def _plain_settings(value: object) -> object:
+    """Decimals of a YAML file as floats, all the way down: a method's settings are no promise."""
+    if isinstance(value, int) and abs(value) >= 2**64:
+        raise ValueError("expected numbers below 2^64")
+    if isinstance(value, Decimal):
+        return _float(value)
+    if isinstance(value, dict):
+        return {key: _plain_settings(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain_settings(item) for item in value]
+    return value
+
+
+Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
+Count = Annotated[int, BeforeValidator(_count)]
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Positive = Annotated[float, BeforeValidator(_share), Field(gt=0, allow_inf_nan=False)]
+Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class SourceSpec(_Section):
+    """Where the confidential table lies and how its bytes are to be read.
+
+    `snapshot` is the curator's public label of this state of the file. It is part of the run's
+    identity: the same label, period and plan are the same run, whatever happens to the file.
+    How cells are written (`decimal` to `missing`) is for every column that does not say otherwise
+    in the data dictionary; see `dpiw.data.cell_formats`.
+
+    So are the limits: a read that fails at one tells about the table, and another limit is another
+    run. There is none on the number of rows, and that on memory is large, so that no setting makes
+    the size of an ordinary table decide how a run ends.
+    """
+
+    path: PlainText
+    format: Literal["csv", "parquet"]
+    encoding: Literal["utf-8", "utf-16", "latin-1", "cp1252"] = "utf-8"
+    delimiter: Literal[",", ";", "\t", "|"] = ","
+    decimal: str = "."
+    thousands: str = "none"
+    date_format: str = ISO
+    datetime_format: str = ISO
+    missing: tuple[Any, ...] = ()
+    snapshot: Name = "initial"
+    max_columns: Annotated[Count, Field(ge=1, le=100_000)] = 1_000
+    max_cell_bytes: Annotated[Count, Field(ge=1, le=1 << 24)] = 10_000
+    max_memory_bytes: Annotated[Count, Field(ge=1 << 32, le=1 << 42)] = 16 << 30
+
+    @property
+    def written(self) -> CellFormat:
+        """How the file's cells are written."""
+        return CellFormat(**{name: getattr(self, name) for name in FORMAT_FIELDS})
+
+
+class UnitSpec(_Section):
+    """Whose contribution is protected: at most `max_rows` rows that share an `id_column` value."""
+
+    id_column: str | None = None
+    max_rows: Annotated[Count, Field(ge=1, le=1000)] = 1
+
+
+class GeneratorSpec(_Section):
+    """The SDGP and its public settings (see the method's own docstring)."""
+
+    method: PlainText
+    settings: Settings = Field(default_factory=dict)
+
+
+class WeightsSpec(_Section):
+    """The weight estimator and its public settings.
+
+    `when_infeasible` decides, from public facts and before data is read, what happens if weights
+    are not worth their budget: `none` publishes unweighted rows and gives the whole budget to the
+    generator, `refuse` stops the plan, `keep` makes them all the same.
+    """
+
+    method: PlainText
+    settings: Settings = Field(default_factory=dict)
+    normalisation: Literal["self", "unnormalised"] = "self"
+    post_processing: list[Settings] = Field(default_factory=list)
+    when_infeasible: Literal["none", "refuse", "keep"] = "none"
+
+
+class SharesSpec(_Section):
+    """Wishes about effort: how much of the joint budget each private stage gets."""
+
+    generator: Share = 0.5
+    weights: Share = 0.5
+
+    @classmethod
+    def usual(cls, method: str) -> Self:
+        """As weights of that method say they are worth it."""
+        weights = usual_effort(method)
+        return cls(generator=1 - weights, weights=weights)
+
+
+class CatalogueSpec(_Section):
+    """What a data catalogue should say about the release's owner and licence."""
+
+    creator: PlainText = "not stated"
+    licence: PlainText = "not stated"
+    url: PlainText = "not stated"
+
+
+def _usual_shares(given: dict[str, Any]) -> SharesSpec:
+    """Those of a spec that has none; `given` holds the fields above that are admissible."""
+    return SharesSpec.usual(given["weights"].method) if "weights" in given else SharesSpec()
+
+
+class ReleaseSpec(_Section):
+    """Everything a release promises and needs; see docs/spec.md for a worked example."""
+
+    format: Literal[1]
+    name: Name
+    population: Name
+    cadence: Literal["once", "daily", "weekly", "monthly", "quarterly", "yearly"] = "once"
+    source: SourceSpec
+    schema_path: PlainText = Field(alias="schema")
+    unit: UnitSpec = UnitSpec()
+    relation: Literal["add_or_remove_one", "replace_one"] = "add_or_remove_one"
+    epsilon: Exact
+    delta: Exact
+    nominal_rows: Annotated[Count, Field(ge=1, le=10**12)]
+    generator: GeneratorSpec
+    weights: WeightsSpec
+    shares: SharesSpec = Field(default_factory=_usual_shares)
+    synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
+    max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
+    state: PlainText
+    ledger: Annotated[PlainText, AfterValidator(_ledger)] | None = None
+    signing_key: PlainText
+    publish_to: PlainText
+    catalogue: CatalogueSpec = CatalogueSpec()
+    public_truth: PlainText | None = None
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        """Unit and relation of every cost of this spec."""
+        return PrivacyUnit(
+            relation=NeighbouringRelation(self.relation),
+            max_rows=self.unit.max_rows,
+            id_column=self.unit.id_column,
+        )
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """What one complete run of this spec promises to spend at most."""
+        return PrivacyCost.of(self.epsilon, self.delta, self.privacy_unit.relation)
+
+
+def _check_weights(spec: ReleaseSpec) -> None:
+    steps = parse_post_processing(spec.weights.post_processing)
+    steps.check(self_normalised=spec.weights.normalisation == "self")
+    if steps.calibrate is not None:
+        _check_calibration(spec, steps.calibrate)
+
+
+def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
+    if spec.weights.method in ("none", "output_noised"):
+        raise SpecError(
+            "weights.post_processing: beta_calibrate needs the released ratio at every row;"
+            f" expected another weights.method than {spec.weights.method}"
+        )
+    for name, text in (("declared", step.declared), ("rows", step.rows or "")):
+        if len(text) > 4096 or not _is_plain(text):
+            raise SpecError(
+                f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 plain"
+                " characters and no password"
+            )
+    if step.a is not None:
+        raise SpecError(
+            "weights.post_processing: beta_calibrate.a, b, c: the released ratio they belong to"
+            " does not exist yet; expected `rows`, a file"
+        )
+
+
+def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
+    """The spec's post-processing without the paths of files; their SHA-256 stand for them."""
+    return [
+        {name: value for name, value in step.items() if name != "rows"}
+        for step in spec.model_dump(mode="json")["weights"]["post_processing"]
+    ]
+
+
+def _check_formats(spec: ReleaseSpec) -> None:
+    if fault := source_fault(spec.source.written, file_format=spec.source.format):
+        raise SpecError(f"source.{fault[0]}: {fault[1]}")
+
+
+def _check_promise(spec: ReleaseSpec) -> None:
+    if spec.epsilon < EPSILON_UNIT:
+        raise SpecError(f"epsilon: expected a decimal > 0 (at least {EPSILON_UNIT:E})")
+    if spec.epsilon > MAX_EPSILON:
+        raise SpecError(f"epsilon={spec.epsilon}: expected at most {MAX_EPSILON}")
+    if spec.delta != 0 and spec.delta < DELTA_UNIT:
+        raise SpecError(f"delta: expected 0, or a decimal of at least {DELTA_UNIT:E}")
+    if spec.delta >= 1 or spec.delta * spec.nominal_rows > 1:
+        raise SpecError(
+            f"delta={spec.delta}: expected at most 1/nominal_rows = {1 / spec.nominal_rows:.3g}"
+        )
+    if spec.relation == "replace_one" and spec.unit.max_rows > 1:
+        raise SpecError(
+            "unit.max_rows: expected 1 under replace_one; replacing a person by one with another"
+            " number of rows would change the public number of rows"
+        )
+    if spec.shares.generator <= 0:
+        raise SpecError("shares.generator: expected a number > 0")
+    if spec.weights.method != "none" and spec.shares.weights <= 0:
+        raise SpecError("shares.weights: expected a number > 0, or weights.method: none")
+
+
+def _told(error: ValidationError) -> str:
+    """Where and what, never the input."""
+    return "; ".join(
+        f"{'.'.join(map(_shown, item['loc'])) or 'spec'}: "
+        f"{item['msg'].removeprefix('Value error, ')}"
+        for item in error.errors(include_input=False, include_url=False)
+    )
+
+
+def _shown(key: str | int) -> str:
+    """A key as it was written, if it looks like one: a slip may turn a whole line into a key."""
+    return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else "(a key that is no plain word)"
+
+
+def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
+    """Check a mapping of settings and return the spec.
+
+    Raises:
+        SpecError: names the field, what was expected, and the allowed range.
+    """
+    told = ""
+    try:
+        spec = ReleaseSpec.model_validate(mapping)
+    except ValidationError as error:
+        told = _told(error)
+    if told:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
+        raise SpecError(told)
+    _check_formats(spec)
+    _check_promise(spec)
+    _check_weights(spec)
+    return spec
+
+
+def load_spec(path: Path) -> ReleaseSpec:
+    """Read a spec file; relative paths in it become absolute, from the file's own folder."""
+    mapping = load_file(path, what=f"spec {path}", exact=True)
+    if not isinstance(mapping, dict):
+        raise SpecError(f"spec {path}: expected a mapping of settings")
+    spec = parse_spec(mapping)
+    base = path.resolve().parent
+
+    def absolute(field: str, text: str) -> str:
+        return str(_located(base, field, text).resolve(strict=False))
+
+    # The source's last component is not resolved: a symbolic link is refused at ingest.
+    source = _located(base, "source.path", spec.source.path)
+    truth = spec.public_truth
+    return spec.model_copy(
+        update={
+            "source": spec.source.model_copy(
+                update={"path": str(source.parent.resolve() / source.name)}
+            ),
+            "weights": spec.weights.model_copy(
+                update={"post_processing": _located_steps(spec, base, source)}
+            ),
+            "schema_path": absolute("schema", spec.schema_path),
+            "state": absolute("state", spec.state),
+            "signing_key": absolute("signing_key", spec.signing_key),
+            "publish_to": absolute("publish_to", spec.publish_to),
+            "public_truth": None if truth is None else absolute("public_truth", truth),
+            "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
+        }
+    )
+
+
+def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:
+    """The post-processing steps, with path and SHA-256 of a file of public rows."""
+
+    def located(step: dict[str, Any]) -> dict[str, Any]:
+        if not step.get("rows"):
+            return step
+        path = _located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
+        return named_file(step, path.resolve(strict=False), source=source)
+
+    return [located(step) for step in spec.weights.post_processing]
+
+
+def _located(base: Path, field: str, text: str) -> Path:
+    """A path of a spec from the spec's own folder, `~` expanded."""
+    with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
+        found = base / Path(text).expanduser()
+        found.resolve(strict=False)
+        return found
+    raise SpecError(f"{field}: expected a path that can be resolved")
+
+
+def load_schema(spec: ReleaseSpec) -> PublicSchema:
+    """Read the public data dictionary a spec refers to, and check that they fit."""
+    schema = PublicSchema.from_yaml(Path(spec.schema_path))
+    column = spec.unit.id_column
+    if column is not None and (schema.identifier is None or schema.identifier.name != column):
+        raise SpecError(f"unit.id_column={column}: expected the schema's identifier column")
+    settled_formats(schema, spec.source.written, file_format=spec.source.format)
+    return schema

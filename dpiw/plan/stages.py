@@ -1,0 +1,200 @@
+"""The private stages of a run: which methods read the table, in what order, and at what effort.
+
+    fit_generator   always
+    fit_weights     unless rows are published unweighted
+
+Each is a method that is calibrated before data is read; the plan shares one effort among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import NotPublishableError, SpecError
+from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.one_way import MOST_INDICATORS
+from dpiw.methods.pairing import check_pairing
+from dpiw.methods.weights.base import WeightEstimator
+from dpiw.methods.weights.beta import BetaRegression
+from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.methods.weights.registry import make_weights
+from dpiw.plan.spec import ReleaseSpec
+from dpiw.privacy.resumption import Resumption, Watched
+from dpiw.privacy.units import PrivacyEvent
+from dpiw.release.replicate_weights import MOST_FEATURES_HELD, MOST_NUMBERS
+
+GENERATOR_STAGE = "fit_generator"
+WEIGHTS_STAGE = "fit_weights"
+
+PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE)
+"""Every stage a run may draw, in the only order; a plan may lack the second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """One private stage: what it will do to the data, and what that would cost alone.
+
+    `resumption`: on what terms a killed training goes on; None: it is lost. Its events pay for it.
+    """
+
+    name: str
+    method: str
+    parameters: Mapping[str, Any]
+    events: tuple[PrivacyEvent, ...]
+    resumption: Resumption | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateMethods:
+    """The methods of a run that read the table.
+
+    Attributes:
+        generator: of the synthetic rows.
+        weights: of the density ratio; None when rows are published unweighted.
+    """
+
+    generator: Synthesizer
+    weights: WeightEstimator | None
+
+    @classmethod
+    def of_spec(cls, spec: ReleaseSpec) -> Self:
+        """The methods a spec asks for, not calibrated.
+
+        Raises:
+            SpecError: a method or a setting is unknown, or they do not fit each other.
+            NotPublishableError: a method is not private.
+        """
+        pure = spec.delta == 0
+        generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
+        weights = make_weights(
+            spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
+        )
+        for method in (generator, weights):
+            if method is not None and not method.private:
+                raise NotPublishableError(
+                    f"{method.method}: not a private method; it serves benchmarks alone"
+                )
+        check_pairing(generator, weights)
+        if isinstance(weights, Measured):
+            _check_measured(spec, weights)
+        step = parse_post_processing(spec.weights.post_processing).calibrate
+        if step is not None:
+            _check_calibration(step, weights)
+        return cls(generator=generator, weights=weights)
+
+    def generator_alone(self) -> Self:
+        """The same generator, with the whole effort; rows go unweighted."""
+        return replace(self, weights=None)
+
+    def calibrate(self, spec: ReleaseSpec, schema: PublicSchema, rho: float) -> Self:
+        """Every method at its share of the zCDP-equivalent effort `rho`."""
+        shares = {GENERATOR_STAGE: spec.shares.generator, WEIGHTS_STAGE: spec.shares.weights}
+        total = sum(shares[name] for name in self.by_stage)
+
+        def facts(stage: str) -> dict[str, Any]:
+            return {
+                "rho": rho * shares[stage] / total,
+                "schema": schema,
+                "unit": spec.privacy_unit,
+                "nominal_rows": spec.nominal_rows,
+            }
+
+        return replace(
+            self,
+            generator=self.generator.calibrate(**facts(GENERATOR_STAGE)),
+            weights=self.weights and self.weights.calibrate(**facts(WEIGHTS_STAGE)),
+        )
+
+    @property
+    def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
+        """The methods there are by the name of their stage, in order; free ones have none."""
+        found: dict[str, Synthesizer | WeightEstimator] = {GENERATOR_STAGE: self.generator}
+        if self.weights is not None and not isinstance(self.weights, DiscriminatorWeights):
+            found[WEIGHTS_STAGE] = self.weights
+        return found
+
+    def events(self, spec: ReleaseSpec, schema: PublicSchema) -> list[PrivacyEvent]:
+        """Everything the calibrated methods will do, in order."""
+        unit, methods = spec.privacy_unit, self.by_stage.values()
+        return [event for one in methods for event in one.events(schema=schema, unit=unit)]
+
+    def stages(self, spec: ReleaseSpec, schema: PublicSchema) -> tuple[StagePlan, ...]:
+        """What each calibrated method will do, in order."""
+        return tuple(
+            StagePlan(
+                name=name,
+                method=method.method,
+                parameters=method.parameters(),
+                events=method.events(schema=schema, unit=spec.privacy_unit),
+                resumption=method.resumption if isinstance(method, Watched) else None,
+            )
+            for name, method in self.by_stage.items()
+        )
+
+
+class _Fitted(Protocol):
+    """Whatever says which methods fit generator and weights."""
+
+    @property
+    def generator(self) -> Synthesizer: ...
+
+    @property
+    def weights(self) -> WeightEstimator | None: ...
+
+
+def device_of(methods: _Fitted, stage: str) -> str:
+    """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
+    found = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
+    return str(getattr(found, "device", "cpu"))
+
+
+def _check_measured(spec: ReleaseSpec, weights: Measured) -> None:
+    """Measured weights are made of a base, and are not worked over row by row."""
+    if spec.synthetic_rows * weights.replicates > MOST_NUMBERS:
+        raise SpecError(
+            f"weights.settings.replicates={weights.replicates}: expected at most {MOST_NUMBERS:,}"
+            " numbers, synthetic_rows times replicates"
+        )
+    if spec.weights.post_processing:
+        raise SpecError("weights.post_processing: expected no steps with weights.method=measured")
+    if spec.weights.normalisation != "self":
+        raise SpecError("weights.normalisation: expected self with weights.method=measured")
+
+
+def check_memory(spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods) -> None:
+    """Replicates are made from the features of all published rows, held at once.
+
+    Raises:
+        SpecError: there would be too many numbers.
+    """
+    weights = methods.weights
+    if not isinstance(weights, Measured) or not weights.replicates:
+        return
+    features = weights.stack(schema).dimension + MOST_INDICATORS
+    if spec.synthetic_rows * features > MOST_FEATURES_HELD:
+        most = MOST_FEATURES_HELD // features
+        raise SpecError(
+            f"synthetic_rows={spec.synthetic_rows}: expected at most {most} with replicates, which"
+            f" take {features} features a row"
+        )
+
+
+def _check_calibration(step: BetaCalibrate, weights: WeightEstimator | None) -> None:
+    """A beta calibration fits a known ratio to rows that are known by their digest."""
+    if not isinstance(weights, BetaRegression) or isinstance(weights, OutputNoised):
+        raise SpecError(
+            "weights.post_processing: beta_calibrate needs the released ratio at every row;"
+            " expected weights.method beta_debiased or beta_noised"
+        )
+    if step.sha256 is None:
+        raise SpecError(
+            "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"
+            " that the rows' SHA-256 is known"
+        )

@@ -1,0 +1,63 @@
+"""A plan as a page a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.plan.plan import Plan, StagePlan
+from dpiw.privacy import accounting
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    shown = {key: value for key, value in values.items() if value not in (None, "", [], {})}
+    return ", ".join(f"{key}={_number(value)}" for key, value in shown.items())
+
+
+def _stage(stage: StagePlan, plan: Plan) -> list[str]:
+    lines = [f"  {stage.name} ({stage.method})"]
+    for event in stage.events:
+        facts = dict(accounting.event_to_json(event))
+        kind = facts.pop("type")
+        lines.append(f"      {kind:<34}{_pairs(facts)}")
+    alone = plan.stage_cost(frozenset({stage.name}))
+    lines.append(f"      {'alone it would cost':<34}epsilon={alone.epsilon:.4g}")
+    lines.append(f"      {'parameters':<34}{_pairs(stage.parameters)}")
+    return lines
+
+
+def plan_table(plan: Plan) -> str:
+    """Stages, events, noise scales, cost, forecast and warnings, as text."""
+    spec, unit = plan.spec, plan.spec.privacy_unit
+    lines = [
+        f"plan of {spec.name} for population {spec.population}",
+        f"  promise         epsilon={spec.epsilon}, delta={spec.delta}, {unit.relation.value},"
+        f" at most {unit.max_rows} row(s) per person",
+        f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
+        f"  synthetic rows  {spec.synthetic_rows}",
+        f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"
+        + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (check)"),
+        "private stages",
+    ]
+    for stage in plan.stages:
+        lines += _stage(stage, plan)
+    if plan.forecast is None:
+        free = "none" if plan.weights is None else f"{plan.weights.method}, free, no forecast"
+        lines.append(f"weights: {free}")
+    else:
+        lines.append(
+            f"weights: predicted log-weight noise tau={plan.forecast.tau:.3f}, resolution"
+            f" {plan.forecast.resolution:.0%},"
+            f" {'published' if plan.weights is not None else 'not published'}"
+        )
+    step = parse_post_processing(spec.weights.post_processing).calibrate
+    if step is not None and step.sha256 is not None:
+        lines.append(f"weights: beta calibrated on declared public rows, SHA-256 {step.sha256}")
+    lines += [f"warning: {warning}" for warning in plan.warnings]
+    lines.append(f"plan digest {plan.digest}; no data was read")
+    return "\n".join(lines)

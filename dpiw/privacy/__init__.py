@@ -1,0 +1,1 @@
+"""What a promise is, what it costs, and where noise comes from."""

@@ -1,0 +1,317 @@
+"""Where noise comes from: integer draws in lattice units, so no float ever carries a secret.
+
+Every law is drawn on the integers. `dpiw.privacy.mechanisms` puts the confidential values on a dyadic
+lattice, adds these integers exactly, and turns the sum into floats last: two neighbouring inputs
+then have the same set of possible outputs (Mironov 2012; METHOD section 10).
+
+One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.privacy.keystream`, which
+`dpiw.privacy.mechanisms.noisy_sum` adds and rounds away to a coarse lattice.
+
+`SecureNoise` is the only source whose draws may be published. `SeededNoise` follows the same laws
+from a seed, for tests and experiments: whoever knows a seed can subtract the noise.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import os
+import secrets
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.privacy.keystream import bernoulli_rows, keystream_normals, keystream_uniforms
+
+LARGEST_SCALE = 2.0**50
+"""Largest scale in lattice units; a draw beyond 2^62 then has probability below exp(-4000)."""
+
+LARGEST_INTEGER = 2**62
+"""Bound on every lattice integer, so that value plus noise fits 64 bits."""
+
+_BITS = 256
+_DIGITS = 110
+_EXACT_TABLE_SCALE = 1024.0
+
+
+class NoiseSource(Protocol):
+    """Draws integers from noise laws; `scale` is always in lattice units.
+
+    Formal guarantees:
+        Draws are independent of each other and of every earlier draw.
+        A generator that fails raises; no method falls back to another generator.
+    """
+
+    @property
+    def publishable(self) -> bool:
+        """Whether a release may be made from these draws."""
+        ...
+
+    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        """`size` independent integers with P(z) proportional to exp(-z^2 / (2 scale^2))."""
+        ...
+
+    def discrete_laplace(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        """`size` independent integers with P(z) proportional to exp(-|z| / scale)."""
+        ...
+
+    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
+        """One vector of density exp(-norm(z)/scale), each coordinate rounded to an integer.
+
+        Added to a vector of integers this equals rounding the sum, that is, post-processing.
+        """
+        ...
+
+    def noisy_argmax(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        """Index i drawn with probability proportional to exp(scores[i] / scale)."""
+        ...
+
+    def whole_below(self, bound: int) -> int:
+        """A whole number from 0 to bound - 1, each as likely as any other, exactly."""
+        ...
+
+    def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
+        """`size` independent N(0, scale^2) doubles, `scale` in any unit; fast, not exact.
+
+        For `dpiw.privacy.mechanisms.noisy_sum` alone, which rounds away what doubles would show.
+        """
+        ...
+
+    def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
+        """Indices, ascending: each of `rows` rows with `probability`, independently."""
+        ...
+
+
+def _check(scale: float, size: int) -> None:
+    if not (math.isfinite(scale) and 0 < scale <= LARGEST_SCALE):
+        raise UncalibratedError("noise scale in lattice units: expected 0 < scale <= 2^50")
+    if size < 1:
+        raise SpecError("noise size: expected a whole number >= 1")
+
+
+def _check_vector(scale: float, size: int) -> None:
+    if not (math.isfinite(scale) and scale > 0):
+        raise UncalibratedError("noise scale: expected a finite number > 0")
+    if size < 1:
+        raise SpecError("noise size: expected a whole number >= 1")
+
+
+def _check_probability(probability: float) -> None:
+    if not 0 < probability <= 1:
+        raise SpecError("sampling probability: expected a number in (0, 1]")
+
+
+def _check_bound(bound: int) -> None:
+    if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+        raise SpecError("bound of a draw: expected a whole number >= 1")
+
+
+def _check_scores(scores: NDArray[np.int64]) -> None:
+    if scores.ndim != 1 or scores.size == 0 or scores.dtype != np.int64:
+        raise SpecError("scores: expected a non-empty vector of 64-bit integers")
+    if np.any(scores > LARGEST_INTEGER) or np.any(scores < -LARGEST_INTEGER):
+        raise PrivacyError("scores: a score leaves the lattice range, |score| <= 2^62 steps")
+
+
+class SecureNoise:
+    """Exact noise from the operating system's generator. Takes no seed and keeps no state.
+
+    Gaussian, Laplace and Gumbel draws come from OpenDP's exact integer samplers; the spherical
+    law, which OpenDP lacks, from 256-bit arithmetic below; whole numbers from `secrets`. A process
+    forked in between draws other values, because nothing is buffered here.
+
+    Source: Canonne, Kamath & Steinke (2020) for the discrete laws; METHOD section 10.
+    """
+
+    @property
+    def publishable(self) -> bool:
+        """True: only these draws may be released."""
+        return True
+
+    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        """See `NoiseSource`. About 10 microseconds a draw, whatever the scale."""
+        _check(scale, size)
+        opendp = _OpenDP()
+        sampler = opendp.measurements.make_gaussian(*opendp.integers("l2"), scale=scale)
+        return np.asarray(sampler([0] * size), dtype=np.int64)
+
+    def discrete_laplace(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        """See `NoiseSource`. About 6 microseconds a draw, whatever the scale."""
+        _check(scale, size)
+        opendp = _OpenDP()
+        sampler = opendp.measurements.make_laplace(*opendp.integers("l1"), scale=scale)
+        return np.asarray(sampler([0] * size), dtype=np.int64)
+
+    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
+        """See `NoiseSource`. The law is within total variation 2^-150 of the ideal one."""
+        _check(scale, dimension)
+        return spherical_integers(scale=scale, dimension=dimension, draw=_system_uniform)
+
+    def noisy_argmax(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        """See `NoiseSource`. OpenDP compares the Gumbel sums lazily and exactly."""
+        _check(scale, scores.size)
+        _check_scores(scores)
+        opendp = _OpenDP()
+        # The zCDP form is the one with Gumbel noise. The pure form is permute-and-flip, another
+        # law, whose privacy loss has no such bounded range (McKenna & Sheldon 2020).
+        sampler = opendp.measurements.make_noisy_max(
+            *opendp.integers("linf"), opendp.measures.zero_concentrated_divergence(), scale=scale
+        )
+        return int(sampler(scores.tolist()))
+
+    def whole_below(self, bound: int) -> int:
+        """See `NoiseSource`. Redraws bits of the operating system until they are below."""
+        _check_bound(bound)
+        return secrets.randbelow(bound)
+
+    def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
+        """See `NoiseSource`. About 10 nanoseconds a draw."""
+        _check_vector(scale, size)
+        found = keystream_normals(size)
+        found *= scale
+        return found
+
+    def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        _check_probability(probability)
+        return bernoulli_rows(rows, probability, uniforms=keystream_uniforms)
+
+
+class SeededNoise:
+    """The same laws from a seed, for tests and experiments. Never publishable.
+
+    Equal seeds give equal draws. The float draws are rounded to integers, so the laws hold up to
+    double precision; below scale 1024 the discrete Gaussian is drawn from its exact table.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise SpecError("SeededNoise seed: expected a whole number >= 0")
+        self._generator = np.random.default_rng(seed)
+
+    @property
+    def publishable(self) -> bool:
+        """False: the noise can be subtracted by anyone who knows the seed."""
+        return False
+
+    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        _check(scale, size)
+        if scale >= _EXACT_TABLE_SCALE:
+            return np.rint(self._generator.normal(scale=scale, size=size)).astype(np.int64)
+        reach = math.ceil(12 * scale) + 2
+        support = np.arange(-reach, reach + 1)
+        mass = np.exp(-0.5 * (support / scale) ** 2)
+        draws = self._generator.choice(support, size=size, p=mass / mass.sum())
+        return np.asarray(draws, dtype=np.int64)
+
+    def discrete_laplace(self, *, scale: float, size: int) -> NDArray[np.int64]:
+        """See `NoiseSource`: the difference of two geometric draws."""
+        _check(scale, size)
+        # floor(scale * Exponential) is geometric with ratio exp(-1/scale), at any scale.
+        up, down = np.floor(self._generator.exponential(scale=scale, size=(2, size)))
+        return np.asarray(up - down, dtype=np.int64)
+
+    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        _check(scale, dimension)
+        norm = self._generator.gamma(dimension, scale)
+        direction = self._generator.normal(size=dimension)
+        rounded = np.rint(norm * direction / np.linalg.norm(direction))
+        return np.asarray(rounded, dtype=np.int64)
+
+    def noisy_argmax(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        """See `NoiseSource`."""
+        _check(scale, scores.size)
+        _check_scores(scores)
+        relative = (scores - scores.max()) / scale
+        return int(np.argmax(relative + self._generator.gumbel(size=scores.size)))
+
+    def whole_below(self, bound: int) -> int:
+        """See `NoiseSource`."""
+        _check_bound(bound)
+        width = bound.bit_length()
+        while True:
+            bits = int.from_bytes(self._generator.bytes((width + 7) // 8), "big")
+            found = bits >> (-width % 8)
+            if found < bound:
+                return found
+
+    def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
+        """See `NoiseSource`."""
+        _check_vector(scale, size)
+        return self._generator.normal(scale=scale, size=size)
+
+    def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        _check_probability(probability)
+        return bernoulli_rows(
+            rows, probability, uniforms=lambda count: 1.0 - self._generator.random(count)
+        )
+
+
+class _OpenDP:
+    """The parts of OpenDP in use, imported at the first draw only."""
+
+    def __init__(self) -> None:
+        from opendp import domains, measurements, measures, metrics, mod
+
+        mod.enable_features("contrib")
+        self.domains, self.measurements = domains, measurements
+        self.measures, self.metrics = measures, metrics
+
+    def integers(self, norm: str) -> tuple[Any, Any]:
+        """The space of vectors of 64-bit integers under a norm's distance."""
+        metric = {
+            "l1": lambda: self.metrics.l1_distance(T="i64"),
+            "l2": lambda: self.metrics.l2_distance(T="f64"),
+            "linf": lambda: self.metrics.linf_distance(T="i64"),
+        }[norm]()
+        return self.domains.vector_domain(self.domains.atom_domain(T="i64")), metric
+
+
+def _system_uniform() -> Decimal:
+    """A uniform on the midpoints of 2^256 cells of (0, 1), from the operating system."""
+    cell = int.from_bytes(os.urandom(_BITS // 8), "big")
+    return Decimal(2 * cell + 1) / Decimal(2 ** (_BITS + 1))
+
+
+def spherical_integers(
+    *, scale: float, dimension: int, draw: Callable[[], Decimal]
+) -> NDArray[np.int64]:
+    """Round a spherical Laplace vector to integers, in 110-digit arithmetic.
+
+    Args:
+        scale: of the density exp(-norm(z)/scale), in lattice units.
+        dimension: d', length of the vector.
+        draw: uniforms on (0, 1) with at least 256 bits.
+
+    Source: METHOD sections 2.2 (b) and 10: norm = -scale * sum of d' log U_i, which is
+    Gamma(d', scale); direction from independent normals.
+    """
+    context = decimal.Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9)
+    with decimal.localcontext(context):
+        product = math.prod((draw() for _ in range(dimension)), start=Decimal(1))
+        norm = -Decimal(scale) * product.ln()
+        normals = _normals(dimension, draw)
+        length = sum((value * value for value in normals), Decimal(0)).sqrt()
+        rounded = [int((norm * value / length).to_integral_value()) for value in normals]
+    if max(map(abs, rounded)) > LARGEST_INTEGER:
+        raise PrivacyError("spherical noise: a draw leaves the lattice range, 2^62 steps")
+    return np.array(rounded, dtype=np.int64)
+
+
+def _normals(count: int, draw: Callable[[], Decimal]) -> list[Decimal]:
+    """Independent standard normals by Marsaglia's polar method, which needs no cosine."""
+    values: list[Decimal] = []
+    while len(values) < count:
+        first, second = 2 * draw() - 1, 2 * draw() - 1
+        square = first * first + second * second
+        if 0 < square < 1:
+            factor = (-2 * square.ln() / square).sqrt()
+            values += [first * factor, second * factor]
+    return values[:count]

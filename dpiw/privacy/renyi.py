@@ -1,0 +1,230 @@
+"""The Renyi privacy filter: its orders, their budgets, and what a sum of vectors is worth.
+
+A population may be registered with `composition: renyi`. Each reservation then carries one upper
+bound of the Renyi divergence per order of a fixed list (`dpiw.privacy.accounting.renyi_vector`), vectors
+are summed, and a request is granted if after it **at least one** order is within its budget
+B(order): the largest Renyi epsilon that converts to (epsilon, delta / number of orders), epsilon
+and delta being the population's lifetime budget.
+
+Why this is (epsilon, delta)-DP although every request may depend on all earlier outputs:
+
+1. *One order.* Fix an order a. Run the interaction, but stop before the first draw that would take
+   the sum at a beyond B(a). By fully adaptive Renyi composition (Feldman & Zrnic 2021) the stopped
+   interaction has Renyi divergence at most B(a) at order a, in both directions. So it is
+   (epsilon, delta/K)-DP (Canonne, Kamath & Steinke 2020, proposition 12), K the number of orders.
+2. *All orders.* Which order is the one that still holds depends on outputs. Requests are functions
+   of earlier outputs, so a transcript determines all sums. Each transcript of the filter ends with
+   some order within its budget, and as sums of draws only grow, that order's stopped interaction
+   gives the very same transcript with the same probability. Split the transcripts by their first
+   such order, D_1, ..., D_K. For any event S and neighbours P, Q:
+   P(S) = sum P_a(S and D_a) <= sum (e^epsilon Q_a(S and D_a) + delta/K) <= e^epsilon Q(S) + delta.
+
+A request that was refused changes nothing, and a later smaller one may be granted. Step 2 needs
+some order within its budget at *every draw*, and a recovery or a conflicting output may take the
+sums beyond all of them; so the filter is asked again whenever a draw is armed. A reservation given
+back before anything of it was drawn may be left out of the sums: what was drawn is held at every
+later arm. Lost and conflicting draws stay in.
+
+All arithmetic is in decimals of 60 digits, correctly rounded, so that every machine finds the same
+whole numbers, always rounded against ourselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from functools import lru_cache
+from typing import Any
+
+from dpiw.errors import SpecError
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
+
+RULE = "renyi-1"
+"""Name of the frozen list of orders; another list is another rule."""
+
+ORDERS: tuple[Decimal, ...] = (
+    Decimal("1.5"),
+    *map(Decimal, (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64, 128, 256, 512)),
+)
+
+BEYOND = 10**16
+"""Entry of a vector at an order that nothing can pay (Renyi epsilon 10,000); it stands for any
+divergence from there on, so every B(order) is below it."""
+
+_SLACK = Decimal("1e-20")
+"""In units: far above the error of 60-digit arithmetic, far below a unit."""
+
+
+@contextmanager
+def exactly() -> Iterator[None]:
+    """Decimal arithmetic of 60 digits and unbounded exponents."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 60, MAX_EMAX, MIN_EMIN
+        yield
+
+
+def units_up(epsilon: Decimal) -> int:
+    """A Renyi epsilon in units of 1e-12, rounded up; `BEYOND` at most."""
+    with exactly():
+        if epsilon >= BEYOND * EPSILON_UNIT:
+            return BEYOND
+        whole = (epsilon / EPSILON_UNIT + _SLACK).to_integral_value(rounding=ROUND_CEILING)
+        return min(int(whole), BEYOND)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiVector:
+    """Renyi epsilons at the rule's orders, in units of 1e-12.
+
+    Attributes:
+        units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
+        rule: which list of orders.
+        lost_delta: how much of the lifetime delta stated losses took, in units of 1e-18. Its price
+            is in `units`; later losses start from what is left (`loss_vector`).
+
+    Raises:
+        SpecError: another rule or length, or something else than whole numbers >= 0.
+    """
+
+    units: tuple[int, ...]
+    rule: str = RULE
+    lost_delta: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rule != RULE or len(self.units) != len(ORDERS):
+            raise SpecError(f"renyi: expected {len(ORDERS)} whole numbers under rule {RULE}")
+        if any(type(one) is not int or one < 0 for one in (*self.units, self.lost_delta)):
+            raise SpecError("renyi: expected whole numbers >= 0")
+
+    @classmethod
+    def nothing(cls) -> RenyiVector:
+        """No spending at any order."""
+        return cls(units=(0,) * len(ORDERS))
+
+    def plus(self, other: RenyiVector, *, times: int = 1) -> RenyiVector:
+        """This and `times` the other, order by order."""
+        pairs = zip(self.units, other.units, strict=True)
+        return RenyiVector(
+            units=tuple(one + times * two for one, two in pairs),
+            lost_delta=self.lost_delta + times * other.lost_delta,
+        )
+
+    def beyond(self, other: RenyiVector) -> RenyiVector:
+        """By how much this exceeds the other, order by order; nowhere below zero."""
+        pairs = zip(self.units, other.units, strict=True)
+        return RenyiVector(
+            units=tuple(max(0, one - two) for one, two in pairs),
+            lost_delta=max(0, self.lost_delta - other.lost_delta),
+        )
+
+    def to_payload(self) -> dict[str, Any]:
+        """As ledger and certificate state it; `lost_delta_units` only where there is some."""
+        stated: dict[str, Any] = {"rule": self.rule, "units": list(self.units)}
+        return stated | ({"lost_delta_units": self.lost_delta} if self.lost_delta else {})
+
+    @classmethod
+    def from_payload(cls, stated: Mapping[str, Any]) -> RenyiVector:
+        """The inverse of `to_payload`. Raises SpecError: something else."""
+        try:
+            vector = cls(
+                units=tuple(stated["units"]),
+                rule=stated["rule"],
+                lost_delta=stated.get("lost_delta_units", 0),
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise SpecError("renyi: expected a rule and a list of whole numbers") from None
+        if vector.to_payload() != dict(stated):
+            raise SpecError("renyi: expected a rule, its units and nothing else")
+        return vector
+
+
+def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
+    """B at each order, rounded down; 0 where the order can never meet the budget.
+
+    Always below `BEYOND`, also where a large delta lowers the conversion at high orders: a vector's
+    entry may have been cut there.
+
+    Raises:
+        SpecError: no order can: delta is 0, or epsilon too small for this delta.
+    """
+    with exactly():
+        most = tuple(
+            min(
+                max(0, int((epsilon_units - shift - _SLACK).to_integral_value(ROUND_FLOOR))),
+                BEYOND - 1,
+            )
+            for shift in _shifts(delta_units)
+        )
+    if not any(most):
+        raise SpecError(
+            "population.epsilon: too small for its delta under `renyi`; expected a larger one"
+        )
+    return most
+
+
+def within(spent: RenyiVector, budgets: Sequence[int]) -> bool:
+    """The filter: whether at least one order is within its budget."""
+    return any(one <= most for one, most in zip(spent.units, budgets, strict=True))
+
+
+def converted_units(spent: RenyiVector, delta_units: int) -> int:
+    """The epsilon, in units rounded up, that `spent` is worth at the lifetime delta.
+
+    It is at most the lifetime epsilon exactly if `within` holds; 0 if nothing was spent. An order
+    at `BEYOND` converts to no less than that.
+    """
+    if not any(spent.units):
+        return 0
+    with exactly():
+        best = min(
+            one + (shift if one < BEYOND else max(shift, Decimal(0)))
+            for one, shift in zip(spent.units, _shifts(delta_units), strict=True)
+        )
+        return max(0, int((best + _SLACK).to_integral_value(rounding=ROUND_CEILING)))
+
+
+@lru_cache(maxsize=64)
+def _shifts(delta_units: int) -> tuple[Decimal, ...]:
+    """Per order, in units: epsilon = Renyi epsilon + shift, at delta / number of orders.
+
+    log((a-1)/a) - (log delta + log a) / (a-1): Canonne, Kamath & Steinke (2020), proposition 12.
+    """
+    if delta_units <= 0:
+        raise SpecError("population.delta: `renyi` needs a delta > 0")
+    with exactly():
+        share = delta_units * DELTA_UNIT / len(ORDERS)
+        return tuple(
+            (((a - 1) / a).ln() - (share.ln() + a.ln()) / (a - 1)) / EPSILON_UNIT for a in ORDERS
+        )
+
+
+def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) -> RenyiVector:
+    """What a stated (epsilon, delta) loss takes from a Renyi filter.
+
+    An (epsilon, delta)-DP draw is an epsilon-DP one, except for an event of probability delta
+    (Kairouz, Oh & Viswanath 2015). The first part has Renyi divergence at most
+    min(epsilon, a epsilon^2 / 2) (Bun & Steinke 2016, proposition 3.3). The second is taken from
+    the lifetime delta: leaving D' of D lowers every B(a) by log(D/D') / (a-1), which is added here.
+
+    Args:
+        epsilon_units: the loss's epsilon, in units of 1e-12.
+        delta_units: its delta, in units of 1e-18.
+        delta_left_units: what earlier losses left of the lifetime delta.
+    """
+    left = delta_left_units - delta_units
+    if left <= 0:
+        return RenyiVector(units=(BEYOND,) * len(ORDERS), lost_delta=delta_units)
+    with exactly():
+        epsilon = epsilon_units * EPSILON_UNIT
+        fall = (Decimal(delta_left_units) / left).ln()
+        return RenyiVector(
+            units=tuple(
+                units_up(min(epsilon, a * epsilon**2 / 2) + fall / (a - 1))
+                if epsilon_units or delta_units
+                else 0
+                for a in ORDERS
+            ),
+            lost_delta=delta_units,
+        )

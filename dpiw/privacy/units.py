@@ -1,0 +1,227 @@
+"""Plain values of differential privacy: relation, unit, events, budgets and costs.
+
+Nothing here computes a guarantee (that is `dpiw.privacy.accounting`) or draws noise (`dpiw.privacy.mechanisms`).
+Budgets and costs are whole numbers of very small units, so that no sum ever rounds: costs are
+rounded up on entry and budgets down, that is, always against ourselves.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+
+from dpiw.errors import SpecError, UnsupportedRelationError
+
+EPSILON_UNIT = Decimal("1e-12")
+"""One unit of `PrivacyCost.epsilon_units`."""
+
+DELTA_UNIT = Decimal("1e-18")
+"""One unit of `PrivacyCost.delta_units`."""
+
+
+class NeighbouringRelation(enum.Enum):
+    """Which two tables a guarantee cannot tell apart.
+
+    Under `ADD_OR_REMOVE_ONE` the number of rows is private and every formula uses a public
+    nominal size. Under `REPLACE_ONE` the number of rows is public by definition.
+    """
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    REPLACE_ONE = "replace_one"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyUnit:
+    """What one 'person' may contribute: at most `max_rows` rows, grouped by `id_column`.
+
+    Attributes:
+        relation: the neighbouring relation of every cost stated for this unit.
+        max_rows: rows one unit may hold; it multiplies every sensitivity.
+        id_column: the identifier column by which rows are bounded; None: each row is a unit.
+    """
+
+    relation: NeighbouringRelation
+    max_rows: int = 1
+    id_column: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_rows < 1:
+            raise SpecError(f"unit.max_rows={self.max_rows}: expected a whole number >= 1")
+        if self.max_rows > 1 and self.id_column is None:
+            raise SpecError(
+                "unit.id_column: needed when unit.max_rows > 1, to bound rows per person"
+            )
+
+
+class NoiseKind(enum.Enum):
+    """The noise laws of METHOD section 2.2."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    SPHERICAL = "spherical"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseLaw:
+    """The public law of the noise in a released vector.
+
+    Attributes:
+        kind: `gaussian`: N(0, scale^2 I). `laplace`: independent Laplace(scale).
+            `spherical`: density proportional to exp(-norm(z)/scale).
+        scale: in units of the released values; 0 means no noise (never in a release).
+        dimension: length of the noisy vector.
+    """
+
+    kind: NoiseKind
+    scale: float
+    dimension: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianEvent:
+    """`count` Gaussian mechanisms of standard deviation / L2 sensitivity `noise_multiplier`."""
+
+    noise_multiplier: float
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceEvent:
+    """`count` Laplace mechanisms of scale / L1 sensitivity `noise_multiplier`.
+
+    Spherical Laplace noise of scale / L2 sensitivity `noise_multiplier` is dominated by this same
+    event (METHOD section 9).
+    """
+
+    noise_multiplier: float
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialMechanismEvent:
+    """`count` exponential mechanisms, each epsilon-DP and of privacy-loss range epsilon.
+
+    With scores of sensitivity S and probabilities proportional to exp(score * epsilon / (2 S)).
+    """
+
+    epsilon: float
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonSampledGaussianEvent:
+    """`count` steps of a Gaussian mechanism on a Poisson sample (DP-SGD)."""
+
+    sampling_probability: float
+    noise_multiplier: float
+    count: int = 1
+
+
+PrivacyEvent = (
+    GaussianEvent | LaplaceEvent | ExponentialMechanismEvent | PoissonSampledGaussianEvent
+)
+"""What a mechanism did to the data, in terms an accountant understands."""
+
+
+def _units(value: Decimal, unit: Decimal, rounding: str) -> int:
+    with localcontext() as context:
+        # The quotient of more than 60 digits is rounded, too, and in the same direction.
+        context.prec, context.rounding = 60, rounding
+        return int((value / unit).to_integral_value(rounding=rounding))
+
+
+def decimal_text(units: int, unit: Decimal) -> str:
+    """The exact decimal of `units * unit`, without trailing zeros: `1.2`, `1E-6`, `0`."""
+    with localcontext() as context:
+        context.prec = 60
+        value = (units * unit).normalize()
+    return f"{value:f}" if value == 0 or abs(value) >= Decimal("1e-4") else f"{value:E}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Amount:
+    """An (epsilon, delta) under one relation, in whole units."""
+
+    epsilon_units: int
+    delta_units: int
+    relation: NeighbouringRelation
+
+    def __post_init__(self) -> None:
+        if self.epsilon_units < 0 or self.delta_units < 0:
+            raise SpecError("privacy cost or budget: expected epsilon >= 0 and delta >= 0")
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon as the nearest float; sums and comparisons use the units."""
+        return float(self.epsilon_units * EPSILON_UNIT)
+
+    @property
+    def delta(self) -> float:
+        """Delta as the nearest float; sums and comparisons use the units."""
+        return float(self.delta_units * DELTA_UNIT)
+
+    def __str__(self) -> str:
+        epsilon = decimal_text(self.epsilon_units, EPSILON_UNIT)
+        return f"epsilon={epsilon}, delta={decimal_text(self.delta_units, DELTA_UNIT)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyCost(_Amount):
+    """What was or will be spent."""
+
+    @classmethod
+    def of(
+        cls, epsilon: Decimal | float, delta: Decimal | float, relation: NeighbouringRelation
+    ) -> PrivacyCost:
+        """Round up: a cost is never stated below what it is."""
+        return cls(
+            epsilon_units=_units(Decimal(epsilon), EPSILON_UNIT, ROUND_CEILING),
+            delta_units=_units(Decimal(delta), DELTA_UNIT, ROUND_CEILING),
+            relation=relation,
+        )
+
+    def __add__(self, other: PrivacyCost) -> PrivacyCost:
+        if self.relation is not other.relation:
+            raise UnsupportedRelationError(
+                f"costs under {self.relation.value} and {other.relation.value} cannot be added"
+            )
+        return PrivacyCost(
+            epsilon_units=self.epsilon_units + other.epsilon_units,
+            delta_units=self.delta_units + other.delta_units,
+            relation=self.relation,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyBudget(_Amount):
+    """What may be spent."""
+
+    @classmethod
+    def of(
+        cls, epsilon: Decimal | float, delta: Decimal | float, relation: NeighbouringRelation
+    ) -> PrivacyBudget:
+        """Round down: a grant is never read as more than was written."""
+        return cls(
+            epsilon_units=_units(Decimal(epsilon), EPSILON_UNIT, ROUND_FLOOR),
+            delta_units=_units(Decimal(delta), DELTA_UNIT, ROUND_FLOOR),
+            relation=relation,
+        )
+
+    def covers(self, cost: PrivacyCost) -> bool:
+        """Whether `cost` fits; costs under another relation are refused."""
+        if self.relation is not cost.relation:
+            raise UnsupportedRelationError(
+                f"a budget under {self.relation.value} cannot pay a cost under"
+                f" {cost.relation.value}"
+            )
+        return cost.epsilon_units <= self.epsilon_units and cost.delta_units <= self.delta_units
+
+    def minus(self, cost: PrivacyCost) -> PrivacyBudget:
+        """What is left after `cost`; never below zero in either part."""
+        self.covers(cost)
+        return PrivacyBudget(
+            epsilon_units=max(0, self.epsilon_units - cost.epsilon_units),
+            delta_units=max(0, self.delta_units - cost.delta_units),
+            relation=self.relation,
+        )

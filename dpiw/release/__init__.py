@@ -1,0 +1,1 @@
+"""The signed folder that leaves the confidential zone."""

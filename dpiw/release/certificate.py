@@ -1,0 +1,264 @@
+"""The certificate: what was promised, what it cost, and how good the weights are.
+
+It is what an analyst cites and what an auditor recomputes: every number in it is public, and the
+noise in the release follows from it alone. Numbers of the guarantee are decimal text, never
+floats, so nobody rounds them in our favour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dpiw.data.documents import (
+    canonical_json,
+    decimal_of,
+    hexadecimal,
+    parse_canonical,
+    plain,
+    typed,
+)
+from dpiw.data.documents import record as record_of
+from dpiw.errors import ManifestError, SpecError
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+FORMAT_VERSION = 1
+
+DO_NOT_USE = "do not use"
+"""The verdict with which `load_release` warns."""
+
+_TEXTS = (
+    "release_id", "population", "period", "plan_digest", "verdict", "verdict_rule", "ledger_head",
+)  # fmt: skip
+_DECIMALS = ("epsilon", "delta", "spent_epsilon", "spent_delta", "budget_epsilon", "budget_delta")
+_LISTS = ("post_processing", "assumptions", "caveats")
+_MAPPINGS = ("account", "accountants", "generator", "weights", "diagnostics", "versions")
+_ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
+_UNIT = ("relation", "max_rows", "id_column")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRecord:
+    """What one stage did to the confidential table.
+
+    Attributes:
+        stage: `fit_generator` or `fit_weights`.
+        method: the registry's name of the method.
+        events: the privacy events, as JSON values (`dpiw.privacy.accounting.event_to_json`).
+        parameters: public settings of the mechanism, as JSON values.
+        noise: the laws of the noise in what was released, as JSON values.
+        standalone_epsilon: what this stage alone would cost at the release's delta; stages
+            compose to less than the sum of these. None: not computed.
+    """
+
+    stage: str
+    method: str
+    events: tuple[Mapping[str, Any], ...]
+    parameters: Mapping[str, Any]
+    noise: tuple[Mapping[str, Any], ...] = ()
+    standalone_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("events", "noise"):
+            object.__setattr__(self, name, tuple(plain(list(getattr(self, name)))))
+        object.__setattr__(self, "parameters", plain(self.parameters))
+        if self.standalone_epsilon is not None:
+            object.__setattr__(self, "standalone_epsilon", float(self.standalone_epsilon))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return JSON values under this record's field names."""
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_mapping(cls, value: Any) -> StageRecord:
+        """Read what `to_mapping` wrote; unknown keys are refused."""
+        what = "certificate.json stages"
+        record_of(value, [field.name for field in fields(cls)], what=what, error=ManifestError)
+        for name, kind in (("stage", str), ("method", str), ("parameters", dict)):
+            typed(value[name], kind, what=f"{what}.{name}", error=ManifestError)
+        for name in ("events", "noise"):
+            for item in typed(value[name], list, what=f"{what}.{name}", error=ManifestError):
+                typed(item, dict, what=f"{what}.{name}", error=ManifestError)
+        if value["standalone_epsilon"] is not None:
+            name = f"{what}.standalone_epsilon"
+            typed(value["standalone_epsilon"], float, what=name, error=ManifestError)
+        return cls(**{**value, "events": tuple(value["events"]), "noise": tuple(value["noise"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The public record of one release.
+
+    Attributes:
+        release_id: name of the release; unique in its population.
+        population: the population whose budget paid.
+        period: which period the rows describe, as declared (`2027-Q1`).
+        unit: the privacy unit; its relation is the relation of every number here.
+        epsilon: of this release, decimal text, rounded up.
+        delta: of this release, decimal text, rounded up.
+        attempts: what each reservation of the run held: `epsilon`, `delta` and the state of its
+            `stages`; `resumed`: how often a training of it that was killed went on, within what its
+            events count. More than one: a draw was lost and paid again, and the release's total is
+            their sum. What was given back before anything was drawn is not among them: it would
+            tell how reads of the table ended.
+        spent_epsilon: of the population over its whole life, this release included.
+        spent_delta: likewise.
+        account: the ledger's account behind these sums, in its own whole units: `composition`, the
+            sum `held`, the part `drawn` of it that can never be given back
+            (`dpiw.ledger.charges.Charge.to_payload`), and `max_unpaid_reads`, a term of the
+            registration. A ledger that was lost is recovered from it.
+        budget_epsilon: lifetime budget of the population.
+        budget_delta: likewise.
+        accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the guarantee
+            is the first, the second is a check.
+        plan_digest: SHA-256 of the plan that was fixed before any data was read.
+        nominal_rows: the public nominal size n0 used in every formula.
+        stages: what touched the confidential table, in order.
+        generator: method and settings of the generator, JSON values.
+        weights: method and settings of the weight estimator, JSON values.
+        post_processing: steps after the measurements, in order; they cost nothing.
+        diagnostics: computed from released values only (`effective_sample_size`, `k_hat`,
+            `design_effect`, `tau`, ...); numbers JSON cannot hold are text.
+        verdict: whether the weights may be used (`do not use` makes readers warn).
+        verdict_rule: the public rule that gave the verdict.
+        assumptions: sentences; the guarantee holds under these.
+        caveats: sentences about the use of this release.
+        versions: of the software that made it.
+        ledger_head: hash of the ledger entry behind which this was written.
+    """
+
+    release_id: str
+    population: str
+    period: str
+    unit: PrivacyUnit
+    epsilon: str
+    delta: str
+    attempts: tuple[Mapping[str, Any], ...]
+    spent_epsilon: str
+    spent_delta: str
+    account: Mapping[str, Any]
+    budget_epsilon: str
+    budget_delta: str
+    accountants: Mapping[str, float]
+    plan_digest: str
+    nominal_rows: int
+    stages: tuple[StageRecord, ...]
+    generator: Mapping[str, Any]
+    weights: Mapping[str, Any]
+    post_processing: tuple[str, ...]
+    diagnostics: Mapping[str, Any]
+    verdict: str
+    verdict_rule: str
+    assumptions: tuple[str, ...]
+    caveats: tuple[str, ...]
+    versions: Mapping[str, str]
+    ledger_head: str
+
+    def __post_init__(self) -> None:
+        """Check every field; what is read is checked in the same words as what is written."""
+        for name in _TEXTS:
+            typed(getattr(self, name), str, what=_field(name), error=ManifestError)
+        for name in _DECIMALS:
+            decimal_of(getattr(self, name), what=_field(name), error=ManifestError)
+        for name in _LISTS:
+            for item in getattr(self, name):
+                typed(item, str, what=_field(name), error=ManifestError)
+        for item in self.attempts:
+            typed(item, Mapping, what=_field("attempts"), error=ManifestError)  # type: ignore[type-abstract]
+        object.__setattr__(self, "attempts", tuple(plain(list(self.attempts))))
+        for name in _MAPPINGS:
+            typed(getattr(self, name), Mapping, what=_field(name), error=ManifestError)  # type: ignore[type-abstract]
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        record_of(self.account, _ACCOUNT, what=_field("account"), error=ManifestError)
+        if typed(self.nominal_rows, int, what=_field("nominal_rows"), error=ManifestError) < 0:
+            raise ManifestError(f"{_field('nominal_rows')}: expected a whole number >= 0")
+        for name in ("plan_digest", "ledger_head"):
+            hexadecimal(getattr(self, name), digits=64, what=_field(name), error=ManifestError)
+
+    @property
+    def relation(self) -> NeighbouringRelation:
+        """The neighbouring relation of every number in this certificate."""
+        return self.unit.relation
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """What read the confidential table, as `stage:method`, in order."""
+        return tuple(f"{record.stage}:{record.method}" for record in self.stages)
+
+    @property
+    def self_normalised(self) -> bool:
+        """Whether the column `weight` has mean one; if not, its weights are for totals."""
+        return bool(self.weights.get("normalisation", "self") != "unnormalised")
+
+    @property
+    def usable(self) -> bool:
+        """Whether the verdict lets the weights be used."""
+        return self.verdict != DO_NOT_USE
+
+    def to_json(self) -> bytes:
+        """Write canonical JSON; the same certificate always gives the same bytes."""
+        names = {field.name for field in fields(self)} - {"unit", "stages"}
+        value = {name: plain(getattr(self, name)) for name in names}
+        value["format_version"] = FORMAT_VERSION
+        value["unit"] = unit_to_mapping(self.unit)
+        value["stages"] = [record.to_mapping() for record in self.stages]
+        return canonical_json(value)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Certificate:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ManifestError: not canonical JSON, another format version, a key that is unknown or
+                missing, or a value of the wrong kind.
+        """
+        value = parse_canonical(data, what="certificate.json", error=ManifestError)
+        names = [field.name for field in fields(cls)]
+        record_of(value, [*names, "format_version"], what="certificate.json", error=ManifestError)
+        if value.pop("format_version") != FORMAT_VERSION:
+            raise ManifestError(f"{_field('format_version')}: this reader knows {FORMAT_VERSION}")
+        value["unit"] = unit_from_mapping(value["unit"])
+        for name in (*_LISTS, "stages", "attempts"):
+            typed(value[name], list, what=_field(name), error=ManifestError)
+            value[name] = tuple(value[name])
+        value["stages"] = tuple(StageRecord.from_mapping(item) for item in value["stages"])
+        return cls(**value)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `to_json()`, hexadecimal."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+
+def unit_to_mapping(unit: PrivacyUnit) -> dict[str, Any]:
+    """Return a privacy unit as JSON values."""
+    return {
+        "relation": unit.relation.value,
+        "max_rows": unit.max_rows,
+        "id_column": unit.id_column,
+    }
+
+
+def unit_from_mapping(value: Any) -> PrivacyUnit:
+    """Read what `unit_to_mapping` wrote.
+
+    Raises:
+        ManifestError: an unknown relation, or a unit that cannot be.
+    """
+    record_of(value, _UNIT, what="unit", error=ManifestError)
+    typed(value["max_rows"], int, what="unit.max_rows", error=ManifestError)
+    if value["id_column"] is not None:
+        typed(value["id_column"], str, what="unit.id_column", error=ManifestError)
+    try:
+        relation = NeighbouringRelation(value["relation"])
+        return PrivacyUnit(
+            relation=relation, max_rows=value["max_rows"], id_column=value["id_column"]
+        )
+    except (ValueError, SpecError) as reason:
+        raise ManifestError("unit: not a relation and unit that dpiw knows") from reason
+
+
+def _field(name: str) -> str:
+    return f"certificate.json {name}"

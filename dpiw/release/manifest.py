@@ -1,0 +1,271 @@
+"""The manifest of a release folder, and the check that a folder is what its manifest says.
+
+The manifest lists every file with its size and SHA-256 and is signed; so a folder is verified
+offline, without the ledger and without trusting the place it came from. It names no source path,
+host, user or seed, and holds no digest of anything confidential (a digest of a table can be
+guessed by hashing candidates).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dpiw.data.documents import (
+    canonical_json,
+    decimal_of,
+    hexadecimal,
+    parse_canonical,
+    plain,
+    record,
+    typed,
+)
+from dpiw.errors import ManifestError
+from dpiw.privacy.units import PrivacyUnit
+from dpiw.release.certificate import Certificate, unit_from_mapping, unit_to_mapping
+from dpiw.release.signing import PublicKey
+
+FORMAT = "dpiw-release"
+FORMAT_VERSION = 1
+
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+SYNTHETIC = "synthetic.parquet"
+REPLICATES = "replicate_weights.parquet"
+CERTIFICATE = "certificate.json"
+SCHEMA = "schema.json"
+REPORT = "report.html"
+CROISSANT = "croissant.json"
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_TEXTS = ("release_id", "population", "published_at")
+_DECIMALS = ("epsilon", "delta", "cumulative_epsilon", "cumulative_delta")
+_DIGESTS = ("constraints_digest", "ledger_head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """One file of a release: its size in bytes and its SHA-256, hexadecimal."""
+
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, data: bytes) -> FileEntry:
+        """Describe a file by its bytes."""
+        return cls(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrowField:
+    """One column of the Parquet file: name, Arrow type as text, and whether nulls may occur."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestFacts:
+    """What a manifest says besides files and key. All of it is public.
+
+    Attributes:
+        release_id: name of the release.
+        population: the population whose budget paid.
+        unit: the privacy unit with its relation.
+        epsilon: of this release, decimal text.
+        delta: of this release, decimal text.
+        cumulative_epsilon: of the population's whole life, this release included.
+        cumulative_delta: likewise.
+        mechanisms: what read the confidential table, as `stage:method`.
+        rows: number of synthetic rows, a public choice.
+        columns: the Arrow schema of the Parquet file.
+        constraints_digest: SHA-256 of the public constraints (`schema.json`).
+        versions: bill of materials: software name to version.
+        ledger_head: hash of the ledger entry behind which this was written.
+        previous: SHA-256 of the manifest of the population's previous release; None for the first.
+        published_at: `2027-01-31T06:00:00Z`; the scheduled time, given by the caller.
+    """
+
+    release_id: str
+    population: str
+    unit: PrivacyUnit
+    epsilon: str
+    delta: str
+    cumulative_epsilon: str
+    cumulative_delta: str
+    mechanisms: tuple[str, ...]
+    rows: int
+    columns: tuple[ArrowField, ...]
+    constraints_digest: str
+    versions: Mapping[str, str]
+    ledger_head: str
+    previous: str | None
+    published_at: str
+
+    def __post_init__(self) -> None:
+        """Check every field, in writing as in reading."""
+        for name in _TEXTS:
+            typed(getattr(self, name), str, what=_field(name), error=ManifestError)
+        for name in _DECIMALS:
+            decimal_of(getattr(self, name), what=_field(name), error=ManifestError)
+        for name in _DIGESTS:
+            hexadecimal(getattr(self, name), digits=64, what=_field(name), error=ManifestError)
+        if self.previous is not None:
+            hexadecimal(self.previous, digits=64, what=_field("previous"), error=ManifestError)
+        if typed(self.rows, int, what=_field("rows"), error=ManifestError) < 0:
+            raise ManifestError(f"{_field('rows')}: expected a whole number >= 0")
+        for text in (*self.mechanisms, *self.versions, *self.versions.values()):
+            typed(text, str, what="manifest.json mechanisms and versions", error=ManifestError)
+        if _MOMENT.fullmatch(self.published_at) is None:
+            raise ManifestError(f"{_field('published_at')}: expected 2027-01-31T06:00:00Z")
+
+    @classmethod
+    def of_certificate(
+        cls,
+        certificate: Certificate,
+        *,
+        rows: int,
+        columns: tuple[ArrowField, ...],
+        constraints_digest: str,
+        previous: str | None,
+        published_at: str,
+    ) -> ManifestFacts:
+        """Take everything the certificate says from the certificate."""
+        return cls(
+            release_id=certificate.release_id,
+            population=certificate.population,
+            unit=certificate.unit,
+            epsilon=certificate.epsilon,
+            delta=certificate.delta,
+            cumulative_epsilon=certificate.spent_epsilon,
+            cumulative_delta=certificate.spent_delta,
+            mechanisms=certificate.mechanisms,
+            rows=rows,
+            columns=columns,
+            constraints_digest=constraints_digest,
+            versions=certificate.versions,
+            ledger_head=certificate.ledger_head,
+            previous=previous,
+            published_at=published_at,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Facts, files and the key that signs them.
+
+    Attributes:
+        facts: what is promised.
+        files: every file of the folder except the manifest and its signature.
+        public_key: the signer's raw public key, hexadecimal. It lets anyone check integrity;
+            whose key it is must be known from elsewhere.
+    """
+
+    facts: ManifestFacts
+    files: Mapping[str, FileEntry]
+    public_key: str
+
+    def __post_init__(self) -> None:
+        if not self.files:
+            raise ManifestError("manifest.json files: expected at least one file")
+        for name, entry in self.files.items():
+            check_file_name(name)
+            typed(entry.size, int, what=f"manifest.json size of {name}", error=ManifestError)
+            what = f"manifest.json sha256 of {name}"
+            hexadecimal(entry.sha256, digits=64, what=what, error=ManifestError)
+
+    @property
+    def signer(self) -> PublicKey:
+        """The embedded public key."""
+        return PublicKey.from_hex(self.public_key)
+
+    def to_bytes(self) -> bytes:
+        """Write canonical JSON; the same manifest always gives the same bytes."""
+        names = {field.name for field in fields(ManifestFacts)} - {"unit", "columns"}
+        value = {name: plain(getattr(self.facts, name)) for name in names}
+        value |= {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "unit": unit_to_mapping(self.facts.unit),
+            "columns": [vars(column) for column in self.facts.columns],
+            "files": {name: vars(entry) for name, entry in self.files.items()},
+            "public_key": self.public_key,
+            "key_id": self.signer.key_id,
+        }
+        return canonical_json(value)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            ManifestError: not canonical JSON, another format, an unknown or missing key, or a
+                value of the wrong kind.
+        """
+        value = parse_canonical(data, what=MANIFEST, error=ManifestError)
+        names = [field.name for field in fields(ManifestFacts)]
+        own = ["format", "format_version", "files", "public_key", "key_id"]
+        record(value, names + own, what=MANIFEST, error=ManifestError)
+        if value["format"] != FORMAT or value["format_version"] != FORMAT_VERSION:
+            raise ManifestError(f"manifest.json: this reader knows {FORMAT} {FORMAT_VERSION}")
+        manifest = cls(
+            facts=_facts({name: value[name] for name in names}),
+            files={name: _entry(name, entry) for name, entry in _object(value, "files").items()},
+            public_key=value["public_key"],
+        )
+        if value["key_id"] != manifest.signer.key_id:
+            raise ManifestError("manifest.json key_id: not the id of public_key")
+        return manifest
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `to_bytes()`, hexadecimal; the release's name in the ledger."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def check_file_name(name: str) -> None:
+    """Refuse a name that could leave the folder, hide, or collide with the manifest.
+
+    Raises:
+        ManifestError: not a plain file name.
+    """
+    if _FILE_NAME.fullmatch(name) is None or name in {MANIFEST, SIGNATURE}:
+        raise ManifestError(f"manifest.json files: {name!r} is not an admissible file name")
+
+
+def _facts(value: dict[str, Any]) -> ManifestFacts:
+    columns = [
+        ArrowField(**record(item, ["name", "type", "nullable"], what=_field("columns"),
+                            error=ManifestError))
+        for item in _list(value, "columns")
+    ]  # fmt: skip
+    for column in columns:
+        for name, kind in (("name", str), ("type", str), ("nullable", bool)):
+            typed(getattr(column, name), kind, what=_field("columns"), error=ManifestError)
+    value["columns"] = tuple(columns)
+    value["mechanisms"] = tuple(_list(value, "mechanisms"))
+    value["versions"] = _object(value, "versions")
+    value["unit"] = unit_from_mapping(value["unit"])
+    return ManifestFacts(**value)
+
+
+def _entry(name: str, value: Any) -> FileEntry:
+    what = f"manifest.json file {name}"
+    return FileEntry(**record(value, ["size", "sha256"], what=what, error=ManifestError))
+
+
+def _list(value: dict[str, Any], name: str) -> list[Any]:
+    return typed(value[name], list, what=_field(name), error=ManifestError)
+
+
+def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
+    return typed(value[name], dict, what=_field(name), error=ManifestError)
+
+
+def _field(name: str) -> str:
+    return f"manifest.json {name}"

@@ -1,0 +1,259 @@
+"""The synthetic rows as Parquet: declared types, fixed layout, nothing but DP facts in the footer.
+
+pandas would write its own description of the frame into the file, with index values, unused
+categories and `attrs`; so columns are converted one by one to a declared Arrow schema. Rows are
+shuffled and row groups have a fixed size, so order and layout say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import ManifestError, ReleaseError
+from dpiw.release.certificate import Certificate
+from dpiw.release.manifest import ArrowField
+
+ROW_GROUP_ROWS = 65536
+WEIGHT = "weight"
+LOG_WEIGHT = "log_weight"
+
+FACTS = (
+    "dpiw.certificate_sha256", "dpiw.delta", "dpiw.epsilon", "dpiw.mechanisms", "dpiw.population",
+    "dpiw.relation", "dpiw.release_id", "dpiw.unit", "dpiw.weights_verdict",
+)  # fmt: skip
+"""The only keys of the footer besides Arrow's own copy of the schema."""
+
+_ARROW_SCHEMA = "ARROW:schema"
+
+_ARROW_TYPES = {
+    ColumnKind.CONTINUOUS: pa.float64(),
+    ColumnKind.INTEGER: pa.int64(),
+    ColumnKind.BOOLEAN: pa.bool_(),
+    ColumnKind.CATEGORICAL: pa.string(),
+    ColumnKind.ORDINAL: pa.string(),
+    ColumnKind.DATE: pa.date32(),
+    ColumnKind.DATETIME: pa.timestamp("ms", tz="UTC"),  # Parquet knows no seconds
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footer:
+    """What a Parquet file says about itself: rows, columns and the DP facts."""
+
+    rows: int
+    columns: tuple[ArrowField, ...]
+    facts: Mapping[str, str]
+
+
+def arrow_schema(schema: PublicSchema) -> Any:
+    """Return the declared Arrow schema: released columns, then `weight` and `log_weight`."""
+    released = [
+        pa.field(column.name, _ARROW_TYPES[column.kind], nullable=column.nullable)
+        for column in schema.released
+    ]
+    numbers = [pa.field(name, pa.float64(), nullable=False) for name in (WEIGHT, LOG_WEIGHT)]
+    return pa.schema(released + numbers)
+
+
+def arrow_fields(schema: Any) -> tuple[ArrowField, ...]:
+    """Return an Arrow schema as plain values, for the manifest."""
+    return tuple(
+        ArrowField(name=field.name, type=str(field.type), nullable=bool(field.nullable))
+        for field in schema
+    )
+
+
+def footer_facts(certificate: Certificate) -> dict[str, str]:
+    """Return what the footer says, all of it from the certificate."""
+    unit = certificate.unit
+    return {
+        "dpiw.certificate_sha256": certificate.digest,
+        "dpiw.delta": certificate.delta,
+        "dpiw.epsilon": certificate.epsilon,
+        "dpiw.mechanisms": ",".join(certificate.mechanisms),
+        "dpiw.population": certificate.population,
+        "dpiw.relation": unit.relation.value,
+        "dpiw.release_id": certificate.release_id,
+        "dpiw.unit": f"max_rows={unit.max_rows}; id_column={unit.id_column or ''}",
+        "dpiw.weights_verdict": certificate.verdict,
+    }
+
+
+def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return self-normalised weights of mean one, shape (rows,), from natural logs.
+
+    Raises:
+        ReleaseError: no rows, or a log weight that is not finite.
+    """
+    logs = np.asarray(log_weights, dtype=np.float64)
+    if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
+        raise ReleaseError("log_weights: expected one finite number per row, and at least one row")
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.mean(), dtype=np.float64)
+
+
+def published_weights(
+    log_weights: NDArray[np.float64], *, self_normalised: bool
+) -> NDArray[np.float64]:
+    """Return the column `weight`: of mean one, or the exponentials as they are.
+
+    Raises:
+        ReleaseError: as `mean_one_weights`, or a weight too large for a float.
+    """
+    normalised = mean_one_weights(log_weights)
+    if self_normalised:
+        return normalised
+    if not np.max(log_weights) < 700:
+        raise ReleaseError("log_weights: too large to be published without normalisation")
+    return np.exp(np.asarray(log_weights, dtype=np.float64))
+
+
+def write_synthetic(
+    path: Path,
+    *,
+    frame: pd.DataFrame,
+    log_weights: NDArray[np.float64],
+    schema: PublicSchema,
+    facts: Mapping[str, str],
+    rng: np.random.Generator,
+    self_normalised: bool = True,
+) -> NDArray[np.int64]:
+    """Write `synthetic.parquet`; the same arguments give the same bytes.
+
+    Args:
+        path: a file that does not exist yet.
+        frame: synthetic rows in declared types (`PublicSchema.unscale`).
+        log_weights: shape (rows,), natural log of the weights as estimated, not normalised.
+            Column `log_weight` keeps them; column `weight` holds `published_weights`.
+        schema: the public schema.
+        facts: of `footer_facts`.
+        rng: shuffles the rows.
+        self_normalised: whether `weight` is scaled to mean one, or left as it is for totals.
+
+    Returns:
+        Which row of `frame` each row of the file is, shape (rows,).
+
+    Raises:
+        ReleaseError: columns or types other than declared, a null in a column that is not
+            nullable, weights that do not fit, facts beside the allow-list, or a failed write.
+    """
+    if set(facts) != set(FACTS):
+        raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
+    weights = published_weights(log_weights, self_normalised=self_normalised)
+    table = _table(frame, weights, log_weights, schema)
+    order = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
+    table = table.take(pa.array(order))
+    try:
+        with (
+            path.open("xb") as stream,
+            pq.ParquetWriter(stream, table.schema, compression="zstd", version="2.6") as writer,
+        ):
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+            writer.add_key_value_metadata({name: facts[name] for name in FACTS})
+    except OSError as reason:
+        raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
+    return order
+
+
+def read_footer(path: Path) -> Footer:
+    """Read rows, columns and facts of a file that `write_synthetic` wrote.
+
+    Raises:
+        ManifestError: not a Parquet file, or a footer with a key beside the allow-list.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            rows, schema = file.metadata.num_rows, file.schema_arrow
+            metadata = dict(file.metadata.metadata or {})
+        found = {key.decode(): value.decode() for key, value in metadata.items()}
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
+        raise ManifestError(f"{path.name}: not readable as Parquet") from reason
+    found.pop(_ARROW_SCHEMA, None)
+    for name in sorted(set(found) - set(FACTS)):
+        raise ManifestError(f"{path.name}: unknown footer key {name!r}")
+    return Footer(rows=rows, columns=arrow_fields(schema), facts=found)
+
+
+def read_synthetic(
+    path: Path,
+) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
+    """Read rows, weights and log weights of a file that `write_synthetic` wrote.
+
+    Returns:
+        The rows in pandas types (text as `str`; whole numbers `int64`, truth values `bool`, or
+        `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, UTC]`),
+        the weights as published and the log weights, both of shape (rows,).
+    """
+    table = pq.read_table(path, use_threads=False, pre_buffer=False)
+    weights, logs = (
+        np.array(table.column(name).to_numpy(), dtype=np.float64) for name in (WEIGHT, LOG_WEIGHT)
+    )
+    frame = pd.DataFrame(
+        {
+            field.name: _series(table.column(field.name), field)
+            for field in table.schema
+            if field.name not in {WEIGHT, LOG_WEIGHT}
+        }
+    )
+    return frame, weights, logs
+
+
+def _table(
+    frame: pd.DataFrame,
+    weights: NDArray[np.float64],
+    log_weights: NDArray[np.float64],
+    schema: PublicSchema,
+) -> Any:
+    names = [column.name for column in schema.released]
+    if list(frame.columns) != names:
+        raise ReleaseError("synthetic rows: expected the schema's released columns, in their order")
+    if len(weights) != len(frame):
+        raise ReleaseError("log_weights: expected one per synthetic row")
+    arrays = [_array(frame[column.name], column) for column in schema.released]
+    logs = np.asarray(log_weights, dtype=np.float64)
+    return pa.table([*arrays, pa.array(weights), pa.array(logs)], schema=arrow_schema(schema))
+
+
+def _array(series: Any, column: Column) -> Any:
+    """Convert one column; the index, name, categories and attrs of the series stay behind."""
+    target = _ARROW_TYPES[column.kind]
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = series.astype(object)
+    if column.kind in (ColumnKind.DATE, ColumnKind.DATETIME) and series.dtype != object:
+        if column.kind is ColumnKind.DATETIME and series.dt.tz is None:
+            series = series.dt.tz_localize("UTC")
+        series = series.astype("datetime64[s]" if series.dt.tz is None else "datetime64[s, UTC]")
+    try:
+        array = pa.array(series, from_pandas=True)
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        array = array.cast(target, safe=True)
+    except (pa.ArrowException, TypeError, ValueError) as reason:
+        raise ReleaseError(
+            f"column {column.name}: its values are not of kind {column.kind.value}"
+        ) from reason
+    if array.null_count and not column.nullable:
+        raise ReleaseError(f"column {column.name}: a missing value in a column without nulls")
+    return array
+
+
+def _series(values: Any, field: Any) -> Any:
+    if pa.types.is_date32(field.type):
+        return values.cast(pa.timestamp("s")).to_pandas()
+    if pa.types.is_timestamp(field.type):
+        return values.cast(pa.timestamp("s", tz="UTC")).to_pandas()
+    if field.nullable and pa.types.is_integer(field.type):
+        return values.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    if field.nullable and pa.types.is_boolean(field.type):
+        return values.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
+    return values.to_pandas()

@@ -1,0 +1,314 @@
+"""Making a release folder visible: all of it at once, once, or not at all.
+
+The folder is built beside its destination under a name no reader accepts, made durable, signed,
+committed in the ledger, and renamed without replacing anything. After a crash at any point the
+destination is either absent or whole, and running again with the same inputs gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from dpiw.data.durable import rename_exclusively, sync_directory
+from dpiw.errors import ManifestError, ReleaseError
+from dpiw.release.manifest import (
+    MANIFEST,
+    SIGNATURE,
+    FileEntry,
+    Manifest,
+    ManifestFacts,
+    check_file_name,
+)
+from dpiw.release.signing import PrivateKey, PublicKey
+from dpiw.release.verification import (
+    STAGING_PREFIX,
+    check_files,
+    file_digest,
+    manifest_digest,
+    read_signed_manifest,
+)
+
+FileSource = bytes | Callable[[Path], None]
+"""A file's bytes, or a function that creates the file at the path it is given."""
+
+_RENAME_LOCK = ".rename.lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """What `publish_folder` left behind.
+
+    Attributes:
+        folder: the release.
+        manifest_digest: SHA-256 of its manifest.
+        already_published: the same release was there before; nothing was written.
+    """
+
+    folder: Path
+    manifest_digest: str
+    already_published: bool
+
+
+def publish_folder(
+    files: Mapping[str, FileSource],
+    *,
+    destination: Path,
+    facts: ManifestFacts,
+    key: PrivateKey,
+    commit: Callable[[str], None],
+) -> Publication:
+    """Build, sign, commit and publish a release folder.
+
+    Args:
+        files: every file but the manifest and its signature.
+        destination: the folder to publish; its parent must exist.
+        facts: what the manifest says.
+        key: the signing key.
+        commit: told the manifest's digest when the folder is durable and before it is visible;
+            it must accept the same digest again, since a crash may come after it.
+
+    Returns:
+        The publication. A destination that already holds the same manifest is left alone and
+        `commit` is not called again.
+
+    Raises:
+        ReleaseError: the destination holds something else, or something could not be written.
+            Then nothing is visible and the staging folder is gone. What `commit` raises goes
+            through unchanged, with the same effect.
+    """
+    with _staging(destination.parent) as folder:
+        manifest = _build(folder, files, facts, key)
+        return _install(folder, destination, manifest, key.public, commit)
+
+
+def build_folder(
+    folder: Path, *, files: Mapping[str, FileSource], facts: ManifestFacts, key: PrivateKey
+) -> Manifest:
+    """Build and sign a release folder that nobody sees yet, for `publish_built`.
+
+    For a caller whose facts (ledger head, moment) would differ on a second attempt: the built
+    folder is kept in the workspace and published as often as it takes.
+
+    Raises:
+        ReleaseError: `folder` exists, or something could not be written; then it is gone.
+    """
+    with _staging(folder.parent) as staging:
+        manifest = _build(staging, files, facts, key)
+        _make_readable(staging)
+        try:
+            _rename_without_replacing(staging, folder)
+            sync_directory(folder.parent)
+        except OSError as reason:
+            raise _failure(f"folder {folder.name}", reason) from reason
+    return manifest
+
+
+def publish_built(
+    built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], None]
+) -> Publication:
+    """Publish a copy of a folder that `build_folder` made; otherwise as `publish_folder`.
+
+    Raises:
+        ReleaseError: as `publish_folder`, and if `built` is not whole or not signed by `key`.
+    """
+    manifest = read_signed_manifest(built, expected=key)
+    check_files(built, manifest)
+    with _staging(destination.parent) as folder:
+        for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
+            _write(folder / name, partial(_copy, built / name))
+        check_files(folder, manifest)
+        _make_durable(folder)
+        return _install(folder, destination, manifest, key, commit)
+
+
+def _install(
+    folder: Path,
+    destination: Path,
+    manifest: Manifest,
+    key: PublicKey,
+    commit: Callable[[str], None],
+) -> Publication:
+    if destination.name.startswith("."):
+        raise ReleaseError(f"{destination.name}: a release folder's name must not start with a dot")
+    if os.path.lexists(destination):
+        return _already_published(destination, manifest, key)
+    commit(manifest.digest)
+    _make_readable(folder)  # until now nobody but us could look into it
+    try:
+        _rename_without_replacing(folder, destination)
+    except FileExistsError:  # another process was faster
+        return _already_published(destination, manifest, key)
+    except OSError as reason:
+        raise _failure(f"release folder {destination.name}", reason) from reason
+    _make_durable(destination.parent)
+    return Publication(folder=destination, manifest_digest=manifest.digest, already_published=False)
+
+
+def clean_staging(root: Path) -> int:
+    """Remove staging folders under `root` whose process is gone; return how many.
+
+    A staging folder is held by a lock that the kernel releases when its process ends, so a
+    publication in progress is never touched.
+    """
+    removed = 0
+    for folder in sorted(root.glob(f"{STAGING_PREFIX}*/")):
+        if not folder.with_name(f"{folder.name}.lock").exists():
+            # The lock is made before the folder and removed after it: nobody works here.
+            shutil.rmtree(folder, ignore_errors=True)
+            removed += 1
+    for lock_path in sorted(root.glob(f"{STAGING_PREFIX}*.lock")):
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), _lock(lock_path, wait=False):
+            folder = lock_path.with_suffix("")
+            if folder.is_dir():
+                shutil.rmtree(folder)
+                removed += 1
+            lock_path.unlink(missing_ok=True)
+    return removed
+
+
+@contextlib.contextmanager
+def _staging(root: Path) -> Iterator[Path]:
+    """A private, locked folder inside `root`, removed on the way out unless it was renamed."""
+    folder, lock = _create_lock(root)
+    try:
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as reason:
+            raise _failure(f"staging folder in {root.name}", reason) from reason
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _create_lock(root: Path) -> tuple[Path, int]:
+    """A new staging name with its lock held: the lock is there before the folder is."""
+    while True:
+        folder = root / f"{STAGING_PREFIX}{secrets.token_hex(16)}"
+        path = folder.with_name(f"{folder.name}.lock")
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as reason:
+            raise _failure(f"staging folder in {root.name}", reason) from reason
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:  # else a cleaner took the file between the two calls
+            return folder, lock
+        os.close(lock)
+
+
+def _build(
+    folder: Path, files: Mapping[str, FileSource], facts: ManifestFacts, key: PrivateKey
+) -> Manifest:
+    for name in files:
+        check_file_name(name)
+    entries = {name: _write(folder / name, source) for name, source in sorted(files.items())}
+    manifest = Manifest(facts=facts, files=entries, public_key=key.public.raw.hex())
+    data = manifest.to_bytes()
+    if Manifest.from_bytes(data) != manifest:
+        raise ManifestError("manifest.json: does not read back as it was written")
+    _write(folder / MANIFEST, data)
+    _write(folder / SIGNATURE, key.sign(data))
+    _make_durable(folder)
+    return manifest
+
+
+def _make_readable(folder: Path) -> None:
+    try:
+        folder.chmod(0o755)
+    except OSError as reason:
+        raise _failure("staging folder", reason) from reason
+    _make_durable(folder)
+
+
+def _make_durable(folder: Path) -> None:
+    try:
+        sync_directory(folder)
+    except OSError as reason:
+        raise _failure(f"folder {folder.name}", reason) from reason
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer)
+
+
+def _write(path: Path, source: FileSource) -> FileEntry:
+    """Create one file, make it durable and describe it as it lies on disk."""
+    try:
+        if callable(source):
+            source(path)
+        else:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(source)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ReleaseError(f"{path.name}: expected a regular file")
+            os.fchmod(descriptor, 0o644)  # whatever the umask of a confidential stage is
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if isinstance(source, bytes) and status.st_size != len(source):
+            raise ReleaseError(f"{path.name}: written in part")
+        return FileEntry(size=status.st_size, sha256=file_digest(path))
+    except OSError as reason:
+        raise _failure(path.name, reason) from reason
+
+
+def _already_published(destination: Path, manifest: Manifest, key: PublicKey) -> Publication:
+    """Accept a destination that holds this very release, whole; refuse anything else.
+
+    A link is something else: what it leads to may be replaced, and need not be there for readers.
+    """
+    if manifest_digest(destination) != manifest.digest:
+        raise ReleaseError(
+            f"release folder {destination.name} exists and holds something else: a release is "
+            "never replaced, a correction is a new release"
+        )
+    check_files(destination, read_signed_manifest(destination, expected=key))
+    _make_durable(destination.parent)  # the run that renamed it may have ended before this
+    return Publication(folder=destination, manifest_digest=manifest.digest, already_published=True)
+
+
+def _rename_without_replacing(source: Path, destination: Path) -> None:
+    """Rename atomically; FileExistsError if there is anything at `destination`."""
+    if not rename_exclusively(source, destination):
+        _rename_under_lock(source, destination)
+
+
+def _rename_under_lock(source: Path, destination: Path) -> None:
+    """Check and rename while holding the root's lock: all publishers of dpiw take it."""
+    path = destination.parent / _RENAME_LOCK
+    path.open("a").close()
+    with _lock(path, wait=True):
+        if os.path.lexists(destination):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.rename(source, destination)
+
+
+@contextlib.contextmanager
+def _lock(path: Path, *, wait: bool) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _failure(what: str, reason: OSError) -> ReleaseError:
+    cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
+    return ReleaseError(f"{what} could not be written: {cause}")

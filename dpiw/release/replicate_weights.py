@@ -1,0 +1,184 @@
+"""Replicate weights of a release, and their file `replicate_weights.parquet`.
+
+Any survey package or loop makes standard errors of them: compute the estimate with the full
+weights and with every replicate; its variance is `scale` times the sum of the squared differences
+(Rao and Wu 1988; Wolter 2007, chapter 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpiw.errors import ManifestError, ReleaseError
+from dpiw.release.certificate import Certificate
+
+KIND = "bootstrap"
+"""What survey packages call weights whose squared differences are added up with one scale."""
+
+MOST_NUMBERS = 250_000_000
+"""Most rows times replicates of one release: a file of 1 GB."""
+
+MOST_FEATURES_HELD = 2**30
+"""Most rows times features while replicates are made: 8 GiB."""
+
+_GROUP_ROWS = 65536
+_TINY = np.finfo(np.float32).tiny
+_ARROW_SCHEMA = "ARROW:schema"
+_FACTS = ("certificate_sha256", "count", "release_id", "scale", "type")
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReplicateWeights:
+    """Replicate weights.
+
+    Attributes:
+        weights: shape (n, R), > 0, of mean one each; they already hold the full weights.
+        scale: the variance of an estimate is this times the sum of squared differences of its
+            replicates from the full estimate.
+    """
+
+    weights: NDArray[Any] = field(repr=False)
+    scale: float
+
+    @property
+    def count(self) -> int:
+        """R."""
+        return int(self.weights.shape[1])
+
+    def estimates(self, statistic: Callable[[Array], Any]) -> Array:
+        """A statistic of each replicate, shape (R, p).
+
+        Args:
+            statistic: from weights, shape (n,), to one number or several, shape (p,).
+        """
+        found = [
+            np.atleast_1d(statistic(np.asarray(self.weights[:, r], dtype=np.float64)))
+            for r in range(self.count)
+        ]
+        return np.array(found, dtype=np.float64)
+
+    def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
+        """Variance of a smooth statistic, shape (p,).
+
+        Replicates differ little from the full weights, so a quantile moves by a few rows, or not
+        at all: take the variance of the share below it instead.
+
+        Args:
+            statistic: as of `estimates`, such as `Estimate.refit`.
+            full: the release's weights, shape (n,).
+        """
+        differences = self.estimates(statistic) - np.atleast_1d(statistic(full))
+        return np.asarray(self.scale * (differences**2).sum(axis=0))
+
+
+def replicates_promised(certificate: Certificate) -> int:
+    """How many replicates the certificate says are in the release."""
+    found = [
+        stage.parameters.get("replicates", 0)
+        for stage in certificate.stages
+        if stage.stage == certificate.weights.get("stage")
+    ]
+    return int(found[0]) if found and isinstance(found[0], int) else 0
+
+
+def replicate_facts(certificate: Certificate, *, count: int, scale: float) -> dict[str, str]:
+    """What the file's footer says."""
+    return {
+        "certificate_sha256": certificate.digest,
+        "count": str(count),
+        "release_id": certificate.release_id,
+        "scale": repr(scale),
+        "type": KIND,
+    }
+
+
+def _schema(count: int) -> Any:
+    return pa.schema([pa.field(f"r{r}", pa.float32(), nullable=False) for r in range(1, count + 1)])
+
+
+def write_replicates(
+    path: Path,
+    replicates: ReplicateWeights,
+    *,
+    order: NDArray[np.int64],
+    facts: Mapping[str, str],
+) -> None:
+    """Write `replicate_weights.parquet`: columns r1 to rR, a row for each synthetic row.
+
+    Args:
+        path: a file that does not exist yet.
+        replicates: in the order in which `write_synthetic` was given the rows.
+        order: what it returned: row i of the file is row order[i].
+        facts: of `replicate_facts`.
+
+    Raises:
+        ReleaseError: numbers that are no weights, or a failed write.
+    """
+    found = replicates.weights
+    if len(found) != len(order) or not (np.isfinite(found).all() and (found >= 0).all()):
+        raise ReleaseError(f"{path.name}: expected one finite weight >= 0 a row and replicate")
+    schema = _schema(replicates.count)
+    try:
+        with (
+            path.open("xb") as stream,
+            pq.ParquetWriter(stream, schema, compression="zstd", version="2.6") as writer,
+        ):
+            for start in range(0, len(order), _GROUP_ROWS):
+                block = found[order[start : start + _GROUP_ROWS]].astype(np.float32)
+                block = np.maximum(block, _TINY)  # as a survey package may refuse a zero
+                columns = [pa.array(np.ascontiguousarray(column)) for column in block.T]
+                writer.write_table(pa.table(columns, schema=schema), row_group_size=_GROUP_ROWS)
+            writer.add_key_value_metadata({f"dpiw.{name}": facts[name] for name in _FACTS})
+    except OSError as reason:
+        raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
+
+
+def check_replicates(path: Path, certificate: Certificate, *, rows: int) -> float:
+    """The scale of a file that `write_replicates` wrote for this release.
+
+    Raises:
+        ManifestError: not such a file, or not of as many rows and replicates as promised.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            held, schema = file.metadata.num_rows, file.schema_arrow
+            metadata = dict(file.metadata.metadata or {})
+        found = {key.decode(): value.decode() for key, value in metadata.items()}
+        found.pop(_ARROW_SCHEMA, None)
+        scale = float(found["dpiw.scale"])
+    except (pa.ArrowException, OSError, KeyError, ValueError) as reason:
+        raise ManifestError(f"{path.name}: not readable as replicate weights") from reason
+    count = replicates_promised(certificate)
+    stated = replicate_facts(certificate, count=count, scale=scale)
+    expected = {f"dpiw.{name}": value for name, value in stated.items()}
+    good = math.isfinite(scale) and scale > 0
+    if not good or held != rows or not schema.equals(_schema(count)) or found != expected:
+        raise ManifestError(f"{path.name}: not the replicate weights that the certificate promises")
+    return scale
+
+
+def read_replicates(path: Path, certificate: Certificate, *, rows: int) -> ReplicateWeights:
+    """Read a file that `write_replicates` wrote.
+
+    Raises:
+        ManifestError: as `check_replicates`, and a weight that is none.
+    """
+    scale = check_replicates(path, certificate, rows=rows)
+    table = pq.read_table(path, use_threads=False, pre_buffer=False)
+    weights = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
+    for r, column in enumerate(table.columns):
+        weights[:, r] = column.to_numpy()
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise ManifestError(f"{path.name}: expected finite replicate weights > 0")
+    return ReplicateWeights(weights=weights, scale=scale)

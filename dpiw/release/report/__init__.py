@@ -1,0 +1,1 @@
+"""`report.html`: the release in words and plots."""

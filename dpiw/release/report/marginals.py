@@ -1,0 +1,117 @@
+"""Shares of every column's public bins and levels, for the report's comparison plots.
+
+Bins come from the public schema alone, so the margins of two tables can be compared and the axes
+of a plot say nothing about any table.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema
+
+BINS = 20
+MISSING = "missing"
+
+_SECONDS = {ColumnKind.DATE: 86400, ColumnKind.DATETIME: 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """The public bins of a numeric column or the levels of a discrete one.
+
+    Attributes:
+        labels: one per level (and `missing` last, if nullable); for numeric columns the texts of
+            the public bounds.
+        edges: bin edges of a numeric column in own units, increasing; empty for discrete ones.
+        cells: number of shares, missing included.
+        nullable: whether the last share is that of missing values.
+    """
+
+    labels: tuple[str, ...]
+    edges: tuple[float, ...]
+    cells: int
+    nullable: bool
+
+
+def axis(column: Column) -> Axis:
+    """Return the public axis of a column."""
+    missing = (MISSING,) if column.nullable else ()
+    if column.is_discrete:
+        labels = (*column.level_names, *missing)
+        return Axis(labels=labels, edges=(), cells=len(labels), nullable=column.nullable)
+    edges = _edges(column)
+    return Axis(
+        labels=(_bound(column, column.lower_number), _bound(column, column.upper_number)),
+        edges=edges,
+        cells=len(edges) - 1 + len(missing),
+        nullable=column.nullable,
+    )
+
+
+def margins(
+    frame: pd.DataFrame, *, schema: PublicSchema, weights: NDArray[np.float64] | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """Return each released column's shares, shape (cells,), summing to one.
+
+    Args:
+        frame: rows in declared types; synthetic, or public and simulated. Never confidential.
+        schema: the public schema.
+        weights: shape (rows,), nonnegative; None: all equal.
+    """
+    mass = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
+    total = mass.sum()
+    shares = {}
+    for column in schema.released:
+        cells = axis(column)
+        codes = _codes(frame[column.name], column, cells)
+        shares[column.name] = np.bincount(codes, weights=mass, minlength=cells.cells) / total
+    return shares
+
+
+def _edges(column: Column) -> tuple[float, ...]:
+    low, high = column.lower_number, column.upper_number
+    if column.kind is ColumnKind.CONTINUOUS or column.kind is ColumnKind.DATETIME:
+        return tuple(float(edge) for edge in np.linspace(low, high, BINS + 1))
+    # Equal whole widths: bins that hold one and two values in turn would look like a comb.
+    width = math.ceil((high - low + 1) / BINS)
+    count = math.ceil((high - low + 1) / width)
+    return tuple(low - 0.5 + width * index for index in range(count + 1))
+
+
+def _codes(series: pd.Series, column: Column, cells: Axis) -> NDArray[np.intp]:
+    missing = series.isna().to_numpy(dtype=bool)
+    if column.is_discrete:
+        text = series.astype(object).map(_level)
+        codes = pd.Index(column.level_names).get_indexer(pd.Index(text))
+    else:
+        inner = np.asarray(cells.edges[1:-1])
+        codes = np.searchsorted(inner, _numbers(series, column), side="right")
+    codes = np.where(missing, cells.cells - 1, codes)
+    return np.asarray(codes, dtype=np.intp)
+
+
+def _level(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
+
+
+def _numbers(series: pd.Series, column: Column) -> NDArray[np.float64]:
+    if column.kind not in _SECONDS:
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    moments = pd.to_datetime(series, utc=True).astype("datetime64[s, UTC]")
+    seconds = moments.astype("int64").to_numpy(dtype=np.float64)
+    return np.asarray(seconds / _SECONDS[column.kind], dtype=np.float64)
+
+
+def _bound(column: Column, value: float) -> str:
+    if column.kind in _SECONDS:
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=value * _SECONDS[column.kind])
+        return moment.isoformat(sep=" ", timespec="minutes").removesuffix(" 00:00")
+    return f"{value:g}" if abs(value) < 1e15 else f"{value:.3g}"

@@ -1,0 +1,81 @@
+"""Public truth of a simulated population, and what the weights repaired against it.
+
+Only for examples whose law is known because it was written down. Nothing here is ever computed
+from confidential rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.errors import SpecError
+from dpiw.release.report.statistics import evaluate, label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """One statistic: its public truth, and its estimates without and with weights."""
+
+    name: str
+    truth: float
+    unweighted: float
+    weighted: float
+
+    @property
+    def change(self) -> float:
+        """Absolute error with weights over that without; below 1 means repaired."""
+        before = abs(self.unweighted - self.truth)
+        return abs(self.weighted - self.truth) / before if before > 0 else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicTruth:
+    """Shares of every column's public bins, and named statistics with their values.
+
+    Attributes:
+        margins: column to shares, in the form of `dpiw.release.report.marginals.margins`.
+        statistics: mappings of `dpiw.release.report.statistics`, each with its `value`.
+    """
+
+    margins: Mapping[str, NDArray[np.float64]]
+    statistics: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def read(cls, path: Path) -> PublicTruth:
+        """Read a JSON file with `margins` and `statistics`.
+
+        Raises:
+            SpecError: it cannot be read, or is not of this form.
+        """
+        try:
+            found = json.loads(path.read_bytes())
+            margins = {name: np.array(shares, float) for name, shares in found["margins"].items()}
+            statistics = tuple(found["statistics"])
+            values = [float(item["value"]) for item in statistics]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise SpecError(
+                "public_truth: expected a JSON file with margins and statistics"
+            ) from None
+        if not np.isfinite(values).all():
+            raise SpecError("public_truth: expected finite values")
+        return cls(margins=margins, statistics=statistics)
+
+    def repairs(self, frame: pd.DataFrame, weights: NDArray[np.float64]) -> tuple[Repair, ...]:
+        """Compare every statistic of the synthetic rows, without and with weights, to the truth."""
+        return tuple(
+            Repair(
+                name=label(item),
+                truth=float(item["value"]),
+                unweighted=evaluate(item, frame, None),
+                weighted=evaluate(item, frame, weights),
+            )
+            for item in self.statistics
+        )

@@ -1,0 +1,166 @@
+r"""Ed25519 keys in files, and signatures that mean one thing only.
+
+Every signed message starts with a context, so a signature over a manifest can never pass for a
+signature over something else made with the same key. A signature can be checked without dpiw:
+
+    (printf 'dpiw-manifest-v1\n'; cat manifest.json) > message
+    openssl pkeyutl -verify -pubin -inkey curator.pub -rawin -in message -sigfile manifest.sig
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from dpiw.data.documents import hexadecimal
+from dpiw.errors import ManifestError, ReleaseError, SignatureError
+
+MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
+"""What precedes the manifest's bytes in the signed message."""
+
+SIGNATURE_BYTES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicKey:
+    """A public key that can check signatures.
+
+    Attributes:
+        raw: the 32 bytes of the Ed25519 public key.
+    """
+
+    raw: bytes
+
+    @property
+    def key_id(self) -> str:
+        """The first 16 hexadecimal digits of the SHA-256 of the raw key."""
+        return hashlib.sha256(self.raw).hexdigest()[:16]
+
+    def check(self, message: bytes, signature: bytes, *, context: bytes = MANIFEST_CONTEXT) -> None:
+        """Raise `SignatureError` unless `signature` is this key's over `context + message`."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, context + message)
+        except (InvalidSignature, ValueError) as reason:
+            raise SignatureError(
+                f"the signature does not verify under key id {self.key_id}"
+            ) from reason
+
+    @classmethod
+    def from_hex(cls, text: str) -> PublicKey:
+        """Read 64 hexadecimal digits."""
+        return cls(
+            raw=bytes.fromhex(hexadecimal(text, digits=64, what="public_key", error=ManifestError))
+        )
+
+
+class PrivateKey:
+    """A private key that signs. It shows its key id and never its content."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public = PublicKey(raw=raw)
+
+    def sign(self, message: bytes, *, context: bytes = MANIFEST_CONTEXT) -> bytes:
+        """Return the 64 bytes of the signature over `context + message`; always the same."""
+        return self._key.sign(context + message)
+
+    def __repr__(self) -> str:
+        return f"PrivateKey(key_id={self.public.key_id!r})"
+
+    def __reduce__(self) -> str:
+        raise ReleaseError("a private key cannot be pickled")
+
+
+def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
+    """Create `<name>.key` (PKCS8 PEM, mode 0600) and `<name>.pub` (PEM) in `folder`.
+
+    Returns:
+        The paths of the private and the public file.
+
+    Raises:
+        ReleaseError: a file of that name is there already, or the folder cannot be written.
+            Nothing is ever overwritten.
+    """
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    private_path, public_path = folder / f"{name}.key", folder / f"{name}.pub"
+    if public_path.exists():
+        raise ReleaseError(f"key file {public_path.name} exists already; it is never overwritten")
+    _create(private_path, private, mode=0o600)
+    _create(public_path, public, mode=0o644)
+    return private_path, public_path
+
+
+def load_private_key(path: Path) -> PrivateKey:
+    """Read a private key file that nobody but its owner can read.
+
+    Raises:
+        ReleaseError: missing, readable by group or others, or not an unencrypted Ed25519 key.
+    """
+    try:
+        # The mode is that of the opened file, so it cannot be exchanged in between.
+        with path.open("rb") as stream:
+            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+            data = stream.read()
+    except OSError as reason:
+        raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason
+    if mode & 0o077:
+        raise ReleaseError(
+            f"key file {path.name} has mode {mode:04o}: expected 0600 (chmod 600), "
+            "because whoever reads it can sign releases"
+        )
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as reason:
+        raise ReleaseError(f"key file {path.name}: not an unencrypted PEM private key") from reason
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ReleaseError(f"key file {path.name}: expected an Ed25519 key")
+    return PrivateKey(key)
+
+
+def load_public_key(path: Path) -> PublicKey:
+    """Read a public key file (PEM).
+
+    Raises:
+        ReleaseError: missing, or not an Ed25519 public key.
+    """
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except OSError as reason:
+        raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason
+    except (ValueError, UnsupportedAlgorithm) as reason:
+        raise ReleaseError(f"key file {path.name}: not a PEM public key") from reason
+    if not isinstance(key, Ed25519PublicKey):
+        raise ReleaseError(f"key file {path.name}: expected an Ed25519 key")
+    return PublicKey(raw=key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def _create(path: Path, data: bytes, *, mode: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(descriptor)
+    except FileExistsError as reason:
+        raise ReleaseError(f"key file {path.name} exists already; it is never overwritten") from (
+            reason
+        )
+    except OSError as reason:
+        raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason

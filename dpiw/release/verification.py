@@ -1,0 +1,217 @@
+"""Whether a folder is the release it says it is. Needs no network and no ledger."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
+from dpiw.release.certificate import Certificate
+from dpiw.release.manifest import (
+    CERTIFICATE,
+    MANIFEST,
+    REPLICATES,
+    SCHEMA,
+    SIGNATURE,
+    SYNTHETIC,
+    Manifest,
+)
+from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key
+
+STAGING_PREFIX = ".staging-"
+"""Folders of this name are being built and are never a release, however complete they look."""
+
+REQUIRED = (SYNTHETIC, CERTIFICATE, SCHEMA)
+
+_MANIFEST_LIMIT = 16 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedRelease:
+    """A folder that passed every check.
+
+    Attributes:
+        folder: where it lies.
+        manifest: what it lists.
+        certificate: what it promises.
+        key_id: id of the key that signed.
+        pinned: whether that key was given by the caller. If not, the folder is whole but anyone
+            could have made it.
+    """
+
+    folder: Path
+    manifest: Manifest
+    certificate: Certificate
+    key_id: str
+    pinned: bool
+
+    @property
+    def statement(self) -> str:
+        """One line for people."""
+        trust = "the expected key" if self.pinned else "not pinned: give the curator's public key"
+        return f"release {self.manifest.facts.release_id}: signed by key id {self.key_id} ({trust})"
+
+
+def release_folders(root: Path) -> list[Path]:
+    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
+
+    Raises:
+        ReleaseError: `root` cannot be read.
+    """
+    try:
+        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError as reason:
+        raise ReleaseError(f"releases {root.name}: {reason.strerror}") from reason
+
+
+def verify(folder: Path, *, public_key: Path | None = None) -> VerifiedRelease:
+    """Check signature, manifest, files and facts of a release folder, in this order.
+
+    Args:
+        folder: the release.
+        public_key: the curator's public key file, known from elsewhere. Without it integrity is
+            checked against the key inside the manifest, which proves nothing about who signed.
+
+    Raises:
+        SignatureError: no signature, a wrong one, or another key than the expected one.
+        ManifestError: the manifest is missing or malformed, files are missing or extra, or the
+            files contradict each other.
+        ChecksumError: a file's bytes differ from the manifest.
+        ReleaseError: the key file cannot be read.
+    """
+    folder = Path(folder)
+    if folder.name.startswith(STAGING_PREFIX):
+        raise ManifestError("this folder is being built and was never published")
+    expected = None if public_key is None else load_public_key(Path(public_key))
+    manifest = read_signed_manifest(folder, expected=expected)
+    check_files(folder, manifest)
+    return VerifiedRelease(
+        folder=folder,
+        manifest=manifest,
+        certificate=_check_agreement(folder, manifest),
+        key_id=manifest.signer.key_id,
+        pinned=expected is not None,
+    )
+
+
+def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifest:
+    """Return the manifest if its signature holds under `expected` (or the embedded key)."""
+    data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
+    signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError)
+    if expected is not None:
+        # Nothing of the file is interpreted before the expected key vouches for it.
+        expected.check(data, signature)
+    manifest = Manifest.from_bytes(data)
+    if expected is None:
+        manifest.signer.check(data, signature)
+    elif manifest.signer != expected:
+        raise SignatureError(f"the manifest names another key than key id {expected.key_id}")
+    return manifest
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Compare the folder's files with the manifest: names, kinds, sizes and digests.
+
+    Raises:
+        ManifestError: a file is missing, extra, or not a regular file.
+        ChecksumError: a size or digest differs.
+    """
+    found = {entry.name: entry for entry in os.scandir(folder)}
+    listed = {*manifest.files, MANIFEST, SIGNATURE}
+    for name in sorted(listed - set(found)):
+        raise ManifestError(f"{name}: listed in the manifest and missing in the folder")
+    for name in sorted(set(found) - listed):
+        raise ManifestError(f"{name!r}: in the folder and not listed in the manifest")
+    for name, entry in found.items():
+        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+            raise ManifestError(f"{name}: expected a regular file")
+    for name, expected in sorted(manifest.files.items()):
+        if found[name].stat(follow_symlinks=False).st_size != expected.size:
+            raise ChecksumError(f"{name}: its size differs from the manifest")
+        if file_digest(folder / name) != expected.sha256:
+            raise ChecksumError(f"{name}: its SHA-256 differs from the manifest")
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a regular file, hexadecimal. Raises OSError; a link is not followed."""
+    with _open(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def manifest_digest(folder: Path) -> str | None:
+    """SHA-256 of a folder's manifest, or None: it has none, or what has its name is no manifest.
+
+    Nothing outside the folder is read: whoever can write into a folder of releases could place a
+    link there, and a digest tells about a file's content.
+    """
+    if folder.is_symlink():
+        return None
+    try:
+        data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
+    except ManifestError:
+        return None
+    return hashlib.sha256(data).hexdigest()
+
+
+def _open(path: Path) -> BufferedReader:
+    """Open a regular file; neither follows a link nor waits for a pipe's writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _read(path: Path, *, limit: int, error: type[ManifestError | SignatureError]) -> bytes:
+    try:
+        with _open(path) as stream:  # the folder may be hostile
+            data = stream.read(limit + 1)
+    except OSError as reason:
+        raise error(f"{path.name}: {reason.strerror}") from reason
+    if len(data) > limit:
+        raise error(f"{path.name}: larger than {limit} bytes")
+    return data
+
+
+def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
+    """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
+    from dpiw.release.parquet import footer_facts, read_footer
+    from dpiw.release.replicate_weights import check_replicates, replicates_promised
+
+    for name in REQUIRED:
+        if name not in manifest.files:
+            raise ManifestError(f"{name}: every release holds it, and the manifest lists none")
+    stated = _read(folder / CERTIFICATE, limit=_MANIFEST_LIMIT, error=ManifestError)
+    certificate = Certificate.from_json(stated)
+    facts, footer = manifest.facts, read_footer(folder / SYNTHETIC)
+    pairs = {
+        "release_id": (facts.release_id, certificate.release_id),
+        "population": (facts.population, certificate.population),
+        "unit": (facts.unit, certificate.unit),
+        "epsilon": (facts.epsilon, certificate.epsilon),
+        "delta": (facts.delta, certificate.delta),
+        "cumulative epsilon": (facts.cumulative_epsilon, certificate.spent_epsilon),
+        "cumulative delta": (facts.cumulative_delta, certificate.spent_delta),
+        "mechanisms": (facts.mechanisms, certificate.mechanisms),
+        "ledger head": (facts.ledger_head, certificate.ledger_head),
+        "constraints digest": (facts.constraints_digest, manifest.files[SCHEMA].sha256),
+        "row count": (facts.rows, footer.rows),
+        "Arrow schema": (facts.columns, footer.columns),
+        "facts in the Parquet footer": (footer.facts, footer_facts(certificate)),
+    }
+    for name, (one, other) in pairs.items():
+        if one != other:
+            raise ManifestError(f"{name}: manifest, certificate and Parquet file disagree")
+    if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):
+        raise ManifestError(f"{REPLICATES}: certificate and manifest disagree on whether it exists")
+    if REPLICATES in manifest.files:
+        check_replicates(folder / REPLICATES, certificate, rows=facts.rows)
+    return certificate

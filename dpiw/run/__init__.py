@@ -1,0 +1,1 @@
+"""One run, drawn once, whatever crashes."""

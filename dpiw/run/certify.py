@@ -1,0 +1,133 @@
+"""The certificate of a run: what was promised and spent, from plan, ledger and measurements."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from typing import Any
+
+from dpiw.ledger import Ledger, RunRecord
+from dpiw.plan.assumptions import assumptions, caveats
+from dpiw.plan.plan import Plan
+from dpiw.plan.spec import public_steps
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
+from dpiw.privacy import accounting
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+from dpiw.release.certificate import Certificate, StageRecord
+from dpiw.run.run import ReleaseRun
+from dpiw.run.weigh import committed_measurement
+
+_PACKAGES = (
+    "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
+    "pyarrow", "scipy",
+)  # fmt: skip
+
+
+def _decimals(cost: PrivacyCost) -> tuple[str, str]:
+    return (
+        decimal_text(cost.epsilon_units, EPSILON_UNIT),
+        decimal_text(cost.delta_units, DELTA_UNIT),
+    )
+
+
+def _stage_record(run: ReleaseRun, stage: StagePlan) -> StageRecord:
+    plan = run.plan
+    facts = committed_measurement(run, stage.name).facts
+    laws = [
+        {"values": key.removesuffix("scale").strip("_") or stage.method, "scale": value,
+         "law": facts["noise"]}
+        for key, value in sorted(facts.items())
+        if key.endswith("scale") and isinstance(value, float)
+    ]  # fmt: skip
+    return StageRecord(
+        stage=stage.name,
+        method=stage.method,
+        events=tuple(accounting.event_to_json(event) for event in stage.events),
+        parameters=stage.parameters,
+        noise=tuple(laws),
+        standalone_epsilon=plan.stage_cost(frozenset({stage.name})).epsilon,
+    )
+
+
+def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
+    """The certificate of a run whose draws are committed and whose weights are diagnosed.
+
+    Epsilon and delta are what all attempts of the run hold in the ledger, lost draws included.
+    """
+    plan, spec = run.plan, run.spec
+    weights = json.loads((run.directory / "weights.json").read_bytes())
+    diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
+    head = ledger.certify(run.key)  # first: what is read after it can only be more
+    record = ledger.run(run.key)
+    epsilon, delta = _decimals(record.held)
+    account = ledger.account(spec.population)
+    spent_epsilon, spent_delta = _decimals(account.spent)
+    budget = account.population.budget
+    return Certificate(
+        release_id=run.release_id,
+        population=spec.population,
+        period=run.period,
+        unit=spec.privacy_unit,
+        epsilon=epsilon,
+        delta=delta,
+        attempts=_attempts(record),
+        spent_epsilon=spent_epsilon,
+        spent_delta=spent_delta,
+        account={
+            "composition": account.population.composition.value,
+            "held": account.held.to_payload(),
+            "drawn": account.drawn.to_payload(),
+            "max_unpaid_reads": account.population.max_unpaid_reads,
+        },
+        budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
+        budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
+        accountants=_accountants(plan),
+        plan_digest=plan.digest,
+        nominal_rows=spec.nominal_rows,
+        stages=tuple(_stage_record(run, stage) for stage in plan.stages),
+        generator=spec.generator.model_dump(mode="json"),
+        weights=_weights_facts(plan),
+        post_processing=tuple(weights["steps"]),
+        diagnostics=diagnostics,
+        verdict=diagnostics["verdict"],
+        verdict_rule=diagnostics["rule"],
+        assumptions=assumptions(plan, max_unpaid_reads=account.population.max_unpaid_reads),
+        caveats=caveats(plan, weighted=plan.weights is not None),
+        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+        ledger_head=head,
+    )
+
+
+def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
+    """What each reservation of the run held, and for which stages: lost draws are paid too.
+
+    Voided ones are left out, and nothing here numbers them: that a read failed is not published.
+    """
+    found = []
+    for attempt in (one for one in record.attempts if not one.voided):
+        epsilon, delta = _decimals(attempt.held)
+        states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
+        one: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
+        resumed = {
+            name: len(stage.earlier_tokens)
+            for name, stage in sorted(attempt.stages.items())
+            if stage.earlier_tokens
+        }
+        found.append(one | {"resumed": resumed} if resumed else one)
+    return tuple(found)
+
+
+def _accountants(plan: Plan) -> dict[str, float]:
+    found = {"pld": plan.epsilon_pld}
+    return found if plan.epsilon_rdp is None else found | {"rdp": plan.epsilon_rdp}
+
+
+def _weights_facts(plan: Plan) -> dict[str, Any]:
+    facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
+    facts["post_processing"] = public_steps(plan.spec)
+    facts["published"] = plan.weights is not None
+    facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
+    drawn = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)
+    free = GENERATOR_STAGE if plan.weights is not None else None
+    facts["stage"] = WEIGHTS_STAGE if drawn else free
+    return facts

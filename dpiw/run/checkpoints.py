@@ -1,0 +1,145 @@
+"""Checkpoints of a stage that trains for long: durable, on record, and resumed as was reserved.
+
+    <run>/<stage>.<step>.<token>.checkpoint     noised state; <token> names the arm it was drawn
+                                                under, by the first digits of the ledger's SHA-256
+
+A file is written and synced before its entry, and the next step is drawn only after the entry. So
+whoever resumes at the last checkpoint on record repeats at most the steps up to the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dpiw.data.durable import write_durably
+from dpiw.errors import LedgerTamperedError
+from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
+from dpiw.privacy.resumption import Progress, Resumption
+from dpiw.run.run import ReleaseRun
+
+_TOKEN_DIGITS = 16
+
+
+class StageCheckpoints:
+    """A `dpiw.privacy.resumption.TrainingWatch` that keeps checkpoints and tells progress.
+
+    Args:
+        run: whose stage trains.
+        ledger: holds the grant.
+        grant: under which it draws.
+        terms: of resumption; None: no checkpoint is kept.
+        resumed: the checkpoint to go on from; None: begin.
+        progress: told (steps taken, steps).
+    """
+
+    def __init__(
+        self,
+        run: ReleaseRun,
+        ledger: Ledger,
+        grant: Grant,
+        *,
+        terms: Resumption | None,
+        resumed: bytes | None,
+        progress: Progress,
+    ) -> None:
+        self._run, self._ledger, self._grant = run, ledger, grant
+        self._terms, self._resumed, self._progress = terms, resumed, progress
+
+    def resumed(self) -> bytes | None:
+        """The checkpoint to go on from; None: begin."""
+        return self._resumed
+
+    def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
+        """Keep a checkpoint, put it on record, and tell where the training stands."""
+        if self._terms is not None:
+            self._keep(step, state())
+        self._progress(step, steps)
+
+    def _keep(self, step: int, data: bytes) -> None:
+        stage = self._grant.stage
+        path = _file(self._run.directory, stage, step, self._grant.digest)
+        write_durably(path, data)
+        self._ledger.checkpoint(self._grant, step=step, digest=hashlib.sha256(data).hexdigest())
+        _forget_others(path, stage)
+
+
+def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
+    """What an armed stage whose process is gone can be resumed from; None: it is lost.
+
+    Nothing can be resumed without the very snapshot it was trained on, nor more often than was
+    reserved.
+    """
+    found = stage.checkpoint
+    if stage.state is not StageState.ARMED or found is None or stage.resumes_left < 1:
+        return None
+    if not run.snapshot.exists():
+        return None
+    for path in _files(run.directory, stage.stage):
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() == found.digest:
+            return data
+    return None
+
+
+def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
+    """Refuse a ledger that does not know what lies here of a stage.
+
+    A checkpoint may be at most one interval beyond the last on record, under an arm on record.
+
+    Raises:
+        LedgerTamperedError: it was restored from an old copy.
+    """
+    known = {
+        token[:_TOKEN_DIGITS]: _furthest(attempt.stages[stage])
+        for attempt in record.attempts
+        if stage in attempt.stages
+        for token in attempt.stages[stage].tokens
+    }
+    for path in _files(folder, stage):
+        _, step, token, _ = path.name.split(".")
+        if not step.isdecimal() or int(step) > known.get(token, -1):
+            raise LedgerTamperedError(
+                f"stage {stage}: a checkpoint of it was drawn under an arm that this ledger does"
+                " not know; it was restored from an old copy. State what it forgot as loss (`dpiw"
+                " ledger recover --loss-only`), and start a new run: another period or"
+                " source.snapshot"
+            )
+
+
+def _furthest(stage: StageRecord) -> int:
+    """The last step whose checkpoint may lie on disk: the one after the last on record."""
+    if stage.checkpoint is None or stage.resumption is None:
+        return 0
+    return stage.checkpoint.step + stage.resumption.every
+
+
+def take_over(run: ReleaseRun, grant: Grant, *, step: int, data: bytes) -> None:
+    """Name the checkpoint by the arm that goes on from it, before that arm draws anything.
+
+    So whatever it draws, a file tells a restored ledger of that arm.
+    """
+    path = _file(run.directory, grant.stage, step, grant.digest)
+    write_durably(path, data)
+    _forget_others(path, grant.stage)
+
+
+def _forget_others(path: Path, stage: str) -> None:
+    for other in _files(path.parent, stage):
+        if other != path:
+            other.unlink(missing_ok=True)
+
+
+def forget_checkpoints(folder: Path, stage: str) -> None:
+    """Remove the checkpoints of a stage whose output is committed, or that is drawn anew."""
+    for path in _files(folder, stage):
+        path.unlink(missing_ok=True)
+
+
+def _file(folder: Path, stage: str, step: int, token: str) -> Path:
+    return folder / f"{stage}.{step:08d}.{token[:_TOKEN_DIGITS]}.checkpoint"
+
+
+def _files(folder: Path, stage: str) -> Iterator[Path]:
+    yield from sorted(folder.glob(f"{stage}.*.*.checkpoint"))

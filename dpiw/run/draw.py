@@ -1,0 +1,266 @@
+"""The steps that touch the confidential table; each runs in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from dpiw.data.durable import check_room, write_durably
+from dpiw.data.ingest import IngestLimits
+from dpiw.data.ingest import ingest as read_source
+from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerTamperedError,
+    SourceError,
+    StageFailedError,
+)
+from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
+from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.neural.backend import make_backend
+from dpiw.methods.weights.base import WeightEstimator
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.privacy import accounting
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
+from dpiw.run.checkpoints import (
+    StageCheckpoints,
+    check_checkpoints,
+    forget_checkpoints,
+    last_checkpoint,
+    take_over,
+)
+from dpiw.run.locks import drawing
+from dpiw.run.restored import check_heads, check_undrawn
+from dpiw.run.run import ReleaseRun
+from dpiw.run.weigh import (
+    FITTING_ROWS,
+    PUBLISHED_ROWS,
+    check_output,
+    estimator,
+    read_rows,
+)
+
+_ROOM, _ROOM_TO_TRAIN = 2**20, 2**25
+"""Bytes that must be free before a draw; checkpoints are larger than other measurements."""
+
+
+def ingest(run: ReleaseRun) -> None:
+    """Read, validate, bound and scale the source into the run's private snapshot, once.
+
+    Privacy:
+        Row-local transformations inside the confidential zone; releases nothing. A structural
+        failure (missing column, wrong type) is visible as such and voids the reservation. The read
+        is on record before its first byte; how it ends is seen, and is paid for by the draw that
+        follows, or counts against the population's `max_unpaid_reads`.
+
+    Raises:
+        LedgerConflictError: a stage was drawn on a snapshot that was purged since. What was
+            reserved to repeat another stage is given back.
+        LedgerTamperedError: instead of giving back a reservation whose draw is on disk.
+        BudgetExceededError: too many reads ended without a draw; nothing was read.
+    """
+    ledger = run.open_ledger()
+    with drawing(run, "ingest"):
+        record = ledger.run(run.key)
+        waiting = [s for s in record.stages.values() if s.state is not StageState.COMMITTED]
+        if not waiting or run.snapshot.exists():
+            return
+        if len(waiting) < len(record.stages):
+            _void_unarmed(run, ledger, record)
+            raise LedgerConflictError(
+                "ingest: a stage of this run was drawn on a snapshot that was purged since; reading"
+                " the source again could mix two states of the table in one release. Start a new"
+                " run: another period or source.snapshot"
+            )
+        if any(stage.state is StageState.ARMED for stage in waiting):
+            raise GrantSpentError(
+                "ingest: a stage of this run is armed, and its snapshot is gone; start the flow"
+                " again to settle it"
+            )
+        for stage in waiting:
+            ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
+        ledger.read(run.key, max(stage.attempt for stage in waiting))
+        _read_source(run, ledger, record)
+
+
+def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
+    source, spec = run.spec.source, run.spec
+    for leftover in run.private.glob(".source-*"):  # of an ingest that was killed
+        leftover.unlink(missing_ok=True)
+    replace_one = spec.relation == "replace_one"
+    try:
+        read_source(
+            Path(source.path),
+            file_format=source.format,
+            schema=run.plan.schema,
+            unit=spec.privacy_unit,
+            directory=run.private,
+            limits=IngestLimits(
+                max_columns=source.max_columns,
+                max_cell_bytes=source.max_cell_bytes,
+                max_memory_bytes=source.max_memory_bytes,
+            ),
+            encoding=source.encoding,
+            delimiter=source.delimiter,
+            written=source.written,
+            public_rows=spec.nominal_rows if replace_one else None,
+        )
+    except SourceError:
+        _void_unarmed(run, ledger, record)
+        raise
+
+
+def _void_unarmed(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
+    for attempt in record.attempts:
+        if all(stage.state is StageState.RESERVED for stage in attempt.stages.values()):
+            check_undrawn(run.directory, record, attempt)
+            ledger.void(record.run_key, attempt.attempt)
+
+
+def _draw_once(
+    run: ReleaseRun,
+    name: str,
+    measure: Callable[[PrivateTable, TrainingWatch], Measurement],
+    *,
+    progress: Progress = silent,
+) -> None:
+    """Draw a stage's measurement, at most once for each time it was paid for.
+
+    Arm (durable), read, draw, write (durable), commit. Killed anywhere, `reserve` settles it: what
+    it left ARMED has a checkpoint, and goes on from there.
+    """
+    ledger = run.open_ledger()
+    with drawing(run, name):
+        stage = ledger.run(run.key).stages[name]
+        path = run.measurement(name)
+        if stage.state is StageState.COMMITTED:
+            check_output(path, stage)
+            forget_checkpoints(run.directory, name)
+            return
+        resumed = None if path.exists() else last_checkpoint(run, stage)
+        if stage.state is not StageState.RESERVED and resumed is None:
+            raise GrantSpentError(
+                f"stage {name} is {stage.state.value}; start the flow again to settle it"
+            )
+        make_backend(
+            run.plan.device(name)
+        )  # a GPU that is not there is found while nothing is charged
+        _check_before_drawing(run, ledger, stage)
+        grant = _take(run, ledger, stage)
+        source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
+        watch = StageCheckpoints(
+            run, ledger, grant, terms=stage.resumption, resumed=resumed, progress=progress
+        )
+        try:
+            if resumed is not None and stage.checkpoint is not None:
+                take_over(run, grant, step=stage.checkpoint.step, data=resumed)
+            data = measure(source.open(grant, ledger), watch).under(grant.digest).to_bytes()
+            ledger.confirm(grant)  # it may have trained for hours: what was taken over stays so
+            write_durably(path, data)
+        except Exception as error:
+            # Whatever goes wrong once rows are open may depend on them: one class, one code.
+            raise StageFailedError(name, StageFailedError.exit_code) from error
+        ledger.commit(grant, hashlib.sha256(data).hexdigest())
+        forget_checkpoints(run.directory, name)
+
+
+def _take(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> Grant:
+    """The right to draw: armed, or taken over from a process that is gone."""
+    if stage.checkpoint is not None:
+        return ledger.resume(run.key, stage.attempt, stage.stage, step=stage.checkpoint.step)
+    grant = ledger.arm(run.key, stage.attempt, stage.stage)
+    forget_checkpoints(run.directory, stage.stage)  # of an attempt that was lost
+    return grant
+
+
+def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
+    """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
+    check_heads(run, ledger)  # once more: an old copy may have come back since the reservation
+    if not run.snapshot.exists():
+        raise StageFailedError("ingest", StageFailedError.exit_code)
+    try:
+        check_room(run.directory, size=_ROOM if stage.resumption is None else _ROOM_TO_TRAIN)
+    except OSError as error:  # a full disk, found here, costs nothing
+        raise StageFailedError(stage.stage, StageFailedError.exit_code) from error
+    if run.measurement(stage.stage).exists():
+        raise LedgerTamperedError(
+            f"stage {stage.stage}: its output is there, but this ledger never armed it; it was"
+            " restored from an old copy. What is reserved pays for that draw. State what else it"
+            " forgot as loss (`dpiw ledger recover --loss-only`), and start a new run: another"
+            " period or source.snapshot"
+        )
+    check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
+    (planned,) = [found for found in run.plan.stages if found.name == stage.stage]
+    events = [accounting.event_to_json(event) for event in planned.events]
+    if not stage.declares(events) or stage.resumption != planned.resumption:
+        raise LedgerConflictError(
+            f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
+        )
+
+
+def _measured(
+    method: Synthesizer | WeightEstimator,
+    *tables: PrivateTable | SyntheticTable,
+    noise: NoiseSource,
+    watch: TrainingWatch,
+) -> Measurement:
+    measure: Callable[..., Measurement] = method.measure
+    if isinstance(method, Watched):
+        return measure(*tables, noise=noise, watch=watch)
+    return measure(*tables, noise=noise)
+
+
+def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
+    """Draw the generator's measurement.
+
+    Args:
+        run: whose plan says what is drawn.
+        noise: draws it.
+        progress: told (steps taken, steps) now and then where it trains for long; public numbers.
+
+    Privacy:
+        The events of the plan's first stage, reserved and armed before the table is opened.
+    """
+    generator = run.plan.generator
+    _draw_once(
+        run,
+        GENERATOR_STAGE,
+        lambda table, watch: _measured(generator, table, noise=noise, watch=watch),
+        progress=progress,
+    )
+
+
+def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
+    """Draw the weights' coefficients; nothing to do when the plan publishes no weights.
+
+    Args:
+        run: whose plan says what is drawn.
+        noise: draws it.
+        progress: as in `fit_generator`.
+
+    Privacy:
+        The events of the plan's second stage, reserved and armed before the table is opened.
+    """
+    weights = estimator(run)
+    if weights is None or not run.draws(WEIGHTS_STAGE):
+        return
+    if isinstance(weights, OutputNoised):  # noise on log weights: those of the published rows
+        synthetic = read_rows(run, PUBLISHED_ROWS)
+        weights = weights.for_rows(synthetic)
+    elif isinstance(weights, Measured):  # whose measurement looks at no synthetic row
+        synthetic = read_rows(run, PUBLISHED_ROWS)
+    else:
+        synthetic = read_rows(run, FITTING_ROWS)
+    ready = weights
+    _draw_once(
+        run,
+        WEIGHTS_STAGE,
+        lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
+        progress=progress,
+    )

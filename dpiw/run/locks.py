@@ -1,0 +1,74 @@
+"""Locks on a run, which the kernel frees when their process dies, however it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpiw.errors import GrantSpentError, ReleaseError
+from dpiw.plan.stages import PRIVATE_STAGES
+from dpiw.run.run import ReleaseRun
+
+_FREE_STEPS = "postprocessing"
+
+
+@contextlib.contextmanager
+def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
+    """Hold a confidential stage.
+
+    Raises:
+        GrantSpentError: another process holds it, so it is alive: hands off.
+    """
+    descriptor = _open(run.directory, stage)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise GrantSpentError(f"stage {stage}: another process is drawing it now") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def working(run: ReleaseRun) -> Iterator[None]:
+    """Hold the run's free steps, waiting for another process to finish its own.
+
+    Raises:
+        ReleaseError: the disk is full, read-only or damaged; once it is mended, run again.
+    """
+    try:
+        descriptor = _open(run.directory, _FREE_STEPS)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as reason:
+        cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
+        raise ReleaseError(f"run {run.release_id}: a file operation failed: {cause}") from reason
+
+
+@contextlib.contextmanager
+def idle(directory: Path) -> Iterator[None]:
+    """Hold every lock of the run in `directory` at once, so that none of its steps can start.
+
+    Raises:
+        GrantSpentError: a process is working on it.
+    """
+    with contextlib.ExitStack() as held:
+        for name in ("ingest", *PRIVATE_STAGES, _FREE_STEPS):
+            descriptor = _open(directory, name)
+            held.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise GrantSpentError(f"run {directory.name}: a process is working on it") from None
+        yield
+
+
+def _open(directory: Path, name: str) -> int:
+    return os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,178 @@
+"""Confidential stages, each in a process of its own that hands back an exit code and its progress.
+
+    python -m dpiw.run.process STAGE RUN_FOLDER [PIPE]
+
+Progress is a line `step steps` on the descriptor PIPE now and then: two numbers that the spec
+fixes, read by whoever started the stage as nothing else.
+
+The process runs with a private umask, no core dumps, a scrubbed environment and, on the CPU, a
+memory limit.
+Whatever it says goes to the run's `log/` folder. Its exit code depends on the class of the error
+alone: what depends on the data ends in one code (`StageFailedError`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dpiw.data.durable import write_durably
+from dpiw.errors import (
+    BudgetExceededError,
+    GrantSpentError,
+    LedgerError,
+    SchemaError,
+    SourceError,
+    SpecError,
+    StageFailedError,
+)
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.resumption import Progress, silent
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+
+STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
+    "ingest": lambda run, _: steps.ingest(run),
+    "fit_generator": lambda run, progress: steps.fit_generator(
+        run, noise=SecureNoise(), progress=progress
+    ),
+    "fit_weights": lambda run, progress: steps.fit_weights(
+        run, noise=SecureNoise(), progress=progress
+    ),
+}
+
+_SPEAKING = (
+    SpecError, SchemaError, SourceError, LedgerError, GrantSpentError, BudgetExceededError,
+)  # fmt: skip
+"""Errors about structure, settings and budget: the same for every admissible table.
+
+A bare `PrivacyError` is not among them: a mechanism may raise it for what it was given.
+"""
+
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
+              "CUDA_VISIBLE_DEVICES",
+              # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
+              "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return kept | {
+        "HOME": str(directory / "private"),
+        "TMPDIR": str(directory / "private"),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
+        "GX_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }
+
+
+def failure_file(directory: Path, stage: str) -> Path:
+    """Where a stage leaves the text of a speaking error, for the custodian's own screen."""
+    return directory / "log" / f"{stage}.error"
+
+
+def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) -> None:
+    """Run `stage` of the run in `directory` and wait for it.
+
+    Args:
+        stage: one of `STAGES`.
+        directory: the run's folder.
+        progress: told (steps taken, steps) now and then, if the stage trains for long.
+
+    Raises:
+        StageFailedError: it ended with a code other than 0; carries the stage and the code only.
+            A killed process counts as one that failed unexpectedly.
+    """
+    failure_file(directory, stage).unlink(missing_ok=True)
+    log = directory / "log" / f"{stage}.log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    told, tells = os.pipe()
+    with os.fdopen(told, "rb") as lines:
+        with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"):
+            process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
+                [sys.executable, "-m", "dpiw.run.process", stage, str(directory), str(tells)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(directory),
+                pass_fds=[tells],
+            )
+        try:
+            for line in lines:  # ends with the process
+                if found := _LINE.fullmatch(line):
+                    with contextlib.suppress(Exception):  # who shows it must not stop the stage
+                        progress(int(found[1]), int(found[2]))
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if code != 0:  # a signal is one more way to fail, and no more is told of it
+        raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)
+
+
+_LINE = re.compile(rb"(\d{1,7}) (\d{1,7})\n")
+
+
+def _telling(pipe: int) -> Progress:
+    """Tell progress on a pipe, as long as somebody listens."""
+
+    def tell(step: int, steps: int) -> None:
+        with contextlib.suppress(OSError):
+            os.write(pipe, b"%d %d\n" % (step, steps))
+
+    return tell
+
+
+def _confine(memory: int | None) -> None:
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> int:
+    """Run one stage in this process and return its exit code; never raises."""
+    try:
+        _confine(None)
+        run = ReleaseRun.load(directory)
+        # CUDA reserves far more address space than it uses, so no limit on it would let it start.
+        limit = run.spec.source.max_memory_bytes
+        _confine(limit if run.plan.device(stage) == "cpu" else None)
+        STAGES[stage](run, progress)
+    except _SPEAKING as error:
+        # The texts of these errors hold names and ranges only, but stay in the workspace all
+        # the same: what crosses the boundary is the code.
+        text = f"{type(error).__name__}: {error}\n"
+        with contextlib.suppress(OSError):  # a full disk changes no code
+            write_durably(failure_file(directory, stage), text.encode())
+        return error.exit_code
+    except (Exception, MemoryError):
+        traceback.print_exc(file=sys.stderr)
+        return StageFailedError.exit_code
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of the stage process."""
+    known = 2 <= len(arguments) <= 3 and arguments[0] in STAGES
+    if not known or not all(pipe.isdecimal() for pipe in arguments[2:]):
+        sys.stderr.write(
+            f"usage: python -m dpiw.run.process {{{','.join(STAGES)}}} RUN_FOLDER [PIPE]\n"
+        )
+        return 2
+    progress = _telling(int(arguments[2])) if arguments[2:] else silent
+    return run_stage(arguments[0], Path(arguments[1]), progress=progress)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

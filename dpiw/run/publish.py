@@ -1,0 +1,186 @@
+"""Build the release folder once, sign it, and publish those very bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import secrets
+import shutil
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.durable import make_folder, sync_directory
+from dpiw.data.schema import ScaledTable
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import LedgerTamperedError, ReleaseError
+from dpiw.ledger import EntryKind, Ledger, PublishedHead
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
+from dpiw.plan.stages import WEIGHTS_STAGE
+from dpiw.privacy.units import PrivacyBudget
+from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
+from dpiw.release.manifest import Manifest
+from dpiw.release.publication import build_folder, clean_staging, publish_built
+from dpiw.release.replicate_weights import ReplicateWeights
+from dpiw.release.report.truth import PublicTruth
+from dpiw.release.signing import PrivateKey, load_private_key
+from dpiw.release.verification import read_signed_manifest, verify
+from dpiw.run.certify import certify
+from dpiw.run.locks import working
+from dpiw.run.run import ReleaseRun
+from dpiw.run.weigh import PUBLISHED_ROWS, committed_measurement, read_rows
+
+
+def publish(run: ReleaseRun) -> Path:
+    """Publish the run's release and return its folder.
+
+    The folder is built and signed once and kept in the workspace, so that a publication
+    interrupted anywhere ends with the same bytes. The ledger records the manifest's digest before
+    the folder becomes visible.
+
+    Raises:
+        ReleaseError: something could not be written, or the name is taken by another release.
+        NotPublishableError: a measurement's noise was seeded.
+        LedgerError: a stage is not committed.
+    """
+    with working(run):
+        return _publish(run)
+
+
+def _publish(run: ReleaseRun) -> Path:
+    root = Path(run.spec.publish_to)
+    _make_root(root)
+    for folder in (root, run.directory):
+        clean_staging(folder)
+    key = load_private_key(Path(run.spec.signing_key))
+    ledger = run.open_ledger()
+    built = _built(run, ledger, key)
+    manifest = verify(built).manifest
+    head = PublishedHead(hash=manifest.facts.ledger_head, manifest_digest=manifest.digest)
+    if not ledger.knows(head):
+        raise LedgerTamperedError(
+            "the release was built on a ledger entry that this ledger does not hold; it was"
+            " restored from an old copy and must be recovered first"
+        )
+    publication = publish_built(
+        built,
+        destination=root / run.release_id,
+        key=key.public,
+        commit=lambda digest: _record(ledger, run.key, digest),
+    )
+    _record(ledger, run.key, publication.manifest_digest)  # also where it was visible before
+    return publication.folder
+
+
+def _make_root(root: Path) -> None:
+    """Make the folder of releases, open to all readers; one that is there keeps its mode.
+
+    It may be somebody's home: what else lies in it was never meant to be seen.
+    """
+    try:
+        if make_folder(root, mode=0o755, parents=True):
+            _open_to_readers(root)
+    except OSError as reason:
+        raise ReleaseError(f"publish_to: {root} cannot be used: {reason.strerror}") from reason
+
+
+def _open_to_readers(root: Path) -> None:
+    """Whatever the umask is; or it is not made at all, as the next run would leave its mode."""
+    try:
+        root.chmod(0o755)
+        sync_directory(root)
+    except OSError:
+        with contextlib.suppress(OSError):
+            root.rmdir()
+        raise
+
+
+def _record(ledger: Ledger, run_key: str, manifest_digest: str) -> None:
+    ledger.publish(run_key, manifest_digest)
+
+
+def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
+    """The finished, signed folder, made once.
+
+    Anew only before publication, if its key was replaced in the meantime, or if a conflicting
+    output was charged since, so that it states less than the run holds.
+    """
+    built = run.directory / "built"
+    if built.exists():
+        manifest, record = read_signed_manifest(built, expected=None), ledger.run(run.key)
+        known = record.manifest_digest is not None or ledger.recovery_of_run(
+            run.key, run.plan.digest, run.period
+        )
+        if known or (manifest.signer == key.public and _stated(manifest).covers(record.held)):
+            sync_directory(run.directory)  # whoever built it may have died before this
+            return built
+        shutil.rmtree(built)
+    workspace = run.directory / f".building-{secrets.token_hex(8)}"
+    workspace.mkdir(mode=0o700)
+    try:
+        contents = _contents(run, ledger, workspace)
+        build_folder(built, files=contents.files, facts=contents.facts, key=key)
+    finally:
+        shutil.rmtree(workspace, ignore_errors=True)
+    return built
+
+
+def _stated(manifest: Manifest) -> PrivacyBudget:
+    facts = manifest.facts
+    return PrivacyBudget.of(Decimal(facts.epsilon), Decimal(facts.delta), facts.unit.relation)
+
+
+def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseContents:
+    plan, spec = run.plan, run.spec
+    with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
+        log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
+    truth = spec.public_truth
+    rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
+    return release_contents(
+        certify(run, ledger),
+        frame=plan.schema.unscale(rows),
+        log_weights=log_weights,
+        log_weight_noise_sd=noise if plan.weights is not None else None,
+        schema=plan.schema,
+        catalogue=CatalogueEntry(**spec.catalogue.model_dump()),
+        published_at=_today(),
+        previous=_previous_manifest(run, ledger),
+        workspace=workspace,
+        rng=np.random.default_rng(secrets.randbits(128)),
+        truth=None if truth is None else PublicTruth.read(Path(truth)),
+        replicates=_replicates(run, rows, log_weights),
+    )
+
+
+def _replicates(
+    run: ReleaseRun, rows: ScaledTable, log_weights: NDArray[np.float64]
+) -> ReplicateWeights | None:
+    """Replicate weights of the published rows, if the spec asks for them; free."""
+    weights = run.plan.weights
+    if not isinstance(weights, Measured) or weights.replicates == 0:
+        return None
+    fitted = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]["measured"]
+    measurement = committed_measurement(run, WEIGHTS_STAGE)
+    table = SyntheticTable(schema=run.plan.schema, scaled=rows)
+    law = law_of_measured(weights, table, log_weights, fitted)
+    return replicate_measured(law, measurement, count=weights.replicates)
+
+
+def _today() -> str:
+    """The day alone: the minute would tell how long the confidential stages took."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT00:00:00Z")
+
+
+def _previous_manifest(run: ReleaseRun, ledger: Ledger) -> str | None:
+    """Digest of the population's latest manifest, recovered ones too: releases form a chain."""
+    latest = None
+    for entry in ledger.entries(population=run.spec.population):
+        if entry.kind is EntryKind.PUBLISH and entry.run_key != run.key:
+            latest = str(entry.payload["manifest_digest"])
+        if entry.kind is EntryKind.RECOVER and entry.payload["releases"]:
+            latest = str(entry.payload["releases"][-1]["manifest_digest"])
+    return latest

@@ -1,0 +1,148 @@
+"""Hold a run's budget, and settle what an earlier attempt left behind."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from dpiw.data.durable import sync_directory
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerTamperedError,
+    SpecError,
+    UnsupportedRelationError,
+)
+from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
+from dpiw.privacy import accounting
+from dpiw.release.signing import load_private_key
+from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
+from dpiw.run.locks import drawing
+from dpiw.run.restored import check_heads, drawn_under
+from dpiw.run.run import ReleaseRun
+
+
+def reserve(run: ReleaseRun) -> None:
+    """Hold the run's budget in the ledger before any private byte is read.
+
+    A run that was reserved before is taken up where it stands: a draw whose output is durable is
+    committed, a training with a checkpoint stays ARMED and goes on, as often as was reserved; any
+    other draw that died is LOST (its charge stands) and is reserved anew only if `max_attempts` and
+    the budget allow.
+
+    Raises:
+        ReleaseError: the signing key cannot be read.
+        UnknownPopulationError, LedgerError: no such ledger or population.
+        UnsupportedRelationError, SpecError: the spec's promise is not the population's.
+        BudgetExceededError: the remaining budget does not cover it, or too many reads of the
+            population's tables ended without a draw; nothing was written.
+        LedgerTamperedError: the ledger lacks a head that a release carries, or did not arm a draw
+            that is on disk: it was restored from an old copy.
+        ReleaseError: a folder beside the releases cannot be read.
+        GrantSpentError: a stage is being drawn by another process, its attempts are used up, or the
+            run's release was recovered and it would have to draw again.
+    """
+    load_private_key(Path(run.spec.signing_key))  # what cannot be signed must not be paid for
+    ledger = run.open_ledger()
+    check_heads(run, ledger)
+    _check_promise(run, ledger)
+    record = ledger.find_run(run.key)
+    _check_not_recovered(run, ledger, record)
+    if record is None:
+        _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
+        return
+    for stage in record.stages.values():
+        _settle(run, ledger, stage)
+    record = ledger.run(run.key)
+    again = frozenset(
+        name
+        for name, stage in record.stages.items()
+        if stage.state in (StageState.LOST, StageState.VOIDED)
+    )
+    if again:
+        _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
+
+
+def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
+    """A run whose release was recovered is spent, unless all it has to draw is committed here."""
+    recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
+    drawn = record is not None and all(
+        stage.state is StageState.COMMITTED for stage in record.stages.values()
+    )
+    if recovery is not None and not drawn:
+        raise GrantSpentError(
+            f"this run's release was recovered by ledger entry {recovery.head.seq}; it is published"
+            " and never drawn again"
+        )
+
+
+def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
+    population = ledger.population(run.spec.population)
+    unit = run.spec.privacy_unit
+    if population.relation is not unit.relation:
+        raise UnsupportedRelationError(
+            f"relation={unit.relation.value}: population {population.name} is registered under"
+            f" {population.relation.value}"
+        )
+    if population.max_rows != unit.max_rows:
+        raise SpecError(
+            f"unit.max_rows={unit.max_rows}: population {population.name} is registered with"
+            f" {population.max_rows}"
+        )
+    if not population.protects(unit):
+        raise SpecError(
+            f"unit.id_column={unit.id_column}: population {population.name} is registered with"
+            f" {population.id_column}"
+        )
+
+
+def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
+    if not run.snapshot.exists():  # it will have to be read
+        ledger.account(run.spec.population).check_readable()
+    plan = run.plan
+    whole = names == {stage.name for stage in plan.stages}
+    ledger.reserve(
+        population=run.spec.population,
+        run_key=run.key,
+        attempt=attempt,
+        cost=plan.cost if whole else plan.stage_cost(names),
+        stages={
+            stage.name: [accounting.event_to_json(event) for event in stage.events]
+            for stage in plan.stages
+            if stage.name in names
+        },
+        plan_digest=plan.digest,
+        period=run.period,
+        max_attempts=run.spec.max_attempts,
+        resumptions={
+            stage.name: stage.resumption
+            for stage in plan.stages
+            if stage.name in names and stage.resumption is not None
+        },
+        renyi=plan.stage_renyi(names) if ledger.population(run.spec.population).renyi else None,
+    )
+
+
+def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
+    """Resolve an armed stage whose process is gone.
+
+    Its output is committed; or it has a checkpoint and may go on; or it is lost.
+    """
+    if stage.state is not StageState.ARMED:
+        return
+    with drawing(run, stage.stage):
+        path = run.measurement(stage.stage)
+        if not path.exists():
+            check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
+            if last_checkpoint(run, stage) is None:
+                ledger.lose(run.key, stage.attempt, stage.stage)
+            return
+        sync_directory(path.parent)  # its process may have died before the rename was on the disk
+        data = path.read_bytes()
+        if drawn_under(data) != stage.token_digest:
+            raise LedgerTamperedError(
+                f"stage {stage.stage}: its output was drawn under another arm than this ledger's;"
+                " it was restored from an old copy. State what it forgot as loss (`dpiw ledger"
+                " recover --loss-only`), and start a new run: another period or source.snapshot"
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        ledger.commit_found(run.key, stage.attempt, stage.stage, digest)

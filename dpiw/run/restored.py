@@ -1,0 +1,88 @@
+"""What a ledger restored from an old copy forgot: heads of releases, and draws that are on disk.
+
+A chain cannot show that its own tail is missing. What was signed or drawn since can.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpiw.errors import LedgerTamperedError, ReleaseError
+from dpiw.ledger import AttemptRecord, Ledger, PublishedHead, RunRecord
+from dpiw.privacy.measurement import Measurement
+from dpiw.release.verification import read_signed_manifest, release_folders
+from dpiw.run.checkpoints import check_checkpoints
+from dpiw.run.run import ReleaseRun, measurement_file
+
+
+def check_heads(run: ReleaseRun, ledger: Ledger) -> None:
+    """Refuse a ledger that lacks the head of a release of any population registered in it.
+
+    Looked at: every folder where this run, or another run of its workspace, publishes, and what
+    those runs built. Folders that were moved away are not seen.
+
+    Raises:
+        LedgerTamperedError: a head is missing: the ledger was restored from an old copy, or made
+            anew. It must not spend until it is recovered.
+        ReleaseError: a folder beside the releases cannot be read as one.
+    """
+    registered = {population.name for population in ledger.populations()}
+    ledger.check_heads([head for name, head in _heads(run) if name in registered])
+
+
+def _heads(run: ReleaseRun) -> Iterator[tuple[str, PublishedHead]]:
+    """Population and head of every release in sight."""
+    folders = sorted(run.directory.parents[1].glob("*/*/"))
+    roots = {Path(run.spec.publish_to), *filter(None, map(_publishes_to, folders))}
+    found = [folder / "built" for folder in folders if (folder / "built").exists()]
+    for root in sorted(roots):
+        if root.exists():
+            found += release_folders(root)
+    for folder in found:
+        try:
+            manifest = read_signed_manifest(folder, expected=None)
+        except ReleaseError as error:
+            raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
+        facts = manifest.facts
+        head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
+        yield facts.population, head
+
+
+def _publishes_to(folder: Path) -> Path | None:
+    """Where a run of the workspace publishes; None: it was never prepared to its end."""
+    try:
+        return Path(json.loads((folder / "run.json").read_bytes())["spec"]["publish_to"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ReleaseError(
+            f"run {folder.name}: its run.json cannot be read, so it is not known where it published"
+        ) from None
+
+
+def check_undrawn(folder: Path, run: RunRecord, attempt: AttemptRecord) -> None:
+    """Refuse to give back an attempt of which a draw lies in the run's folder.
+
+    Raises:
+        LedgerTamperedError: the ledger was restored from before that draw. What is reserved pays
+            for it.
+    """
+    for name in attempt.stages:
+        check_checkpoints(folder, name, run)
+        if measurement_file(folder, name).exists():
+            raise LedgerTamperedError(
+                f"stage {name}: its output is there, but this ledger never armed it; it was"
+                " restored from an old copy. The reservation is not given back: it pays for that"
+                " draw"
+            )
+
+
+def drawn_under(data: bytes) -> str | None:
+    """The arm that a measurement's bytes were drawn under; None: they name none."""
+    try:
+        return Measurement.from_bytes(data).grant
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile):
+        return None

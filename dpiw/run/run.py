@@ -1,0 +1,219 @@
+"""One run of a release: its identity, its private folder, and the files in it.
+
+    <state>/ledger.sqlite                     the population's ledger (operations zone)
+    <state>/workspace/<population>/<run>/     this run, mode 0700 (confidential zone)
+        run.json                              the spec, the schema and the plan it runs under
+        private/                              copies of the source, scaled snapshot, validation,
+                                              cells.txt (what the custodian is told of cells)
+        log/                                  what the confidential stages said
+        fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger)
+        *.parquet  *.json                     post-processing of those, repeatable
+        built/                                the signed release folder, before it is published
+
+The run's key is the hash of population, decisions, input snapshot and period. Preparing the same
+run again finds the same folder, and every step in it continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpiw.data.cell_statement import STATEMENT
+from dpiw.data.durable import write_durably
+from dpiw.data.private_folder import check_state_folder, private_folder
+from dpiw.data.public_rows import read_public_rows
+from dpiw.data.schema import PublicSchema
+from dpiw.data.sources import IngestLimits
+from dpiw.data.tables import write_snapshot
+from dpiw.errors import LedgerConflictError, SpecError
+from dpiw.ledger import Ledger
+from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.plan.plan import Plan, canonical_json, compile_plan, restore_plan
+from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
+
+PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
+
+
+def current_period(cadence: str, today: datetime.date) -> str:
+    """The label of the period `today` falls in: `once`, `2027-03-31`, `2027-w13`, `2027-q1`, ..."""
+    week = today.isocalendar()
+    return {
+        "once": "once",
+        "daily": today.isoformat(),
+        "weekly": f"{week.year}-w{week.week:02d}",
+        "monthly": f"{today.year}-{today.month:02d}",
+        "quarterly": f"{today.year}-q{(today.month + 2) // 3}",
+        "yearly": f"{today.year}",
+    }[cadence]
+
+
+def _check_period(period: str) -> str:
+    if not re.fullmatch(PERIOD_PATTERN, period):
+        raise SpecError("period: expected lower-case letters, digits, - and _, at most 63")
+    return period
+
+
+def ledger_url(spec: ReleaseSpec) -> str:
+    """Where a spec's ledger lies: `ledger`, or a SQLite file in the state folder."""
+    return spec.ledger or f"sqlite:///{Path(spec.state) / 'ledger.sqlite'}"
+
+
+def run_folder(state: Path, population: str, key: str) -> Path:
+    """Where a run's folder lies in the workspace of a state folder."""
+    return state / "workspace" / population / key[:32]
+
+
+def cells_file(state: Path, population: str, key: str) -> Path:
+    """Where a run's statement of its source's cells lies, until it is purged.
+
+    Args:
+        state: the spec's state folder.
+        population: of the run.
+        key: the run's key, or its first digits, which a release's name ends with.
+    """
+    folder = run_folder(state, population, key)
+    found = sorted(folder.parent.glob(f"{folder.name}*/"))
+    return (found[0] if len(found) == 1 else folder) / "private" / STATEMENT
+
+
+def measurement_file(folder: Path, stage: str) -> Path:
+    """The file of a run's folder that a private stage's draw is kept in."""
+    return folder / f"{stage}.npz"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRun:
+    """A prepared run.
+
+    Attributes:
+        directory: its folder in the confidential workspace.
+        key: the idempotency key, 64 hexadecimal digits.
+        period: the label of its period.
+        plan: the calibrated plan it was first prepared with.
+    """
+
+    directory: Path
+    key: str
+    period: str
+    plan: Plan
+
+    @classmethod
+    def prepare(
+        cls, spec_path: Path, *, period: str | None, today: datetime.date | None = None
+    ) -> ReleaseRun:
+        """Compile the spec and open the run's folder; reads no data and spends nothing.
+
+        Raises:
+            SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
+                of the confidential zone is open to others.
+            NotPublishableError: the spec names a method that is not private.
+        """
+        spec = load_spec(spec_path)
+        schema = load_schema(spec)
+        label = period or current_period(
+            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
+        )
+        _check_period(label)
+        plan = compile_plan(spec, schema)
+        key = plan.run_key(label)
+        state = Path(spec.state)
+        check_state_folder(state)
+        directory = run_folder(state, spec.population, key)
+        for folder in (directory.parents[1], directory.parent, directory,
+                       directory / "private", directory / "log"):  # fmt: skip
+            private_folder(folder)
+        run = cls(directory=directory, key=key, period=label, plan=plan)
+        run._keep_public_rows()
+        run._store()
+        return cls.load(directory)
+
+    def _keep_public_rows(self) -> None:
+        """Keep the rows of a public calibration, which the plan names by their SHA-256."""
+        step = parse_post_processing(self.spec.weights.post_processing).calibrate
+        if step is None or step.rows is None or self.public_rows.exists():
+            return
+        source = self.spec.source
+        limits = IngestLimits(
+            max_columns=source.max_columns,
+            max_cell_bytes=source.max_cell_bytes,
+            max_memory_bytes=source.max_memory_bytes,
+        )
+        scaled = read_public_rows(
+            Path(step.rows), sha256=str(step.sha256), schema=self.plan.schema,
+            directory=self.private, limits=limits,
+        )  # fmt: skip
+        write_snapshot(scaled, self.public_rows)
+
+    def _store(self) -> None:
+        """Keep the plan of the first preparation; later ones only refresh where files lie."""
+        path = self.directory / "run.json"
+        plan = self.plan
+        record = {
+            "key": self.key,
+            "period": self.period,
+            "spec": plan.spec.model_dump(mode="json", by_alias=True),
+            "schema": plan.schema.to_mapping(),
+            "effort": plan.effort,
+            "publishes_weights": plan.weights is not None,
+            "forecast": None if plan.forecast is None else vars(plan.forecast),
+            "warnings": list(plan.warnings),
+        }
+        if path.exists():
+            stored = json.loads(path.read_bytes())
+            record |= {
+                name: stored[name]
+                for name in ("effort", "publishes_weights", "forecast", "warnings")
+            }
+        write_durably(path, canonical_json(record).encode())
+
+    @classmethod
+    def load(cls, directory: Path) -> ReleaseRun:
+        """Read a prepared run."""
+        record = json.loads((directory / "run.json").read_bytes())
+        spec = parse_spec(record["spec"])
+        schema = PublicSchema.from_mapping(record["schema"])
+        plan = restore_plan(spec, schema, record)
+        if plan.run_key(record["period"]) != record["key"]:
+            raise LedgerConflictError("run.json: its key does not belong to its plan")
+        return cls(directory=directory, key=record["key"], period=record["period"], plan=plan)
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """The spec the plan was compiled from."""
+        return self.plan.spec
+
+    @property
+    def release_id(self) -> str:
+        """Name of the published folder: the spec's name, the period, the key's first digits."""
+        return f"{self.spec.name}-{self.period}-{self.key[:8]}"
+
+    @property
+    def private(self) -> Path:
+        """The folder of exact rows."""
+        return self.directory / "private"
+
+    @property
+    def snapshot(self) -> Path:
+        """The scaled table, once ingested."""
+        return self.private / "scaled.parquet"
+
+    @property
+    def public_rows(self) -> Path:
+        """Scaled public rows of a calibration on such rows."""
+        return self.directory / "public_rows.parquet"
+
+    def draws(self, stage: str) -> bool:
+        """Whether the plan has this private stage."""
+        return any(planned.name == stage for planned in self.plan.stages)
+
+    def measurement(self, stage: str) -> Path:
+        """The file a private stage's draw is kept in."""
+        return measurement_file(self.directory, stage)
+
+    def open_ledger(self) -> Ledger:
+        """The population's ledger; fails closed when it is not there."""
+        return Ledger.open(ledger_url(self.spec))

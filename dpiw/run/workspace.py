@@ -1,0 +1,271 @@
+"""The confidential workspace: what lies in it, and removing what is no longer needed.
+
+    <state>/workspace/<population>/<run>/
+        private/ log/ *.checkpoint and names with a dot first   confidential: purged
+        run.json, *.npz, *.json, *.parquet, *.lock, built/ public or paid for: kept
+
+What is kept is enough to repeat and to publish a run whose draws are committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.cell_statement import STATEMENT
+from dpiw.data.durable import sync_directory
+from dpiw.data.private_folder import check_private
+from dpiw.errors import LedgerError, SpecError
+from dpiw.ledger import Ledger, RunState
+from dpiw.run.locks import idle
+
+_CONFIDENTIAL = ("private", "log")
+_UNKNOWN = "unknown to its ledger"
+_UNREADABLE = "run.json unreadable"
+_UNREACHABLE = "its ledger cannot be opened"
+_UNSAFE = "a link, open to others, or another user's"
+_DONE = (RunState.PUBLISHED.value, RunState.VOIDED.value)
+
+CONSEQUENCES = {
+    "reserved": "a rerun reads the source again, as it is by then",
+    "armed": "an armed stage whose output is not on disk can only become LOST: its charge stands."
+    " If another stage is committed, the run cannot be finished",
+    "lost": "the lost stage can be drawn again only if no other stage is committed",
+    "committed": "nothing: all draws are on disk, and a rerun publishes them",
+    _UNKNOWN: "its ledger does not know this run; was an old copy of the ledger restored?",
+}
+"""What purging a run that is not finished means for a rerun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceRun:
+    """One run's folder.
+
+    Attributes:
+        directory: where it lies.
+        key, population, period, ledger: as its `run.json` says; empty if that cannot be read.
+        state: the run's state in its ledger, or why there is none. Only a run with a state of its
+            ledger is ever purged.
+        last_at: time label of the run's last ledger entry, ISO 8601; empty: none.
+        confidential_bytes: what a purge removes. It tells about the number of rows: for the
+            custodian's eyes alone.
+        kept_bytes: what a purge keeps.
+    """
+
+    directory: Path
+    key: str
+    population: str
+    period: str
+    ledger: str
+    state: str
+    last_at: str
+    confidential_bytes: int
+    kept_bytes: int
+
+    @property
+    def cells(self) -> Path | None:
+        """The custodian's statement of how the source's cells were read, if it is there."""
+        found = self.directory / "private" / STATEMENT
+        return found if self.key and found.is_file() and not found.is_symlink() else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will ever read its confidential files again."""
+        return self.state in _DONE
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether nobody can say here if it is finished."""
+        return self.state in (_UNREADABLE, _UNREACHABLE, _UNSAFE)
+
+    def idle_days(self, now: datetime.datetime) -> float:
+        """Days since its last ledger entry; 0 without one."""
+        if not self.last_at:
+            return 0.0
+        return (now - datetime.datetime.fromisoformat(self.last_at)).total_seconds() / 86400
+
+
+def survey(state: Path) -> list[WorkspaceRun]:
+    """Every run in the workspace of a state folder, by population and folder.
+
+    A run whose ledger cannot be opened, or whose folders are not as they must be, is shown as such;
+    it does not hide the others.
+
+    Raises:
+        SpecError: there is no workspace.
+    """
+    root = state.resolve() / "workspace"
+    if not root.is_dir():
+        raise SpecError(f"state: {state} holds no workspace")
+    ledgers: dict[str, Ledger | None] = {}
+    return [_look(folder, state.resolve(), ledgers) for folder in sorted(root.glob("*/*/"))]
+
+
+def select(
+    runs: Sequence[WorkspaceRun],
+    *,
+    key: str | None,
+    all_published: bool,
+    older_than: float | None,
+    now: datetime.datetime,
+) -> list[WorkspaceRun]:
+    """The runs that options name: one by (the beginning of) its key, or finished ones, by age.
+
+    Raises:
+        SpecError: nothing was named, no run or several have this key, or a negative age.
+    """
+    if key is None and not all_published and older_than is None:
+        raise SpecError("purge: name runs by --run, --all-published or --older-than")
+    if older_than is not None and older_than < 0:
+        raise SpecError("older-than: expected days >= 0")
+    chosen = [run for run in runs if run.finished] if key is None else [named(runs, key)]
+    if older_than is not None:
+        chosen = [run for run in chosen if run.idle_days(now) >= older_than]
+    return chosen
+
+
+def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
+    """The run with (the beginning of) this key.
+
+    Raises:
+        SpecError: no run or several have this key, or it is too short.
+    """
+    found = [run for run in runs if run.key.startswith(key) and run.key]
+    if len(found) != 1 or len(key) < 8:
+        raise SpecError("run: expected the key of one run here, at least its first 8 digits")
+    return found[0]
+
+
+def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
+    """Remove a run's confidential files; returns how many bytes they held.
+
+    The ledger is not changed. Blocks are not overwritten: on journalling, copying or flash
+    storage that shows nothing; use disk encryption.
+
+    Args:
+        run: from `survey`; its state is read again, with every step of the run held off.
+        abandon: also where the run is not finished; see `CONSEQUENCES`.
+
+    Raises:
+        SpecError: the run is not finished, and `abandon` was not said; or one of its folders is a
+            link, open to others or another user's, so that nobody can say what lies in it.
+        GrantSpentError: a process is working on it.
+        LedgerError: its ledger cannot be opened.
+    """
+    for folder in _zone(run.directory):
+        check_private(folder, folder.lstat())
+    with idle(run.directory):
+        state = _state(Ledger.open(run.ledger), run.key)[0] if run.key else _UNREADABLE
+        if state == _UNREADABLE:
+            raise SpecError(f"run {run.directory.name}: its run.json cannot be read; look into it")
+        if state == _UNREACHABLE:
+            raise LedgerError(f"run {run.key[:12]}: its ledger cannot be read")
+        if state not in _DONE and not abandon:
+            raise SpecError(
+                f"run {run.key[:12]} is not finished ({state}). Purging it with --abandon means:"
+                f" {CONSEQUENCES[state]}"
+            )
+        removed = sum(_size(path) for path in _confidential(run.directory))
+        for path in list(_confidential(run.directory)):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for folder in (*(run.directory / name for name in _CONFIDENTIAL), run.directory):
+            if folder.is_dir():
+                sync_directory(folder)
+    return removed
+
+
+def _zone(directory: Path) -> list[Path]:
+    """The folders that must be closed for a run to be private: its own, around and inside it."""
+    inside = [directory / name for name in _CONFIDENTIAL]
+    around = [directory.parents[1], directory.parent, directory]
+    return [folder for folder in (*around, *inside) if os.path.lexists(folder)]
+
+
+def _is_safe(directory: Path) -> bool:
+    with contextlib.suppress(SpecError):
+        for folder in _zone(directory):
+            check_private(folder, folder.lstat())
+        return True
+    return False
+
+
+def _opened(url: str) -> Ledger | None:
+    with contextlib.suppress(LedgerError):
+        return Ledger.open(url)
+    return None
+
+
+def _look(folder: Path, state: Path, ledgers: dict[str, Ledger | None]) -> WorkspaceRun:
+    if not _is_safe(folder):
+        return WorkspaceRun(
+            directory=folder, key="", population=folder.parent.name, period="", ledger="",
+            state=_UNSAFE, last_at="", confidential_bytes=0, kept_bytes=0,
+        )  # fmt: skip
+    record = _record(folder)
+    key = str(record.get("key", ""))
+    spec = record.get("spec", {})
+    # Where the state folder lies now, not where it lay when the run was prepared.
+    url = str(spec.get("ledger") or f"sqlite:///{state / 'ledger.sqlite'}")
+    found, last_at = _UNREADABLE, ""
+    if key:
+        if url not in ledgers:
+            ledgers[url] = _opened(url)
+        found, last_at = _state(ledgers[url], key)
+    confidential = sum(_size(path) for path in _confidential(folder))
+    return WorkspaceRun(
+        directory=folder,
+        key=key,
+        population=str(spec.get("population", folder.parent.name)),
+        period=str(record.get("period", "")),
+        ledger=url,
+        state=found,
+        last_at=last_at,
+        confidential_bytes=confidential,
+        kept_bytes=_size(folder) - confidential,
+    )
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / "run.json").read_bytes())
+        right = record["key"].startswith(folder.name) and isinstance(record["spec"], dict)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return record if right else {}
+
+
+def _state(ledger: Ledger | None, key: str) -> tuple[str, str]:
+    with contextlib.suppress(LedgerError):
+        if ledger is not None:
+            run = ledger.find_run(key)
+            if run is None:
+                return _UNKNOWN, ""
+            return run.state.value, ledger.entries(run_key=key)[-1].at
+    return _UNREACHABLE, ""
+
+
+def _confidential(folder: Path) -> Iterator[Path]:
+    for name in _CONFIDENTIAL:
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
+            yield from (folder / name).iterdir()
+    # What killed steps left: a half-written draw, a release that was being built, a checkpoint.
+    yield from (
+        path for path in folder.iterdir()
+        if path.name.startswith(".") or path.suffix == ".checkpoint"
+    )  # fmt: skip
+
+
+def _size(path: Path) -> int:
+    if path.is_dir() and not path.is_symlink():
+        return sum(_size(child) for child in path.iterdir())
+    return path.lstat().st_size
