@@ -1,8 +1,8 @@
 """Where a training stands: a line on the log of steps, and one progress artefact in Prefect.
 
-A training stage tells (step, steps) on a pipe (`dpiw.run.process`). It runs beside the table, so it is
-not believed: only what the plan foretells gets through, each pair once and in order. What is shown
-is public: the stage, these numbers, and the run's epsilon and delta. When it is shown is not
+A training stage tells (step, steps) on a pipe (`dpiw.run.process`). It runs beside the table, so it
+is not believed: only what the plan foretells gets through, each pair once and in order. What is
+shown is public: the stage, these numbers, and the run's epsilon and delta. When it is shown is not
 controlled: steps take longer with more rows (leak register, row 37).
 """
 

@@ -164,7 +164,8 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
             the folder's integrity is checked, but not who made it.
 
     Raises:
-        ReleaseError: as `dpiw.release.verification.verify`; nothing is read from a folder that fails.
+        ReleaseError: as `dpiw.release.verification.verify`; nothing is read from a folder that
+            fails.
 
     Warns:
         UnreliableWeightsWarning: the certificate says the weights must not be used.

@@ -1,4 +1,4 @@
-"""The audit's own accountant: what events cost, by another road than `dpiw.privacy.accounting` takes.
+"""The audit's own accountant: what events cost, by another road than `privacy.accounting` takes.
 
 Epsilon comes from inverted transforms (`dpiw.audit.inversion`), Renyi divergences from transforms
 on the real axis or from a theorem's one line. Nothing is shared with the accountants but the

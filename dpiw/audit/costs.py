@@ -1,8 +1,8 @@
 """What every reservation costs, recomputed from its stored events by three accounts.
 
-Two are the accountants of `dpiw.privacy.accounting`, each alone: privacy loss distributions and Renyi
-accounting. A charge is the least of what they say, so a fault in either makes it too small and
-shows in none of the two by itself. The third is the audit's own (`dpiw.audit.accountant`), on
+Two are the accountants of `dpiw.privacy.accounting`, each alone: privacy loss distributions and
+Renyi accounting. A charge is the least of what they say, so a fault in either makes it too small
+and shows in none of the two by itself. The third is the audit's own (`dpiw.audit.accountant`), on
 another road; each of the two must agree with it.
 """
 

@@ -232,8 +232,9 @@ def worth(population: PopulationTally, total: Units) -> Units:
 
     `basic`: the sum. `renyi`: the least epsilon over the orders to which the summed divergences
     convert at the lifetime delta, shared by the orders (Canonne, Kamath & Steinke 2020,
-    proposition 12), rounded up; see `dpiw.privacy.renyi`, whose arithmetic is not used here. An order
-    whose sum has reached `_BEYOND` is worth no less than that: a part of it may have been cut.
+    proposition 12), rounded up; see `dpiw.privacy.renyi`, whose arithmetic is not used here. An
+    order whose sum has reached `_BEYOND` is worth no less than that: a part of it may have been
+    cut.
     """
     if population.composition != "renyi":
         return total.amount
@@ -258,7 +259,8 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
     """The least that a loss stated as (epsilon, delta) must be charged under `renyi`.
 
     Per order a, min(epsilon, a epsilon^2 / 2) + log(D / (D - delta)) / (a - 1), D being what
-    earlier losses left of the lifetime delta; see `dpiw.privacy.renyi`, whose arithmetic is not used here.
+    earlier losses left of the lifetime delta; see `dpiw.privacy.renyi`, whose arithmetic is not
+    used here.
     """
     left = delta_left - loss.delta
     if left <= 0:

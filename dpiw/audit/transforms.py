@@ -4,8 +4,8 @@ Of neighbours with output laws P and Q the privacy loss is L = log(P/Q) under P,
 
     M(z) = E exp(z L) = integral of P^(1+z) Q^(-z),    log M(a - 1) = (a - 1) D_a(P || Q),
 
-and of independent losses the transforms multiply. Nothing here comes from `dpiw.privacy.accounting` or what
-it uses: the audit counts again what they counted.
+and of independent losses the transforms multiply. Nothing here comes from `dpiw.privacy.accounting`
+or what it uses: the audit counts again what they counted.
 
 Each event has two such losses. Its *floor* is the loss of a mechanism that the event admits: no
 sound bound is below what follows from it. Its *ceiling* is the loss of the pair of laws that a

@@ -2,8 +2,9 @@
 
 Public settings, stated before data is read: by the spec for a whole file, by the data dictionary
 for one column, where the column wins. They say what text means and nothing about a release, whose
-tables are always canonical: `dpiw.data.cell_reading` puts them to work while a source is ingested, and
-nothing else does. A number that is written otherwise than declared is unreadable, not guessed at.
+tables are always canonical: `dpiw.data.cell_reading` puts them to work while a source is ingested,
+and nothing else does. A number that is written otherwise than declared is unreadable, not guessed
+at.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class CompositionRule(enum.Enum):
 
     `BASIC`: epsilons and deltas are summed. It is a privacy filter: it also holds when each run's
     cost is chosen after seeing the earlier releases (Rogers et al. 2016, section 3).
-    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.privacy.renyi`); also a filter, and one
-    that admits many more small releases.
+    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.privacy.renyi`); also a filter, and
+    one that admits many more small releases.
     """
 
     BASIC = "basic"

@@ -1,9 +1,9 @@
 """Fast secure randomness: a ChaCha20 keystream under a fresh key, normals and row samples from it.
 
-For DP-SGD, whose millions of draws the exact integer samplers of `dpiw.privacy.randomness` would take hours
-for. The normals are doubles, not exact: uniforms of 63 bits (more in the tail) through the method
-of Box and Muller. What leaves is the sum of value and noise, rounded to a coarse public lattice
-(`dpiw.privacy.mechanisms.noisy_sum`).
+For DP-SGD, whose millions of draws the exact integer samplers of `dpiw.privacy.randomness` would
+take hours for. The normals are doubles, not exact: uniforms of 63 bits (more in the tail) through
+the method of Box and Muller. What leaves is the sum of value and noise, rounded to a coarse public
+lattice (`dpiw.privacy.mechanisms.noisy_sum`).
 
 Nothing is buffered between calls: every call keys its own stream with 256 bits from the operating
 system, so a forked process draws other values.

@@ -161,8 +161,8 @@ def noisy_sum(
     an output's probability is off by a relative 1e-10 per coordinate (errors of the double normal
     and of the sum, about 1e-14 scales, against a cell of 1e-3). Over 10^4 coordinates and 10^4
     lots the privacy loss moves by less than 1e-5, except with probability 1e-12, if these errors
-    average out as independent ones do; `LATTICE_MARGIN` of `dpiw.privacy.accounting` is larger. This
-    is an assumption, not a proof, and the certificate says so.
+    average out as independent ones do; `LATTICE_MARGIN` of `dpiw.privacy.accounting` is larger.
+    This is an assumption, not a proof, and the certificate says so.
 
     Args:
         total: shape (p,), finite; float64, as single precision would err by more than the margin.

@@ -1,8 +1,8 @@
 """Where noise comes from: integer draws in lattice units, so no float ever carries a secret.
 
-Every law is drawn on the integers. `dpiw.privacy.mechanisms` puts the confidential values on a dyadic
-lattice, adds these integers exactly, and turns the sum into floats last: two neighbouring inputs
-then have the same set of possible outputs (Mironov 2012; METHOD section 10).
+Every law is drawn on the integers. `dpiw.privacy.mechanisms` puts the confidential values on a
+dyadic lattice, adds these integers exactly, and turns the sum into floats last: two neighbouring
+inputs then have the same set of possible outputs (Mironov 2012; METHOD section 10).
 
 One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.privacy.keystream`, which
 `dpiw.privacy.mechanisms.noisy_sum` adds and rounds away to a coarse lattice.

@@ -1,8 +1,8 @@
 """The Renyi privacy filter: its orders, their budgets, and what a sum of vectors is worth.
 
 A population may be registered with `composition: renyi`. Each reservation then carries one upper
-bound of the Renyi divergence per order of a fixed list (`dpiw.privacy.accounting.renyi_vector`), vectors
-are summed, and a request is granted if after it **at least one** order is within its budget
+bound of the Renyi divergence per order of a fixed list (`dpiw.privacy.accounting.renyi_vector`),
+vectors are summed, and a request is granted if after it **at least one** order is within its budget
 B(order): the largest Renyi epsilon that converts to (epsilon, delta / number of orders), epsilon
 and delta being the population's lifetime budget.
 

@@ -1,8 +1,8 @@
 """Plain values of differential privacy: relation, unit, events, budgets and costs.
 
-Nothing here computes a guarantee (that is `dpiw.privacy.accounting`) or draws noise (`dpiw.privacy.mechanisms`).
-Budgets and costs are whole numbers of very small units, so that no sum ever rounds: costs are
-rounded up on entry and budgets down, that is, always against ourselves.
+Nothing here computes a guarantee (that is `dpiw.privacy.accounting`) or draws noise
+(`dpiw.privacy.mechanisms`). Budgets and costs are whole numbers of very small units, so that no sum
+ever rounds: costs are rounded up on entry and budgets down, that is, always against ourselves.
 """
 
 from __future__ import annotations

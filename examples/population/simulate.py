@@ -69,7 +69,7 @@ def population(*, rows: int, seed: int) -> pd.DataFrame:
 
 
 def statistics(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """Named statistics, in the form `dpiw.release.report.report` can evaluate on a release as well."""
+    """Named statistics, in the form `dpiw.release.report` can evaluate on a release as well."""
     from dpiw.release.report.statistics import evaluate
 
     wanted: list[dict[str, object]] = [

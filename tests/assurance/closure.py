@@ -2,7 +2,7 @@
 
 A test reaches its own file, the `conftest.py` files above it, and whatever these import, inside
 functions too. Imports are read from the source, never run. A string that names a module of ours
-counts as an import (`pytest_plugins`, `monkeypatch.setattr("dpiw.ledger...")`, `-m dpiw.run.process`).
+counts as an import (`pytest_plugins`, `monkeypatch.setattr("dpiw.ledger...")`, `-m dpiw.cli.main`).
 
 Some files reach more than their imports say: they start processes, import by computed names, or
 look for files beside themselves. Such a *wide* file adds all of the product and all of its own

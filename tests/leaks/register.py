@@ -56,7 +56,8 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default", *SCAN),
     leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
          " errors raised outside the handler of the library's",
-         "dpiw/run/process.py::launch_stage dpiw/data/sources.py::attempt tasks/step.py::_guarded", *SCAN,
+         "dpiw/run/process.py::launch_stage dpiw/data/sources.py::attempt tasks/step.py::_guarded",
+         *SCAN,
          "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
          "fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
     leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
@@ -137,7 +138,8 @@ REGISTER: tuple[Leak, ...] = (
          f"{STEPS}::test_the_same_run_twice_publishes_once_and_costs_once",
          f"{STEPS}::test_a_draw_that_died_is_lost_and_charged", NO_TASK_STORES),
     leak(20, "losses, solver steps, diagnostics of real data", "H", "not computed for release",
-         "dpiw/methods/weights/solver.py::", "dpiw/weights/test_solver.py::test_failure_has_one_text",
+         "dpiw/methods/weights/solver.py::",
+         "dpiw/weights/test_solver.py::test_failure_has_one_text",
          "dpiw/weights/test_beta.py::test_measurement_holds_public_facts_only", *N1),
     leak(21, "utility against real data in the report", "H", "the report sees released values and"
          " a declared public truth", "dpiw/release/files.py::release_contents",
@@ -145,7 +147,8 @@ REGISTER: tuple[Leak, ...] = (
          open="Nothing can check where the file named by `public_truth` came from."),
     leak(22, "batch statistics, raw gradients, critics", "H", "private rows meet a clipped sum, and"
          " noised sums alone leave a step; a student of teachers sees their noised votes",
-         "dpiw/methods/neural/clipping.py::clipped_sum dpiw/methods/neural/dp_sgd.py::PrivateTraining"
+         "dpiw/methods/neural/clipping.py::clipped_sum"
+         " dpiw/methods/neural/dp_sgd.py::PrivateTraining"
          " dpiw/methods/generators/pategan.py::PATEGAN",
          f"{DPGAN}::test_private_rows_meet_the_clipped_sum_alone",
          f"{DPGAN}::test_private_rows_elsewhere_are_found",
@@ -154,7 +157,8 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/generators/test_pategan.py::test_the_student_never_sees_private_rows"),
     leak(23, "free weights of a critic that saw data", "H", "weights come from a charged stage; a"
          " discriminator's from the generator's, under DP-SGD",
-         "dpiw/methods/weights/registry.py:: dpiw/methods/weights/discriminator.py::DiscriminatorWeights",
+         "dpiw/methods/weights/registry.py::"
+         " dpiw/methods/weights/discriminator.py::DiscriminatorWeights",
          f"{STEPS}::test_non_private_methods_cannot_reach_a_release",
          "dpiw/weights/test_discriminator.py::test_no_spec_brings_a_critic_of_its_own",
          "dpiw/weights/test_discriminator.py::test_a_critic_that_is_no_ratio_is_refused"),
@@ -195,7 +199,8 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/weights/test_solver.py::test_agrees_with_scikit_learn_two_ways",
          "dpiw/weights/test_sensitivity.py::test_random_neighbours_never_exceed_the_bound"),
     leak(32, "an accountant's bug, mixed relations", "H", "two accountants, closed forms, one"
-         " relation per population", "dpiw/privacy/accounting.py::epsilon dpiw/privacy/units.py::PrivacyCost",
+         " relation per population",
+         "dpiw/privacy/accounting.py::epsilon dpiw/privacy/units.py::PrivacyCost",
          "dpiw/test_accounting.py::test_renyi_accounting_agrees_from_above",
          "dpiw/test_accounting.py::test_gaussian_closed_form_equals_its_pld",
          "dpiw/test_privacy.py::test_relations_never_mix"),
@@ -236,7 +241,8 @@ REGISTER: tuple[Leak, ...] = (
     leak(39, "released rows: number, order, layout", "M", "public number, shuffled, fixed groups",
          "dpiw/release/parquet.py::",
          "dpiw/test_release.py::test_rows_are_shuffled_and_row_groups_fixed", *N1),
-    leak(40, "metadata of the Parquet file", "M", "an allow-list", "dpiw/release/parquet.py::footer_facts",
+    leak(40, "metadata of the Parquet file", "M", "an allow-list",
+         "dpiw/release/parquet.py::footer_facts",
          "dpiw/test_release.py::test_the_footer_holds_dp_facts_and_nothing_else",
          f"{CONTROLS}::test_a_parquet_file_holds_allowed_metadata_only"),
     leak(41, "manifest: paths, hosts, digests, times", "M", "a fixed set of fields",

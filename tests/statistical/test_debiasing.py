@@ -25,7 +25,7 @@ SCALES = {NoiseKind.LAPLACE: 0.30, NoiseKind.SPHERICAL: 0.18, NoiseKind.GAUSSIAN
 
 
 def draw(kind, scale, draws, dimension, rng):
-    """Coefficient noise, shape (draws, dimension), from NumPy and not from dpiw.privacy.mechanisms."""
+    """Coefficient noise, shape (draws, dimension), from NumPy and not from our mechanisms."""
     if kind is NoiseKind.GAUSSIAN:
         return scale * rng.standard_normal((draws, dimension))
     if kind is NoiseKind.LAPLACE:

@@ -1,7 +1,7 @@
 """Exact contingency tables from integer codes, fast.
 
-Everything here is exact and therefore confidential: callers add noise through `dpiw.privacy.mechanisms`
-before anything leaves the stage.
+Everything here is exact and therefore confidential: callers add noise through
+`dpiw.privacy.mechanisms` before anything leaves the stage.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Differentially private GANs, `dpgan` and `dpcgan`: the discriminator learns by DP-SGD.
 
 Private rows meet the discriminator alone, in Poisson lots of a public rate, clipped row by row,
-with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows enter its
-gradient without noise, the generator learns from its noisy parameters: both are post-processing.
-Every step of the discriminator is accounted, the last ones included; none depends on a result.
-Generator and final discriminator are both released: two functions of the one accounted output.
+with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
+enter its gradient without noise, the generator learns from its noisy parameters: both are
+post-processing. Every step of the discriminator is accounted, the last ones included; none depends
+on a result. Generator and final discriminator are both released: two functions of the one accounted
+output.
 
 With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the
 discriminator's logit estimates log p_real/p_synthetic + log(N_D/n0) of the final generator's rows,

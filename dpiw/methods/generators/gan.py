@@ -1,7 +1,7 @@
 """Generative adversarial networks without privacy, `gan` and `cgan`: benchmarks, never released.
 
-The settings and the order of play are those of `dpgan` and `dpcgan` (`dpiw.methods.generators.dpgan`), so
-that a comparison shows what privacy costs and nothing else.
+The settings and the order of play are those of `dpgan` and `dpcgan`
+(`dpiw.methods.generators.dpgan`), so that a comparison shows what privacy costs and nothing else.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class GANModel:
 
         Privacy:
             Releases nothing. A row's output is a function of that row alone to the last bit
-            (`Network.row_outputs`): private rows may be judged for `dpiw.methods.weights.critic_features`.
+            (`Network.row_outputs`): private rows may be judged for
+            `dpiw.methods.weights.critic_features`.
         """
         network = Network(
             architecture=self.design.discriminator_architecture, parameters=self.discriminator

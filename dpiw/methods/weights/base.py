@@ -18,7 +18,8 @@ from dpiw.privacy.units import NoiseLaw, PrivacyEvent, PrivacyUnit
 class DensityRatio(Protocol):
     """A released log-linear ratio: noisy coefficients, features, and the law of the noise.
 
-    A ratio without such a law (`dpiw.methods.weights.mlp_ratio`) has no coefficients and no features.
+    A ratio without such a law (`dpiw.methods.weights.mlp_ratio`) has no coefficients and no
+    features.
     """
 
     @property

@@ -83,8 +83,8 @@ class BetaRegression:
     """Settings of the noisy regression; frozen and public.
 
     Attributes:
-        features: `linear`, `interactions` or `fourier` (see `dpiw.methods.weights.features`), or `critic`
-            (see `dpiw.methods.weights.critic_features`).
+        features: `linear`, `interactions` or `fourier` (see `dpiw.methods.weights.features`), or
+            `critic` (see `dpiw.methods.weights.critic_features`).
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of METHOD section 2.3.
@@ -106,7 +106,7 @@ class BetaRegression:
     method: ClassVar[str] = "beta_debiased"
     private: ClassVar[bool] = True
     debias: ClassVar[bool] = True
-    """Whether `dpiw.methods.weights.weigh.weigh` should debias; the measurement is the same either way."""
+    """Whether `dpiw.methods.weights.weigh` should debias; the measurement is the same."""
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""

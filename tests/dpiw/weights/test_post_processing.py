@@ -148,7 +148,8 @@ def test_a_calibration_on_a_file_has_no_numbers_until_it_is_fitted():
 
 def test_a_spec_can_be_parsed_without_heavy_libraries():
     code = (
-        "import sys, dpiw.methods.weights.post_processing, dpiw.methods.weights.smoothing, dpiw.methods.weights.beta_map;"
+        "import sys, dpiw.methods.weights.post_processing, dpiw.methods.weights.smoothing;"
+        "import dpiw.methods.weights.beta_map;"
         "bad = {'scipy', 'sklearn', 'opendp', 'dp_accounting', 'pandas'};"
         "sys.exit(', '.join(sorted(bad & set(sys.modules))) or 0)"
     )
