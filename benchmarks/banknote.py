@@ -37,13 +37,13 @@ from metrics import (
     wasserstein_1d_sum,
 )
 
+from dpiw import __version__
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.weights.weigh import uniform_weights, weigh
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 SYNTHETIC_ROWS = 4000

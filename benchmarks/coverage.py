@@ -35,7 +35,7 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import POPULATIONS, Population, truth
 
-from dpiw import analysis
+from dpiw import __version__, analysis
 from dpiw.analysis.bootstrap import weighted_rows
 from dpiw.analysis.noise import SUPPORT_CARE, SUPPORT_USE
 from dpiw.data.tables import PrivateTable, SyntheticTable
@@ -47,7 +47,6 @@ from dpiw.methods.weights.weigh_measured import law_of_measured, weigh_measured
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATORS = ("histogram", "privbayes")

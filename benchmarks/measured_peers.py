@@ -41,6 +41,7 @@ from weights_cells import (
 from weights_summary import HIGHER_IS_BETTER, JUDGED, LABELS
 from weights_table import commit, one_thread
 
+from dpiw import __version__
 from dpiw.data.discretisation import Domain
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.marginal_noise import useful_bins
@@ -48,7 +49,6 @@ from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.version import __version__
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 UNWEIGHTED = ("privbayes", "mst", "aim")

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from weights_table import commit
 
+from dpiw import __version__
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
@@ -41,7 +42,6 @@ from dpiw.methods.weights.weigh import weigh
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 EPSILON = "9.64"

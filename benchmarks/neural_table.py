@@ -37,8 +37,8 @@ from weights_cells import CODE, DELTA, PERCEPTRON, ROOT, TEST_SHARE, TV_BINS
 from weights_summary import CELL
 from weights_table import QUICK_RUNS, commit, records
 
+from dpiw import __version__
 from dpiw.plan.plan import Plan
-from dpiw.version import __version__
 
 
 def runs_of(chosen: argparse.Namespace) -> dict[str, int]:

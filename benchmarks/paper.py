@@ -39,7 +39,7 @@ from paper_summary import figures, printed
 from weights_cells import ROOT
 from weights_table import commit, one_thread
 
-from dpiw.version import __version__
+from dpiw import __version__
 
 PARTS = ("tables", "split", "bayes", "known", "peers", "mnist")
 VARYING = ("run", "metrics", "mse", "seconds", "cpu_seconds", "refused")

@@ -20,6 +20,7 @@ import numpy as np
 from weights_cells import ROOT, plan_for, table
 from weights_table import commit, one_thread
 
+from dpiw import __version__
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.reweighting import reweight
@@ -27,7 +28,6 @@ from dpiw.methods.weights.stack import all_features
 from dpiw.methods.weights.tilting import BaseRows
 from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.version import __version__
 
 PUBLISHED = 20_000
 

@@ -59,8 +59,8 @@ from weights_summary import (
     same_rows,
 )
 
+from dpiw import __version__
 from dpiw.methods.weights.beta import BetaDebiased
-from dpiw.version import __version__
 
 QUICK_RUNS = 2
 Work = Callable[[Cell, Store], dict[str, Any]]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dpiw.version import __version__
-
 if TYPE_CHECKING:
     from dpiw.analysis.release import Release, load_release
+
+__version__ = "0.1.0"
 
 __all__ = ["Release", "__version__", "load_release"]
 

@@ -28,7 +28,7 @@ from dpiw.release.verification import VerifiedRelease, file_digest, verify
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import WeightedSample
-    from dpiw.release.replicate_weights import ReplicateWeights
+    from dpiw.data.row_weights import ReplicateWeights
 
 
 class UnreliableWeightsWarning(UserWarning):

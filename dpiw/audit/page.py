@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from html import escape
 
+from dpiw import __version__
 from dpiw.audit.audit import AuditReport
 from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
@@ -24,7 +25,6 @@ from dpiw.release.report.markup import (
     table,
     tiles,
 )
-from dpiw.version import __version__
 
 _STYLES = {Severity.ERROR: "bad", Severity.WARNING: "warn"}
 

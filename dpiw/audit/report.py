@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from dpiw import __version__
 from dpiw.audit.audit import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
@@ -17,7 +18,6 @@ from dpiw.data.documents import canonical_json, plain
 from dpiw.data.durable import write_durably
 from dpiw.errors import ReleaseError
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-from dpiw.version import __version__
 
 FORMAT = "dpiw-audit"
 FORMAT_VERSION = 1

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dpiw import __version__
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.errors import DPIWError
-from dpiw.version import __version__
 
 Handler = Callable[[argparse.Namespace], int]
 

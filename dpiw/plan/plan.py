@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from dpiw import __version__
 from dpiw.data.cell_formats import without_defaults
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
@@ -35,7 +36,6 @@ from dpiw.privacy import accounting
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.rounding import float_below
 from dpiw.privacy.units import PrivacyCost
-from dpiw.version import __version__
 
 __all__ = [
     "GENERATOR_STAGE",

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.documents import canonical_json, plain
+from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.release.certificate import Certificate
 from dpiw.release.croissant import croissant_json
@@ -29,7 +30,7 @@ from dpiw.release.manifest import (
 )
 from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts, write_synthetic
 from dpiw.release.publication import FileSource
-from dpiw.release.replicate_weights import ReplicateWeights, replicate_facts, write_replicates
+from dpiw.release.replicate_weights import replicate_facts, write_replicates
 from dpiw.release.report.report import build_report
 from dpiw.release.report.truth import PublicTruth
 from dpiw.release.verification import file_digest

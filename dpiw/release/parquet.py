@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
@@ -88,19 +89,6 @@ def footer_facts(certificate: Certificate) -> dict[str, str]:
         "dpiw.unit": f"max_rows={unit.max_rows}; id_column={unit.id_column or ''}",
         "dpiw.weights_verdict": certificate.verdict,
     }
-
-
-def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return self-normalised weights of mean one, shape (rows,), from natural logs.
-
-    Raises:
-        ReleaseError: no rows, or a log weight that is not finite.
-    """
-    logs = np.asarray(log_weights, dtype=np.float64)
-    if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
-        raise ReleaseError("log_weights: expected one finite number per row, and at least one row")
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.mean(), dtype=np.float64)
 
 
 def published_weights(

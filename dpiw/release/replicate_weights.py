@@ -1,15 +1,9 @@
-"""Replicate weights of a release, and their file `replicate_weights.parquet`.
-
-Any survey package or loop makes standard errors of them: compute the estimate with the full
-weights and with every replicate; its variance is `scale` times the sum of the squared differences
-(Rao and Wu 1988; Wolter 2007, chapter 5).
-"""
+"""The file `replicate_weights.parquet`: what it says of itself, written and read back."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
 
@@ -34,52 +29,6 @@ _GROUP_ROWS = 65536
 _TINY = np.finfo(np.float32).tiny
 _ARROW_SCHEMA = "ARROW:schema"
 _FACTS = ("certificate_sha256", "count", "release_id", "scale", "type")
-
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReplicateWeights:
-    """Replicate weights.
-
-    Attributes:
-        weights: shape (n, R), > 0, of mean one each; they already hold the full weights.
-        scale: the variance of an estimate is this times the sum of squared differences of its
-            replicates from the full estimate.
-    """
-
-    weights: NDArray[Any] = field(repr=False)
-    scale: float
-
-    @property
-    def count(self) -> int:
-        """R."""
-        return int(self.weights.shape[1])
-
-    def estimates(self, statistic: Callable[[Array], Any]) -> Array:
-        """A statistic of each replicate, shape (R, p).
-
-        Args:
-            statistic: from weights, shape (n,), to one number or several, shape (p,).
-        """
-        found = [
-            np.atleast_1d(statistic(np.asarray(self.weights[:, r], dtype=np.float64)))
-            for r in range(self.count)
-        ]
-        return np.array(found, dtype=np.float64)
-
-    def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
-        """Variance of a smooth statistic, shape (p,).
-
-        Replicates differ little from the full weights, so a quantile moves by a few rows, or not
-        at all: take the variance of the share below it instead.
-
-        Args:
-            statistic: as of `estimates`, such as `Estimate.refit`.
-            full: the release's weights, shape (n,).
-        """
-        differences = self.estimates(statistic) - np.atleast_1d(statistic(full))
-        return np.asarray(self.scale * (differences**2).sum(axis=0))
 
 
 def replicates_promised(certificate: Certificate) -> int:

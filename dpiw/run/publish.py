@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.durable import make_folder, sync_directory
+from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import LedgerTamperedError, ReleaseError
@@ -25,7 +26,6 @@ from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import Manifest
 from dpiw.release.publication import build_folder, clean_staging, publish_built
-from dpiw.release.replicate_weights import ReplicateWeights
 from dpiw.release.report.truth import PublicTruth
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import read_signed_manifest, verify

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from dpiw import __version__
 from dpiw.data.cell_formats import FORMAT_FIELDS
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
@@ -22,7 +23,6 @@ from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting
 from dpiw.privacy.units import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
-from dpiw.version import __version__
 
 SCHEMA = PublicSchema.from_mapping(
     {

@@ -25,13 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.means_noise import means_noise
 from dpiw.methods.weights.stack import Stack, all_features
-from dpiw.release.parquet import mean_one_weights
-from dpiw.release.replicate_weights import ReplicateWeights
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
@@ -21,7 +22,6 @@ from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import BaseRows
 from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.measurement import Measurement
-from dpiw.release.replicate_weights import ReplicateWeights
 
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
 GAIN_USE = 0.2

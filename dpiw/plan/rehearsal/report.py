@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpiw import __version__
 from dpiw.plan.rehearsal.candidates import NONE, Candidate
 from dpiw.plan.rehearsal.populations import KINDS
 from dpiw.plan.rehearsal.rehearsal import FLOOR, Rehearsal, Score
 from dpiw.plan.rehearsal.scores import MEASURES
 from dpiw.plan.rehearsal.summary import RULE, SURE, Change, Line, advise
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.version import __version__
 
 LEGEND = (
     "mean±standard error over populations, lower is better. Indented: the difference to none,"

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate, StageRecord
-from dpiw.release.parquet import mean_one_weights
 from dpiw.release.report.figures import (
     columns_section,
     cost_section,

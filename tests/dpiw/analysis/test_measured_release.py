@@ -20,6 +20,7 @@ from dpiw import analysis
 from dpiw.analysis.bootstrap import mechanism_of
 from dpiw.analysis.sample import WeightedSample
 from dpiw.analysis.weight_distribution import law_of_release
+from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
@@ -31,7 +32,6 @@ from dpiw.plan.spec import load_schema, load_spec
 from dpiw.release.manifest import REPLICATES
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
-    ReplicateWeights,
     check_replicates,
     read_replicates,
     replicate_facts,

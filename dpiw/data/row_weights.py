@@ -1,0 +1,76 @@
+"""Weights of rows: of mean one, and replicates of them.
+
+Any survey package or loop makes standard errors of replicate weights: compute the estimate with the
+full weights and with every replicate; its variance is `scale` times the sum of the squared
+differences (Rao and Wu 1988; Wolter 2007, chapter 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import ReleaseError
+
+Array = NDArray[np.float64]
+
+
+def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return self-normalised weights of mean one, shape (rows,), from natural logs.
+
+    Raises:
+        ReleaseError: no rows, or a log weight that is not finite.
+    """
+    logs = np.asarray(log_weights, dtype=np.float64)
+    if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
+        raise ReleaseError("log_weights: expected one finite number per row, and at least one row")
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.mean(), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReplicateWeights:
+    """Replicate weights.
+
+    Attributes:
+        weights: shape (n, R), > 0, of mean one each; they already hold the full weights.
+        scale: the variance of an estimate is this times the sum of squared differences of its
+            replicates from the full estimate.
+    """
+
+    weights: NDArray[Any] = field(repr=False)
+    scale: float
+
+    @property
+    def count(self) -> int:
+        """R."""
+        return int(self.weights.shape[1])
+
+    def estimates(self, statistic: Callable[[Array], Any]) -> Array:
+        """A statistic of each replicate, shape (R, p).
+
+        Args:
+            statistic: from weights, shape (n,), to one number or several, shape (p,).
+        """
+        found = [
+            np.atleast_1d(statistic(np.asarray(self.weights[:, r], dtype=np.float64)))
+            for r in range(self.count)
+        ]
+        return np.array(found, dtype=np.float64)
+
+    def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
+        """Variance of a smooth statistic, shape (p,).
+
+        Replicates differ little from the full weights, so a quantile moves by a few rows, or not
+        at all: take the variance of the share below it instead.
+
+        Args:
+            statistic: as of `estimates`, such as `Estimate.refit`.
+            full: the release's weights, shape (n,).
+        """
+        differences = self.estimates(statistic) - np.atleast_1d(statistic(full))
+        return np.asarray(self.scale * (differences**2).sum(axis=0))
