@@ -206,26 +206,31 @@ def modules(*folders):
 
 SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport random\b|"
                     r"\bfrom random\b|\btorch\.Generator\b|\bRandomState\b")  # fmt: skip
-MECHANISMS = {"mechanisms.py", "gaussian.py", "lattice.py"}
+MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
+ROOMS = (
+    "", "cli", "data", "ledger", "ledger/stores", "methods", "methods/generators",
+    "methods/weights", "plan", "plan/rehearsal", "privacy", "release", "release/report", "run",
+)  # fmt: skip
 MAY_SEED = {
     # post-processing of released measurements, from a seed the operating system gives
-    "steps/postprocessing.py", "steps/publish.py",
+    "run/weigh.py", "run/publish.py",
     # post-processing as well, from the digest of the measurement
-    "measured_weighting.py",
+    "methods/weights/weigh_measured.py",
     # public random features, from a public seed in the spec
-    "weights/features.py",
+    "methods/weights/features.py",
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
-    "generators/adversarial.py", "weights/critic_features.py", "weights/dp_mlp.py",
+    "methods/generators/adversarial.py", "methods/weights/critic_features.py",
+    "methods/weights/dp_mlp.py",
     # rehearsal on public stand-ins
-    "rehearsal.py",
+    "plan/rehearsal/rehearsal.py",
     # noise that cannot be published (`publishable` is False), for tests
-    "randomness.py",
+    "privacy/randomness.py",
 }  # fmt: skip
 
 
 def offenders():
-    for path in modules("", "generators", "weights", "steps", "ledger"):
+    for path in modules(*ROOMS):
         name = path.relative_to(ROOT / "dpiw").as_posix()
         code = ast.unparse(_without_annotations(ast.parse(path.read_text())))
         if SEEDED.search(code):
@@ -243,19 +248,21 @@ def _without_annotations(tree):
 def test_no_generator_is_made_where_privacy_noise_is_drawn():
     found = set(offenders())
     assert not found & MECHANISMS
-    assert "randomness.py" in found  # the search finds what is there
+    assert "privacy/randomness.py" in found  # the search finds what is there
     unexplained = found - MAY_SEED
     assert not unexplained, unexplained
 
 
 def test_secrets_never_choose_a_noise_value():
     """`secrets` names files and tokens and seeds post-processing; noise comes from one module."""
-    for path in modules("", "generators", "weights"):
+    for path in modules(*ROOMS):
+        name = path.relative_to(ROOT / "dpiw").as_posix()
         if "secrets." in path.read_text():
-            assert path.name in {
-                "cli_rehearse.py", "durable.py", "ingest.py", "public_rows.py", "publication.py",
-                "randomness.py", "signing.py", "workspace.py",
-            }, path.name  # fmt: skip
+            assert name in {
+                "cli/rehearse.py", "data/durable.py", "data/ingest.py", "data/public_rows.py",
+                "ledger/draws.py", "ledger/ledger.py", "privacy/randomness.py",
+                "release/publication.py", "run/publish.py", "run/weigh.py",
+            }, name  # fmt: skip
     assert "secrets" not in Path(mechanisms.__file__).read_text()
 
 

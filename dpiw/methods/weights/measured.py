@@ -2,8 +2,8 @@
 
 `measure` releases sum_i phi(x_i) and the number of rows, in one Gaussian event. Everything after
 it is free: noisy means, an exponential tilting of as many base rows as are wanted
-(`dpiw.methods.weights.tilting`), the credit that the base deserves (`dpiw.methods.weights.credit`),
-and a table of the rows asked for with mild weights (`dpiw.methods.weights.thinning`).
+(`weights.tilting`), the credit that the base deserves (`weights.credit`), and a table of the rows
+asked for with mild weights (`weights.thinning`).
 Source: METHOD section 15; closest relatives: Balog et al. (2018), Harder et al. (2021, DP-MERF),
 Liu et al. (2021, PMW-Pub), McKenna et al. (2019).
 """
@@ -171,9 +171,8 @@ class Measured:
     """Settings of measured weights; frozen and public.
 
     Attributes:
-        features: shares of the norm of the stack's parts (`dpiw.methods.weights.stack.Stack`);
-            None: by a rule of the schema (`dpiw.methods.weights.stack.public_shares`), set by
-            `calibrate`.
+        features: shares of the norm of the stack's parts (`weights.stack.Stack`); None: by a rule
+            of the schema (`weights.stack.public_shares`), set by `calibrate`.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features; two features each.
         omega_seed: public integer that fixes the frequencies.

@@ -13,7 +13,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def page(title: str, parts: Sequence[str]) -> str:
     """One self-contained page without scripts or outside resources; `parts` are HTML."""
-    style = files("dpiw").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("dpiw.release.report").joinpath("report.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
