@@ -1,0 +1,128 @@
+"""What no change of the house may move: keys, costs, noise, published bytes, words, exit codes.
+
+`tests/golden/fence.json` was written before the rooms were built, at the commit it names. A run
+key that changes makes every scheduled release a new one, and draws again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpiw import errors
+from dpiw.cli.main import main
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.rehearsal.populations import KINDS, random_law
+from dpiw.plan.spec import load_schema, load_spec
+from dpiw.privacy.randomness import SeededNoise
+from tests.dpiw.release_example import example_certificate
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "fence.json"
+SPECS = sorted(path.parent.name for path in (ROOT / "examples").glob("*/release.yaml"))
+COMMANDS = (
+    "", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
+    "ledger void", "ledger recover", "ledger export", "workspace", "workspace show",
+    "workspace cells", "workspace purge", "verify", "describe", "key", "key new",
+)  # fmt: skip
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def plan_of(name: str) -> dict[str, Any]:
+    """Key, cost and noise of an example's plan."""
+    spec = load_spec(ROOT / "examples" / name / "release.yaml")
+    plan = compile_plan(spec, load_schema(spec))
+    return {
+        "digest": plan.digest,
+        "run_key": plan.run_key("2026-q4"),
+        "epsilon": str(plan.cost.epsilon),
+        "delta": str(plan.cost.delta),
+        "effort": plan.effort,
+        "stages": {stage.name: digest(stage.parameters) for stage in plan.stages},
+    }
+
+
+def drawn() -> dict[str, Any]:
+    """Digest of a seeded measurement of stand-in rows, and moments of the weights made of it."""
+    spec = load_spec(ROOT / "examples" / "breast-cancer" / "release.yaml")
+    schema = load_schema(spec)
+    plan, rng = compile_plan(spec, schema), np.random.default_rng(20261122)
+    private = PrivateTable(
+        schema=schema, scaled=random_law(schema, KINDS["strong"], rng=rng).draw(2000, rng=rng)
+    )
+    noise = SeededNoise(20261122)
+    measured = plan.generator.measure(private, noise=noise)
+    model = plan.generator.model(measured, schema=schema)
+    estimator = plan.weights
+    assert isinstance(estimator, Measured)
+    base = model.sample(estimator.base_rows_for(1000), rng=rng)
+    means = estimator.measure(private, base, noise=noise)
+    weights = weigh_measured(estimator, means, base, rows=1000, rng=rng, known=model.one_way)
+    logs, facts = weights.log_weights, weights.facts["measured"]
+    moments = [logs.min(), logs.max(), logs.std(), facts["credit"], facts["rows"]]
+    return {"generator": measured.digest, "moments": [float(one) for one in moments]}
+
+
+def help_of(command: str) -> str:
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        main([*command.split(), "--help"])
+    return told.getvalue()
+
+
+def codes() -> dict[str, int]:
+    def below(kind: type[errors.DPIWError]) -> Iterator[type[errors.DPIWError]]:
+        yield kind
+        for one in kind.__subclasses__():
+            yield from below(one)
+
+    every = {one for one in below(errors.DPIWError) if one.__module__.startswith("dpiw.")}
+    return {one.__name__: one.exit_code for one in sorted(every, key=lambda one: one.__name__)}
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(GOLDEN.read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_plans_and_keys_are_what_they_were(name: str, golden: dict[str, Any]) -> None:
+    assert plan_of(name) == golden["plans"][name]
+
+
+def test_a_seeded_draw_and_its_weights_are_what_they_were(golden: dict[str, Any]) -> None:
+    found = drawn()
+    assert found["generator"] == golden["drawn"]["generator"]
+    assert found["moments"] == pytest.approx(golden["drawn"]["moments"], rel=1e-6)
+
+
+def test_a_certificate_has_the_same_bytes(golden: dict[str, Any]) -> None:
+    assert example_certificate().digest == golden["certificate"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_says_the_same(
+    command: str, golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert help_of(command) == golden["help"][command]
+
+
+def test_exit_codes_are_promises(golden: dict[str, Any]) -> None:
+    assert codes() == golden["exit_codes"]
