@@ -2,7 +2,9 @@
 
 import ast
 import functools
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -247,8 +249,9 @@ def test_top_level_is_what_was_agreed():
         ["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split()
     top = {name.split("/")[0] for name in tracked if not name.startswith(".")}
-    agreed = "flows tasks dpiw deployments tests benchmarks docs examples"
-    assert top <= {*agreed.split(), "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile"}
+    agreed = "flows tasks dpiw deployments tests benchmarks docs examples LICENSE Makefile"
+    pages = {f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")}
+    assert top <= {*agreed.split(), *pages, "pyproject.toml", "CITATION.cff"}
     assert not [
         name for name in tracked if name.startswith("deployments/") and name.endswith(".py")
     ]
@@ -267,10 +270,71 @@ def test_the_wheel_holds_dpiw_alone(tmp_path):
     assert "dpiw/release/report/report.css" in names
 
 
+DEBTS = {
+    "dpiw.analysis.bootstrap": 319,
+    "dpiw.analysis.noise": 343,
+    "dpiw.audit.folders": 348,
+    "dpiw.audit.records": 339,
+    "dpiw.audit.tally": 399,
+    "dpiw.cli.ledger": 374,
+    "dpiw.data.columns": 397,
+    "dpiw.data.encoding": 353,
+    "dpiw.data.schema": 372,
+    "dpiw.data.sources": 342,
+    "dpiw.ledger.book": 393,
+    "dpiw.ledger.ledger": 326,
+    "dpiw.ledger.reading": 315,
+    "dpiw.ledger.stores.sqlite": 309,
+    "dpiw.ledger.values": 336,
+    "dpiw.methods.generators.adversarial": 356,
+    "dpiw.methods.generators.dpgan": 329,
+    "dpiw.methods.generators.pategan": 372,
+    "dpiw.methods.generators.privbayes": 340,
+    "dpiw.methods.neural.dp_sgd": 331,
+    "dpiw.methods.weights.beta": 365,
+    "dpiw.methods.weights.dp_mlp": 354,
+    "dpiw.methods.weights.features": 332,
+    "dpiw.methods.weights.means_law": 354,
+    "dpiw.methods.weights.measured": 400,
+    "dpiw.methods.weights.output": 303,
+    "dpiw.methods.weights.post_processing": 311,
+    "dpiw.methods.weights.tilting": 308,
+    "dpiw.methods.weights.weigh": 311,
+    "dpiw.plan.plan": 308,
+    "dpiw.plan.spec": 398,
+    "dpiw.privacy.accounting": 355,
+    "dpiw.privacy.randomness": 317,
+    "dpiw.release.publication": 314,
+    "dpiw.release.report.report": 343,
+}
+"""Files that are longer than they should be, and how long they may be (22 November 2026)."""
+
+
 def test_files_stay_one_noun_long():
-    long = {
-        name: lines
-        for name, path in MODULES.items()
-        if (lines := len(path.read_text().splitlines())) > 400
-    }
+    """At most 300 lines; what is longer owes a split, and may only shrink."""
+    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    long = {name: count for name, count in lines.items() if count > DEBTS.get(name, 300)}
     assert not long, long
+    paid = {name for name, most in DEBTS.items() if lines.get(name, 0) <= 300 or most > 400}
+    assert not paid, f"no debt any more: {paid}"
+
+
+def test_what_a_module_exports_is_there_and_sorted():
+    """Constants, classes, functions, as ruff's RUF022 has them."""
+    for name, path in MODULES.items():
+        for node in parsed(path).body:
+            if not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"):
+                continue
+            names = ast.literal_eval(node.value)
+            kind = {one: (not one.isupper(), not one[0].isupper(), one) for one in names}
+            assert list(names) == sorted(names, key=kind.__getitem__), name
+            module = importlib.import_module(name)
+            assert all(hasattr(module, one) for one in names), name
+
+
+def test_files_that_pages_name_are_there():
+    """Paths below dpiw/ and tests/ in the pages about the house."""
+    for page in ("docs/architecture.md", "CONTRIBUTING.md"):
+        for found in re.findall(r"`((?:\w+/)+\w+\.py)", (ROOT / page).read_text()):
+            homes = [ROOT / found, ROOT / "dpiw" / found, ROOT / "tests" / found]
+            assert any(home.exists() for home in homes) or "walk" in found, f"{page}: {found}"
