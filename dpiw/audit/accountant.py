@@ -19,7 +19,7 @@ from dpiw.audit import transforms as of
 from dpiw.audit.inversion import Range, chernoff_bound, epsilon_range, log_transform
 from dpiw.audit.transforms import Loss
 from dpiw.errors import PrivacyError
-from dpiw.privacy.units import (
+from dpiw.privacy.events import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,

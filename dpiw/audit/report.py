@@ -15,7 +15,7 @@ from dpiw.audit.page import build_page
 from dpiw.audit.records import PopulationTally, RunTally, Tally, Units, worth
 from dpiw.audit.scope import checked, not_checked
 from dpiw.data.documents import canonical_json, plain
-from dpiw.data.durable import write_durably
+from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 

@@ -21,8 +21,8 @@ from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
 from dpiw.data.cell_reading import canonical_frame
 from dpiw.data.cell_statement import leave_statement
 from dpiw.data.columns import Column, ColumnRole
-from dpiw.data.durable import write_durably
 from dpiw.data.encoding import cell_texts
+from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, RawTable, copy_source, read_csv, read_parquet
 from dpiw.data.tables import write_snapshot

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw.data.durable import write_durably
+from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import PrivacyError, SchemaError, SourceError
 

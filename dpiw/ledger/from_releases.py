@@ -25,9 +25,10 @@ from dpiw.ledger import (
 from dpiw.ledger.accounts import Account, check_kind
 from dpiw.ledger.charges import Charge
 from dpiw.privacy import accounting
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.rounding import float_above
-from dpiw.privacy.units import PrivacyBudget, PrivacyCost, PrivacyEvent
+from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import MANIFEST
 from dpiw.release.verification import VerifiedRelease, release_folders, verify

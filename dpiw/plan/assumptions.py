@@ -5,7 +5,8 @@ from __future__ import annotations
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.plan.plan import Plan
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PoissonSampledGaussianEvent
+from dpiw.privacy.events import PoissonSampledGaussianEvent
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 
 
 def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:

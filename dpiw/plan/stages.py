@@ -26,8 +26,8 @@ from dpiw.methods.weights.output import OutputNoised
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.resumption import Resumption, Watched
-from dpiw.privacy.units import PrivacyEvent
 from dpiw.release.replicate_weights import MOST_FEATURES_HELD, MOST_NUMBERS
 
 GENERATOR_STAGE = "fit_generator"

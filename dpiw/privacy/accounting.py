@@ -18,6 +18,10 @@ from typing import Any
 from dpiw.errors import PrivacyError
 from dpiw.privacy.divergences import total_units
 from dpiw.privacy.events import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
     event_from_json,
     event_to_json,
     merge_events,
@@ -28,12 +32,6 @@ from dpiw.privacy.events import (
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
 from dpiw.privacy.pld import compose_privacy_losses, optimistic_privacy_losses
 from dpiw.privacy.renyi import ORDERS
-from dpiw.privacy.units import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    PrivacyEvent,
-)
 
 __all__ = [
     "LATTICE_MARGIN",

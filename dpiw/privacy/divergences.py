@@ -6,13 +6,8 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.renyi import exactly, units_up
-from dpiw.privacy.units import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    PrivacyEvent,
-)
 
 
 def total_units(events: Sequence[PrivacyEvent], order: Decimal) -> int:

@@ -1,20 +1,60 @@
-"""Privacy events: checked, merged, and to and from other forms."""
+"""Privacy events: what a mechanism did, checked, merged, and to and from other forms."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpiw.errors import PrivacyError, UncalibratedError
-from dpiw.privacy.units import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    PoissonSampledGaussianEvent,
-    PrivacyEvent,
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianEvent:
+    """`count` Gaussian mechanisms of standard deviation / L2 sensitivity `noise_multiplier`."""
+
+    noise_multiplier: float
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceEvent:
+    """`count` Laplace mechanisms of scale / L1 sensitivity `noise_multiplier`.
+
+    Spherical Laplace noise of scale / L2 sensitivity `noise_multiplier` is dominated by this same
+    event (METHOD section 9).
+    """
+
+    noise_multiplier: float
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialMechanismEvent:
+    """`count` exponential mechanisms, each epsilon-DP and of privacy-loss range epsilon.
+
+    With scores of sensitivity S and probabilities proportional to exp(score * epsilon / (2 S)).
+    """
+
+    epsilon: float
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonSampledGaussianEvent:
+    """`count` steps of a Gaussian mechanism on a Poisson sample (DP-SGD)."""
+
+    sampling_probability: float
+    noise_multiplier: float
+    count: int = 1
+
+
+PrivacyEvent = (
+    GaussianEvent | LaplaceEvent | ExponentialMechanismEvent | PoissonSampledGaussianEvent
 )
+"""What a mechanism did to the data, in terms an accountant understands."""
 
 EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
     "gaussian": GaussianEvent,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpiw.privacy.bounded_range import block_curve, block_is_cheap, selection_curve
-from dpiw.privacy.units import (
+from dpiw.privacy.events import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,

@@ -78,52 +78,6 @@ class NoiseLaw:
     dimension: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class GaussianEvent:
-    """`count` Gaussian mechanisms of standard deviation / L2 sensitivity `noise_multiplier`."""
-
-    noise_multiplier: float
-    count: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaplaceEvent:
-    """`count` Laplace mechanisms of scale / L1 sensitivity `noise_multiplier`.
-
-    Spherical Laplace noise of scale / L2 sensitivity `noise_multiplier` is dominated by this same
-    event (METHOD section 9).
-    """
-
-    noise_multiplier: float
-    count: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExponentialMechanismEvent:
-    """`count` exponential mechanisms, each epsilon-DP and of privacy-loss range epsilon.
-
-    With scores of sensitivity S and probabilities proportional to exp(score * epsilon / (2 S)).
-    """
-
-    epsilon: float
-    count: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoissonSampledGaussianEvent:
-    """`count` steps of a Gaussian mechanism on a Poisson sample (DP-SGD)."""
-
-    sampling_probability: float
-    noise_multiplier: float
-    count: int = 1
-
-
-PrivacyEvent = (
-    GaussianEvent | LaplaceEvent | ExponentialMechanismEvent | PoissonSampledGaussianEvent
-)
-"""What a mechanism did to the data, in terms an accountant understands."""
-
-
 def _units(value: Decimal, unit: Decimal, rounding: str) -> int:
     with localcontext() as context:
         # The quotient of more than 60 digits is rounded, too, and in the same direction.

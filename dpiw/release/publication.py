@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpiw.data.durable import rename_exclusively, sync_directory
+from dpiw.data.files import rename_exclusively, sync_directory
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.manifest import (
     MANIFEST,

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dpiw.data.durable import write_durably
+from dpiw.data.files import write_durably
 from dpiw.errors import LedgerTamperedError
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.privacy.resumption import Progress, Resumption

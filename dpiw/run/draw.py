@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from dpiw.data.durable import check_room, write_durably
+from dpiw.data.files import check_room, write_durably
 from dpiw.data.ingest import IngestLimits
 from dpiw.data.ingest import ingest as read_source
 from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable

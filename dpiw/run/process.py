@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dpiw.data.durable import write_durably
+from dpiw.data.files import write_durably
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.durable import make_folder, sync_directory
+from dpiw.data.files import make_folder, sync_directory
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable

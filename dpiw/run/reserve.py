@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from dpiw.data.durable import sync_directory
+from dpiw.data.files import sync_directory
 from dpiw.errors import (
     GrantSpentError,
     LedgerTamperedError,

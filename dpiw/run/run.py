@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpiw.data.cell_statement import STATEMENT
-from dpiw.data.durable import write_durably
-from dpiw.data.private_folder import check_state_folder, private_folder
+from dpiw.data.files import check_state_folder, private_folder, write_durably
 from dpiw.data.public_rows import read_public_rows
 from dpiw.data.schema import PublicSchema
 from dpiw.data.sources import IngestLimits

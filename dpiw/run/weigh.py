@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.data.durable import write_durably
+from dpiw.data.files import write_durably
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError

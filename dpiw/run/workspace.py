@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.cell_statement import STATEMENT
-from dpiw.data.durable import sync_directory
-from dpiw.data.private_folder import check_private
+from dpiw.data.files import check_private, sync_directory
 from dpiw.errors import LedgerError, SpecError
 from dpiw.ledger import Ledger, RunState
 from dpiw.run.locks import idle

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw.data import durable
+from dpiw.data import files
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SourceError, StageFailedError
 from dpiw.ledger import StageState
@@ -222,7 +222,7 @@ def full(monkeypatch, name):
             raise OSError(errno.ENOSPC, "No space left on device")
         real(source, target)
 
-    monkeypatch.setattr(durable.os, "rename", rename)
+    monkeypatch.setattr(files.os, "rename", rename)
 
 
 def test_a_full_disk_before_the_draw_costs_nothing_more(workplace, monkeypatch):

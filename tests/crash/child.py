@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpiw.data import durable
+from dpiw.data import files
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
@@ -150,7 +150,7 @@ class Watch:
             setattr(SecureNoise, name, sample)
 
     def _files(self) -> None:
-        write, fsync, rename, fdopen = durable.write_durably, os.fsync, os.rename, os.fdopen
+        write, fsync, rename, fdopen = files.write_durably, os.fsync, os.rename, os.fdopen
 
         def keep(path: Path, data: bytes, **kwargs: Any) -> None:
             self.note(measured=hashlib.sha256(data).hexdigest(), file=path.name)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpiw.data import durable
+from dpiw.data import files
 from dpiw.data.tables import PrivateSource
 from dpiw.ledger import Ledger, StageState
 from dpiw.privacy.randomness import SecureNoise
@@ -101,7 +101,7 @@ def fsync_after_the_rename(watch: Any, task: Any) -> None:
         temporary = path.with_name(f".{path.name}.early")
         temporary.write_bytes(data)
         os.rename(temporary, path)
-        durable.sync_directory(path.parent)
+        files.sync_directory(path.parent)
         with path.open("rb") as file:
             os.fsync(file.fileno())
 

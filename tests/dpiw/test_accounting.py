@@ -29,16 +29,17 @@ from dpiw.privacy.accounting import (
     to_dp_event,
 )
 from dpiw.privacy.bounded_range import selection_curve
-from dpiw.privacy.events import EVENT_TYPES, merge_events
-from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
-from dpiw.privacy.units import (
+from dpiw.privacy.events import (
+    EVENT_TYPES,
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
+    merge_events,
 )
+from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
 GENERATOR = event_from_json(GOLDEN["generator"])

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpiw.privacy.bounded_range import block_curve, block_is_cheap, selection_curve
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
 from dpiw.privacy.gaussian import gaussian_delta
 from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
-from dpiw.privacy.units import ExponentialMechanismEvent, GaussianEvent
 
 Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 

@@ -91,7 +91,7 @@ def codes() -> dict[str, int]:
         for one in kind.__subclasses__():
             yield from below(one)
 
-    every = {one for one in below(errors.DPIWError) if one.__module__.startswith("dpiw.")}
+    every = {one for one in below(errors.DPIWError) if one.__module__ == "dpiw.errors"}
     return {one.__name__: one.exit_code for one in sorted(every, key=lambda one: one.__name__)}
 
 

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 )
 
 from dpiw.cli.ledger import add_ledger_commands
-from dpiw.data import durable
+from dpiw.data import files as durable
 from dpiw.errors import (
     BudgetExceededError,
     DPIWError,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpiw.data import durable
+from dpiw.data import files as durable
 from dpiw.errors import LedgerError
 from dpiw.ledger import Ledger, Population
 from dpiw.ledger.stores import files

@@ -15,8 +15,9 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.entries import EntryKind, canonical_json, entry_hash
 from dpiw.ledger.replay import replay
 from dpiw.privacy.accounting import renyi_vector
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import RenyiVector
-from dpiw.privacy.units import GaussianEvent, NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 COST = PrivacyCost.of(Decimal("1.5"), Decimal("1e-6"), ADD)

@@ -32,9 +32,10 @@ from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.ledger.replay import replay
 from dpiw.privacy.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
-from dpiw.privacy.units import GaussianEvent, NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun

@@ -22,7 +22,7 @@ from dpiw.plan.plan import (
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting
-from dpiw.privacy.units import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
 
 SCHEMA = PublicSchema.from_mapping(
     {

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dpiw.data import durable
+from dpiw.data import files
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release import publication
 from dpiw.release.certificate import Certificate
@@ -379,7 +379,7 @@ def test_racing_publishers_have_one_winner(
     tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, with_renameat2: bool
 ) -> None:
     if not with_renameat2:
-        monkeypatch.setattr(durable.ctypes, "CDLL", lambda *args, **named: object())
+        monkeypatch.setattr(files.ctypes, "CDLL", lambda *args, **named: object())
     racers = 8
     gate, outcomes = threading.Barrier(racers), []
 
@@ -412,10 +412,10 @@ def test_an_unsupported_rename_falls_back_to_the_lock(
 ) -> None:
     class Library:
         def renameat2(self, *args: object) -> int:
-            durable.ctypes.set_errno(code)
+            files.ctypes.set_errno(code)
             return -1
 
-    monkeypatch.setattr(durable.ctypes, "CDLL", lambda *args, **named: Library())
+    monkeypatch.setattr(files.ctypes, "CDLL", lambda *args, **named: Library())
     _publish(tmp_path / "r", key)
     assert _names(tmp_path) == [".rename.lock", "r"]
     (tmp_path / "s").mkdir()

@@ -23,6 +23,13 @@ from dpiw.privacy.accounting import (
     to_dp_event,
 )
 from dpiw.privacy.divergences import single
+from dpiw.privacy.events import (
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
+)
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.renyi import (
     BEYOND,
@@ -32,13 +39,6 @@ from dpiw.privacy.renyi import (
     loss_vector,
     order_budgets,
     within,
-)
-from dpiw.privacy.units import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    PoissonSampledGaussianEvent,
-    PrivacyEvent,
 )
 
 EPSILON, DELTA = 10**12, 10**18

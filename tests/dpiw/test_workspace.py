@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dpiw.cli.workspace import add_workspace_commands
-from dpiw.data import durable
+from dpiw.data import files as durable
 from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpiw.privacy import accounting
+from dpiw.privacy.events import GaussianEvent, PoissonSampledGaussianEvent, PrivacyEvent
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import GaussianEvent, NoiseKind, PoissonSampledGaussianEvent, PrivacyEvent
+from dpiw.privacy.units import NoiseKind
 
 Vector = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ import pytest
 
 from dpiw.audit.accountant import audited_epsilon
 from dpiw.privacy import accounting
-from dpiw.privacy.units import (
+from dpiw.privacy.events import (
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,

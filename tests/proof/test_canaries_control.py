@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.mechanisms import noisy_counts
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NoiseKind, NoiseLaw
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.proof import attacks
 from tests.proof.attacks import Approximate, Bound, Claim, Pure, claim_of, proved
 

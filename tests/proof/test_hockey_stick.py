@@ -23,7 +23,7 @@ from scipy import stats
 
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.privacy import accounting
-from dpiw.privacy.units import PrivacyEvent
+from dpiw.privacy.events import PrivacyEvent
 from tests.proof.figures import tiers
 from tests.proof.neighbours import Array
 from tests.proof.worlds import MECHANISMS, Additive, Lots, Mechanism, Pair
@@ -140,7 +140,8 @@ def test_no_claim_is_broken_and_one_with_less_noise_is(size, name, rng, prove):
 
 def papers_pair(d: int) -> Additive:
     """Finding 1: iid Laplace at the L2 sensitivity 2 sqrt(d)/Lam on [0,1]^d, claimed epsilon 1."""
-    from dpiw.privacy.units import LaplaceEvent, NoiseKind, NoiseLaw
+    from dpiw.privacy.events import LaplaceEvent
+    from dpiw.privacy.units import NoiseKind, NoiseLaw
 
     pile, weight = np.append(np.zeros(d), 1.0)[None], d * 20 * (1 + math.exp(20))
     exact = [

@@ -29,10 +29,11 @@ from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.plan import plan as planning
 from dpiw.plan.stages import PrivateMethods
 from dpiw.privacy import accounting, mechanisms
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import GaussianEvent, NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 from tests.dpiw import test_plan, test_randomness
 from tests.dpiw.generators import neural_world
 from tests.proof import test_canaries_generators as generators

@@ -25,7 +25,8 @@ from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.losses import Balanced, Critic, Logistic
 from dpiw.methods.neural.mlp import Architecture, Network
 from dpiw.privacy import mechanisms
-from dpiw.privacy.units import ExponentialMechanismEvent, NoiseKind, PrivacyUnit
+from dpiw.privacy.events import ExponentialMechanismEvent
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import ADD, REPLACE, UNITS, Tally, Zeros, mixed_schema, numeric_schema

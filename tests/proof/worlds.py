@@ -29,8 +29,9 @@ from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.output import OutputNoised
 from dpiw.methods.weights.solver import Regression
 from dpiw.privacy import mechanisms
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyEvent, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 from tests.dpiw.weights.conftest import uniform_rows
 from tests.proof.adversary import adversarial_pair, extreme_rows, random_pair
 from tests.proof.neighbours import ADD, REPLACE, Array, Zeros, numeric_schema, unit_of

@@ -18,8 +18,8 @@ from sys import platform
 from time import sleep
 from urllib.parse import quote
 
-from dpiw.data import durable
-from dpiw.data.ownership import owner_fault
+from dpiw.data import files
+from dpiw.data.files import owner_fault
 from dpiw.errors import LedgerError
 
 APPLICATION_ID = 0x44504C31
@@ -154,7 +154,7 @@ def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
         return
     _check_file_system(path, folder.resolve(), local_file_system)
     try:
-        if durable.make_folder(folder, mode=0o700):
+        if files.make_folder(folder, mode=0o700):
             folder.chmod(0o700)  # the umask may have taken more
     except FileNotFoundError as error:
         raise LedgerError(

@@ -20,7 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
-from dpiw.data import durable
+from dpiw.data import files
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger.entries import NO_ENTRY, Entry
 from dpiw.ledger.stores.files import (
@@ -228,7 +228,7 @@ def _put_in_place(draft: Path, path: Path) -> bool:
     """Give a finished ledger its name; False if another creator was faster."""
     sync(draft)
     try:
-        if not durable.rename_exclusively(draft, path):
+        if not files.rename_exclusively(draft, path):
             os.link(draft, path)  # two names for a moment: `check_file` waits
             os.unlink(draft)
     except FileExistsError:

@@ -11,9 +11,10 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import PrivacyEvent, PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit
 
 
 class GenerativeModel(Protocol):

@@ -24,9 +24,10 @@ from dpiw.methods.neural.backend import NUMPY
 from dpiw.methods.neural.mlp import Network
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.methods.neural.training_state import TrainingState
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import PrivacyEvent, PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -33,16 +33,10 @@ from dpiw.methods.generators.marginal_noise import (
 from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy import mechanisms
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import (
-    GaussianEvent,
-    LaplaceEvent,
-    NoiseKind,
-    NoiseLaw,
-    PrivacyEvent,
-    PrivacyUnit,
-)
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 _KIND = "histogram"
 

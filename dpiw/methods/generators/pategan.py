@@ -53,18 +53,11 @@ from dpiw.methods.generators.marginal_noise import check_effort, marginal_multip
 from dpiw.methods.generators.pate_state import PATEState
 from dpiw.methods.generators.teachers import Student, Teachers, deal
 from dpiw.privacy import mechanisms
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
-from dpiw.privacy.units import (
-    GaussianEvent,
-    LaplaceEvent,
-    NeighbouringRelation,
-    NoiseKind,
-    NoiseLaw,
-    PrivacyEvent,
-    PrivacyUnit,
-)
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 
 ROWS_PER_TEACHER = 25
 MOST_TEACHERS = 1000

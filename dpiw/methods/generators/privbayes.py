@@ -48,17 +48,10 @@ from dpiw.methods.generators.marginal_noise import (
 from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy import mechanisms
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    NoiseKind,
-    NoiseLaw,
-    PrivacyEvent,
-    PrivacyUnit,
-)
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 MOST_CANDIDATES = 200_000
 """Families scored at most; beyond it a fit takes minutes, so the plan refuses."""

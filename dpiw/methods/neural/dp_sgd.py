@@ -35,10 +35,11 @@ from dpiw.methods.neural.losses import RowLoss
 from dpiw.methods.neural.mlp import Architecture, Network
 from dpiw.methods.neural.optimisers import Adam, Optimiser
 from dpiw.methods.neural.training_state import TrainingState
+from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.mechanisms import noisy_sum
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
-from dpiw.privacy.units import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 PublicGradient = Callable[[Network, int], Array]
 """Gradient of public rows at a network and a step (from 0), shape (p,): not noised, not private."""

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import NoiseLaw, PrivacyEvent, PrivacyUnit
+from dpiw.privacy.units import NoiseLaw, PrivacyUnit
 
 
 class DensityRatio(Protocol):

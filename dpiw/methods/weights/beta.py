@@ -28,17 +28,11 @@ from dpiw.methods.weights.penalty import (
 from dpiw.methods.weights.settings import check_features, real
 from dpiw.methods.weights.signal import FitFacts, sampling_covariance
 from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, solve
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import (
-    GaussianEvent,
-    LaplaceEvent,
-    NoiseKind,
-    NoiseLaw,
-    PrivacyEvent,
-    PrivacyUnit,
-)
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 MEASUREMENT_KIND = "beta"
 

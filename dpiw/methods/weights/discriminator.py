@@ -21,9 +21,10 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.weights.critic_features import Judge
 from dpiw.methods.weights.settings import real
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import PrivacyEvent, PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit
 
 Array = NDArray[np.float64]
 

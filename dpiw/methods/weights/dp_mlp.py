@@ -31,10 +31,11 @@ from dpiw.methods.neural.training_state import TrainingState
 from dpiw.methods.weights.mlp_ratio import NetworkRatio, inputs
 from dpiw.methods.weights.reference_rows import reference_rows
 from dpiw.methods.weights.settings import real, whole
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource, SeededNoise
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
-from dpiw.privacy.units import PrivacyEvent, PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit
 
 MEASUREMENT_KIND = "dp_mlp"
 

@@ -13,9 +13,10 @@ from dpiw.errors import WeightError
 from dpiw.methods.weights.beta import BetaRatio
 from dpiw.methods.weights.features import FeatureMap, feature_map
 from dpiw.methods.weights.settings import check_features, real
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyEvent, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)

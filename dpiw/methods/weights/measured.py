@@ -26,17 +26,11 @@ from dpiw.methods.weights.means_noise import means_noise
 from dpiw.methods.weights.settings import real, whole
 from dpiw.methods.weights.stack import Stack, public_shares
 from dpiw.methods.weights.tilting import Targets
+from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import (
-    GaussianEvent,
-    NeighbouringRelation,
-    NoiseKind,
-    NoiseLaw,
-    PrivacyEvent,
-    PrivacyUnit,
-)
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 
 MEASUREMENT_KIND = "measured"
 

@@ -25,17 +25,16 @@ from dpiw.ledger import Ledger, Population
 from dpiw.privacy import accounting
 from dpiw.privacy import divergences as renyi_events
 from dpiw.privacy import pld as privacy_loss
-from dpiw.privacy.events import EVENT_TYPES
-from dpiw.privacy.gaussian import gaussian_delta
-from dpiw.privacy.units import (
+from dpiw.privacy.events import (
+    EVENT_TYPES,
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
-    NeighbouringRelation,
     PoissonSampledGaussianEvent,
-    PrivacyCost,
     PrivacyEvent,
 )
+from dpiw.privacy.gaussian import gaussian_delta
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 DELTA = 1e-6

@@ -19,8 +19,9 @@ from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError, LedgerC
 from dpiw.ledger import CompositionRule, Ledger, Population
 from dpiw.ledger.entries import entry_hash
 from dpiw.privacy import accounting
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.renyi import RenyiVector
-from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))

@@ -12,16 +12,10 @@ from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.generators.registry import GENERATORS, make_generator
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    NeighbouringRelation,
-    NoiseKind,
-    PrivacyUnit,
-)
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)

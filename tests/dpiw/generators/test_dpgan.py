@@ -18,8 +18,9 @@ from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.mlp import Network
 from dpiw.privacy import accounting, mechanisms
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import GaussianEvent, PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.generators.neural_world import (
     REPLACE,
     SCHEMA,

@@ -18,9 +18,10 @@ from dpiw.methods.generators.teachers import Teachers, deal
 from dpiw.methods.neural.mlp import Network
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy import mechanisms
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.resumption import Resumption
-from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.dpiw.generators.neural_world import (
     REPLACE,
     SCHEMA,

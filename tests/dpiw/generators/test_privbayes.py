@@ -15,14 +15,9 @@ from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy import mechanisms
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import (
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    NeighbouringRelation,
-    NoiseKind,
-    PrivacyUnit,
-)
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 LEVELS = ("a", "b", "c", "d")

@@ -19,8 +19,9 @@ from dpiw.methods.neural.mlp import Network
 from dpiw.methods.neural.optimisers import Adam, Momentum
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy import accounting
+from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PoissonSampledGaussianEvent, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.training_watch import KilledError, Recorder
 
 

@@ -15,9 +15,10 @@ from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.methods.weights.weigh import weigh
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NoiseKind
+from dpiw.privacy.units import NoiseKind
 
 
 @pytest.fixture

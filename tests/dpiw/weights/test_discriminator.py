@@ -19,8 +19,8 @@ from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.logreg import LogisticRegressionRatio
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import GaussianEvent
 
 TILT = 1.5
 

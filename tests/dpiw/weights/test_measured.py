@@ -18,9 +18,10 @@ from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.measured import UNIT, Measured, exact_sum
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import GaussianEvent, PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 EFFORT = 0.5

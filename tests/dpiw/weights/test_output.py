@@ -16,9 +16,10 @@ from dpiw.methods.weights.beta import BetaDebiased
 from dpiw.methods.weights.output import REASON, OutputNoised, rows_digest
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.methods.weights.weigh import Normalisation, weigh
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import GaussianEvent, LaplaceEvent, NoiseKind
+from dpiw.privacy.units import NoiseKind
 
 
 @pytest.fixture
