@@ -10,8 +10,8 @@ held out. Noise is seeded per run, so the table can be made again to the digit.
 Relative coefficient error: squared distance of the logistic coefficients fitted on weighted
 synthetic rows from those fitted on the held-out rows, over the latter's squared norm. Both fits
 use the same penalty *per row*: with a penalty fixed in total the comparison measures table sizes
-(METHOD section 14). The row `real` is the same number for the confidential rows themselves: the
-floor no synthetic table can be expected to pass.
+(docs/method.md section 8). The row `real` is the same number for the confidential rows themselves:
+the floor no synthetic table can be expected to pass.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ machine does falls on all of them; what counts is the ratio: the median over tur
 within a turn. Times are CPU seconds of this process (wall seconds beside them): on a shared machine
 they vary less. Ours computes in float64 and draws its
 noise from the operating system's entropy; torch and Opacus compute in float32, their default, and
-Opacus draws from torch's generator, as its secure mode cannot be installed (PLATFORM section 4).
+Opacus draws from torch's generator, as its secure mode cannot be installed.
 """
 
 from __future__ import annotations

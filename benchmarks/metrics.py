@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 PENALTY_PER_ROW = 1e-3
 """One penalty *per row* for every linear fit. With a penalty fixed in total the comparison of two
-fits measures the sizes of their tables (METHOD section 14)."""
+fits measures the sizes of their tables (docs/method.md section 8)."""
 
 
 def design(schema: PublicSchema, scaled: ScaledTable) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ Budgets. The paper's columns: the generator spends (epsilon, delta), and private
 (epsilon, delta) once more, each stage as if alone; the text at hand prints one epsilon per table
 and does not say more. Our extra columns, `joint_*`: generator and weights together spend one
 (epsilon, delta), their noise solved jointly. `none` and `discriminator` spend the generator's.
-Noise is always sound: what the paper draws differently is in METHOD.
+Noise is always sound: what the paper draws differently: docs/method.md section 12.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ true weight is 2 below and 0 above. Log weights: real rows of density proportion
 [0, 1]^d with norm(b) = 2, synthetic ones uniform, so that the log ratio is b.x up to a constant.
 
 `paper_printed` is what the paper prints (iid Laplace of scale 2 sqrt(d)/(N_D lambda epsilon) at
-lambda = 0.1): it is not epsilon-DP (METHOD section 2.1) and is here for comparison alone.
+lambda = 0.1): it is not epsilon-DP (docs/method.md section 4) and is here for comparison alone.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
 `wst_least` is the mean distance from a test row to its nearest row: the least Wasserstein distance
 that any weights of these rows can reach, for each test row's mass must come at least from there.
 
-`beta_relative` is the fair form of `beta_mse` (METHOD section 14): one penalty per row on both
-sides, squared distance over squared norm.
+`beta_relative` is the fair form of `beta_mse` (docs/method.md section 8): one penalty per row on
+both sides, squared distance over squared norm.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The paper's data sets: files, public schemas, splits, and rows on the scale of its metrics.
 
 Releases are made on public bounds (`dpiw.data.schema`). The paper scales every column by the
-minimum and maximum of the confidential rows, which is not private (METHOD section 8); here that
-scale is for the metrics alone, so that they are in its units: it touches no release.
+minimum and maximum of the confidential rows, which is not private (docs/privacy.md section 5); here
+that scale is for the metrics alone, so that they are in its units: it touches no release.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ def kinds_in(ours: Mapping[Key, Figure], dataset: str, generator: str) -> list[s
 
 
 def paper_flaw(dataset: str, generator: str, kind: str) -> str:
-    """What is known against the printed figure's privacy beyond min-max scaling (METHOD)."""
+    """What is known against the printed figure's privacy beyond min-max scaling."""
     if kind in ("beta_noised", "beta_debiased"):
         return "iid Laplace at an L2 scale: not epsilon-DP as derived"
     if kind == "dp_mlp":

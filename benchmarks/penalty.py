@@ -29,7 +29,7 @@ from dpiw.methods.weights.solver import Regression, solve
 ROOT = Path(__file__).resolve().parents[1]
 GRID = np.geomspace(1, 4000, 13)
 MULTIPLIERS = {0.3: 12.9924, 1: 4.2247, 3: 1.5439}
-"""Gaussian noise multiplier at epsilon, delta = 1e-6 (METHOD section 12)."""
+"""Gaussian noise multiplier at epsilon, delta = 1e-6 (docs/method.md section 10)."""
 
 SIZES = (1000, 10_000, 100_000)
 KINDS = ("linear", "inter", "bump", "wave")

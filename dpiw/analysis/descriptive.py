@@ -85,7 +85,7 @@ def total(
         column: as in `mean`.
         population: the public number of rows of the confidential table, if it is public: the
             total is then this times the mean. None: n0 times mean(w h), which needs a release
-            whose weights are `unnormalised` (METHOD sections 2.4 and 5).
+            whose weights are `unnormalised` (docs/method.md sections 2 and 5).
         name: what the estimate is called.
 
     Raises:

@@ -32,7 +32,7 @@ SHRINKAGE_USE = 0.25
 """Most that shrinkage may be of an interval's variance for the verdict `use`."""
 
 _SMALLEST = 1e-9
-"""Directions of less than this share of the largest curvature are empty (METHOD section 14)."""
+"""Directions of less than this share of the largest curvature are empty."""
 
 
 _STEPS, _SETTLED, _LONGEST = 8, 0.01, 1.0
@@ -69,7 +69,7 @@ class WeightLaw:
 
     @property
     def variance(self) -> float:
-        """Variance of one coordinate of z (METHOD section 2.2)."""
+        """Variance of one coordinate of z (docs/method.md section 4)."""
         factor = {
             NoiseKind.GAUSSIAN: 1.0,
             NoiseKind.SPHERICAL: self.noise.dimension + 1.0,
@@ -191,7 +191,7 @@ def spectrum(law: WeightLaw, weights: Array) -> Spectrum:
     """Curvature, shrinkage and errors of the fit, from weighted synthetic rows.
 
     H = n0 mean((1 + w) p (1 - p) phi phi') with p = sigmoid(b.phi): private rows are the
-    synthetic rows with weight w, and there are n0 of each (METHOD section 1).
+    synthetic rows with weight w, and there are n0 of each (docs/method.md section 3).
     """
     x, size = law.features, law.nominal_rows
     p = 1 / (1 + np.exp(-np.clip(x @ law.coefficients, -500, 500)))

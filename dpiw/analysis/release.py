@@ -118,7 +118,7 @@ class Release:
         """Return the estimated total over the real population: n0 times the mean of w times value.
 
         With debiased weights it is unbiased for the total under the fitted ratio; the private
-        number of rows is not needed (METHOD sections 2.4 and 5).
+        number of rows is not needed (docs/method.md sections 2 and 5).
 
         Raises:
             ReleaseError: the weights are self-normalised, which holds no scale; or as `mean`.

@@ -169,7 +169,7 @@ def sample_of_release(release: Release) -> WeightedSample:
     """Rows, weights and the weights' law; seconds for Fourier features. `Release.sample` keeps it.
 
     Unnormalised weights are debiased for totals. For everything else the weights are made again
-    from the same coefficients with the factor that ratios need (METHOD section 2.4).
+    from the same coefficients with the factor that ratios need (docs/method.md section 5).
 
     Raises:
         ReleaseError: the weights are not what certificate and rows say.
@@ -266,7 +266,7 @@ class Estimate:
         """Sandwich covariance over the synthetic rows alone, shape (p, p).
 
         mean((w g)(w g)') / n with g the influence: the weighted M-estimator's covariance with
-        self-normalised weights. It holds the weights fixed (METHOD section 2.5).
+        self-normalised weights. It holds the weights fixed (docs/method.md section 12).
         """
         pushed = self.sample.weights[:, None] * self.influence
         pushed = pushed - pushed.mean(axis=0)

@@ -1,7 +1,7 @@
 """One column of a public schema: its kind, role and public bounds or levels.
 
-Everything here is public and stated before data is read (METHOD section 8): a bound, level, fill
-or cut never comes from the confidential table.
+Everything here is public and stated before data is read (docs/privacy.md section 5): a bound,
+level, fill or cut never comes from the confidential table.
 """
 
 from __future__ import annotations

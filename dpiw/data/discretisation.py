@@ -1,7 +1,7 @@
 """Public discretisation: every released column as codes of a fixed, declared size.
 
 Nothing here looks at data to decide anything: bins, levels and sizes follow from the public schema
-alone (METHOD section 8). A row's codes depend on that row alone.
+alone (docs/privacy.md section 5). A row's codes depend on that row alone.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _column_codes(values: NDArray[np.generic], bins: Bins) -> NDArray[np.int32]:
         offsets = np.rint(numbers * bins.span) if bins.span else numbers
         codes = np.searchsorted(bins.edges[1:-1], offsets, side="right").astype(np.int32)
     # Without a missing code the last value stands in: a cell never fails, and never leaves the
-    # domain (RELIABILITY section 6). `PublicSchema.scale` fills such cells before they get here.
+    # domain. `PublicSchema.scale` fills such cells before they get here.
     return np.where(missing, np.int32(bins.size - 1), np.minimum(codes, bins.values - 1)).astype(
         np.int32
     )

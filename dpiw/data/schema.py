@@ -1,9 +1,9 @@
 """The public schema: columns with public bounds and levels, and every view of a row they define.
 
 A row has four forms: raw cells, *scaled* values (`ScaledTable`), the *encoded* matrix in [0, 1]
-(for generators) and the *centred* features (for weights; METHOD section 1) whose norm has a bound
-that follows from the schema alone. Scaling is row-local and total; unscaling always returns the
-declared types and ranges.
+(for generators) and the *centred* features (for weights; docs/method.md section 3) whose norm has a
+bound that follows from the schema alone. Scaling is row-local and total; unscaling always returns
+the declared types and ranges.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ class PublicSchema:
         return self.project(ScaledTable(columns, len(matrix)))
 
     def centred(self, scaled: ScaledTable) -> NDArray[np.float64]:
-        """Centred features without the constant, shape (rows, width) (METHOD section 1).
+        """Centred features without the constant, shape (rows, width) (docs/method.md section 3).
 
         Value: v - 1/2, 0 if missing. Block of L labels: (onehot - 1/L)/sqrt(2).
         """

@@ -12,8 +12,8 @@ of rows T, cut at zero, and divided by T. Before the cut, which only brings them
     v/T^2 (I - 11'/s) + Var(T)/T^2 (p - 1/s)(p - 1/s)',
 
 v the variance of a count, the second part one error of all columns. Noise that two columns share
-beyond it, as they were measured in one table, is gone: it is in the totals alone. Source: METHOD
-section 15.7 (b).
+beyond it, as they were measured in one table, is gone: it is in the totals alone. Source:
+docs/method.md section 14 (b).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The curator states one total (epsilon, delta). The plan finds the largest effort whose composed
 privacy loss (one PLD over all stages) stays within it, and splits the *effort* (zCDP-equivalent
-rho) by the spec's shares. Splitting epsilon itself would waste most of it: METHOD section 9 gives
-a noise of 3.9 instead of 18.1 for the weights at the same total.
+rho) by the spec's shares. Splitting epsilon itself would waste most of it: docs/method.md section
+10 gives a noise of 3.9 instead of 18.1 for the weights at the same total.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RESOLUTION_FLOOR = 0.25
 """Weights that can show less than this share of the log ratio's variance are not worth budget.
 
 `resolution` is computed from public facts alone: how much of the log ratio's variance survives
-the shrinkage that the noise forces on the regression (METHOD section 2.3, `docs/method.md`).
+the shrinkage that the noise forces on the regression (docs/method.md section 6, `docs/method.md`).
 """
 
 

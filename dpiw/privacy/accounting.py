@@ -2,7 +2,7 @@
 
 Totals come from privacy loss distributions (PLDs), composed as objects of `dp_accounting`, always
 in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
-relation (METHOD sections 4.3 and 9). Every approximation rounds against ourselves.
+relation (docs/method.md section 10). Every approximation rounds against ourselves.
 
 The exponential mechanism is accounted by the curves of `dpiw.privacy.bounded_range`.
 """

@@ -24,7 +24,7 @@ class LaplaceEvent:
     """`count` Laplace mechanisms of scale / L1 sensitivity `noise_multiplier`.
 
     Spherical Laplace noise of scale / L2 sensitivity `noise_multiplier` is dominated by this same
-    event (METHOD section 9).
+    event (docs/method.md section 10).
     """
 
     noise_multiplier: float

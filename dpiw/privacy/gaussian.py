@@ -45,7 +45,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     """Smallest noise standard deviation over L2 sensitivity for (epsilon, delta)-DP.
 
-    kappa of METHOD section 12, rounded up by 1e-12 relative; without the lattice margin of
+    kappa of docs/method.md section 10, rounded up by 1e-12 relative; without the lattice margin of
     `dpiw.privacy.accounting`, which is added where events are accounted.
 
     Raises:

@@ -7,7 +7,8 @@ at most 2^-20 times the noise scale and depends on the public scale alone.
 The laws are the discrete ones on that lattice. They are accounted as their continuous namesakes
 with the margin `dpiw.privacy.accounting.LATTICE_MARGIN`; discrete Laplace and Gumbel need none.
 
-Source: METHOD sections 2.2 and 10; Mironov (2012); Canonne, Kamath & Steinke (2020).
+Source: docs/method.md section 4 and docs/privacy.md section 4; Mironov (2012); Canonne, Kamath &
+Steinke (2020).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every law is drawn on the integers. `dpiw.privacy.mechanisms` puts the confidential values on a
 dyadic lattice, adds these integers exactly, and turns the sum into floats last: two neighbouring
-inputs then have the same set of possible outputs (Mironov 2012; METHOD section 10).
+inputs then have the same set of possible outputs (Mironov 2012; docs/privacy.md section 4).
 
 One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.privacy.keystream`, which
 `dpiw.privacy.mechanisms.noisy_sum` adds and rounds away to a coarse lattice.
@@ -124,7 +124,7 @@ class SecureNoise:
     law, which OpenDP lacks, from 256-bit arithmetic below; whole numbers from `secrets`. A process
     forked in between draws other values, because nothing is buffered here.
 
-    Source: Canonne, Kamath & Steinke (2020) for the discrete laws; METHOD section 10.
+    Source: Canonne, Kamath & Steinke (2020) for the discrete laws; docs/privacy.md section 4.
     """
 
     @property
@@ -290,7 +290,7 @@ def spherical_integers(
         dimension: d', length of the vector.
         draw: uniforms on (0, 1) with at least 256 bits.
 
-    Source: METHOD sections 2.2 (b) and 10: norm = -scale * sum of d' log U_i, which is
+    Source: docs/method.md section 4 (b) and 10: norm = -scale * sum of d' log U_i, which is
     Gamma(d', scale); direction from independent normals.
     """
     context = decimal.Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9)

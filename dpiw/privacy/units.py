@@ -55,7 +55,7 @@ class PrivacyUnit:
 
 
 class NoiseKind(enum.Enum):
-    """The noise laws of METHOD section 2.2."""
+    """The noise laws of docs/method.md section 4."""
 
     GAUSSIAN = "gaussian"
     LAPLACE = "laplace"

@@ -1,4 +1,4 @@
-"""The table of RELIABILITY section 6, row by row: what we do, and the tests that show it.
+"""Bad inputs, row by row: what we do, and the tests that show it.
 
 `result` says what happens in this version; a note says where that is not what the table asks.
 Codes: C configuration (exit 10, 11), S structure (12), V value (no abort), B budget (22),

@@ -1,4 +1,4 @@
-"""RELIABILITY section 6, the rows about configuration: refused before anything is read or held.
+"""docs/privacy.md section 6, the rows about configuration: refused before anything is read or held.
 
 Each refusal names its field, has exit code 10 (spec) or 11 (schema), appends nothing to the
 ledger, and makes no folder in the workspace.

@@ -1,4 +1,4 @@
-"""RELIABILITY section 6, the rows about a file's structure: refused before anything is drawn.
+"""docs/privacy.md section 6, the rows about a file's structure: refused before anything is drawn.
 
 Each refusal is a SourceError (exit code 12) whose text quotes nothing, gives the reservation back
 (charge 0), and leaves neither a file in the workspace nor a folder among the releases.

@@ -1,4 +1,4 @@
-"""RELIABILITY section 6, the rows about values: clamped or mapped, row by row, never refused.
+"""docs/privacy.md section 6, the rows about values: clamped or mapped, row by row, never refused.
 
 Each case goes through `reserve` and `ingest` of a real run. Beside the bad row stands a good one,
 which must come out as if the bad one were not there.

@@ -194,7 +194,7 @@ def units(cost: PrivacyCost) -> tuple[int, int]:
 
 
 def check(place: Place) -> None:
-    """The invariants of RELIABILITY section 3.6; an AssertionError names the one that is broken."""
+    """What holds whenever a process dies; an AssertionError names the one that is broken."""
     ledger = place.ledger()
     report = ledger.verify()
     assert report.ok, report.fault

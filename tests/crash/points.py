@@ -1,4 +1,4 @@
-"""The points of RELIABILITY section 3.6 in the real pipeline, and what a death there costs."""
+"""Where a process can die in the real pipeline, and what a death there costs."""
 
 from __future__ import annotations
 

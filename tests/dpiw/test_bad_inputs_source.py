@@ -1,4 +1,4 @@
-"""RELIABILITY section 6, the rows about a source file: structure fails loudly, values never do.
+"""docs/privacy.md section 6, the rows about a source file: structure fails loudly, values never do.
 
 Every refusal is also searched for the canary a hostile cell holds: in its text and in every error
 chained to it.

@@ -1,4 +1,4 @@
-"""Budget laundering (RELIABILITY section 5, R6): whatever is renamed, copied, restored or set back,
+"""Budget laundering: whatever is renamed, copied, restored or set back,
 the population's budget is charged, or the attempt is refused."""
 
 from __future__ import annotations

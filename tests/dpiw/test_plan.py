@@ -91,7 +91,7 @@ def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatc
 
 
 def test_joint_calibration_beats_splitting_epsilon():
-    """The weights' noise at a joint total of 1 is far below that of half the epsilon (METHOD 9)."""
+    """The weights' noise at a joint total of 1 is far below that of half the epsilon."""
     (event,) = compile_plan(spec(), SCHEMA).stages[1].events
     assert isinstance(event, GaussianEvent)
     assert event.noise_multiplier < accounting.gaussian_noise_multiplier(0.5, 5e-7) * 0.8
@@ -183,7 +183,7 @@ def test_settings_are_refused_by_name(changes, message):
 
 
 def test_a_debias_factor_that_does_not_exist_is_refused_before_data_is_read():
-    """RELIABILITY section 6, row 39: rho max|x| >= 1, from public quantities alone."""
+    """Row 39 of bad inputs: rho max|x| >= 1, from public quantities alone."""
     weights = {"method": "beta_debiased", "settings": {"noise": "laplace", "penalty": 0.001}}
     with pytest.raises(SpecError, match=r"weights"):
         compile_plan(spec(weights=weights | {"when_infeasible": "keep"}), SCHEMA)

@@ -94,7 +94,7 @@ def test_pairs_see_dependence_that_single_columns_do_not():
     ],
 )  # fmt: skip
 def test_coefficients_are_those_of_a_penalty_per_row(target):
-    """METHOD section 14's trap: the same rows twice are the same fit; and scikit-learn's."""
+    """docs/method.md section 8's trap: the same rows twice are the same fit; and scikit-learn's."""
     own = schema({"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
                  {"name": "z", "kind": "integer", "lower": 0, "upper": 9}, target)  # fmt: skip
     table = rows(own, 300, 3, even=False)

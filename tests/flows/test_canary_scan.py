@@ -1,4 +1,4 @@
-"""RELIABILITY section 5, L1: 20 canaries in every column, and nowhere outside the workspace.
+"""20 canaries in every column, and nowhere outside the workspace.
 
 Each mode is a run of its own, with tokens of its own: a success whose stages talk too much, and
 failures at every confidential stage. Searched, in eight encodings: what Prefect keeps (database,

@@ -1,6 +1,6 @@
 """Mutated files end in success or in one of our errors, and the error quotes none of them.
 
-RELIABILITY section 5, F1. Each case runs in a child process: never another exception, never more
+Each case runs in a child process: never another exception, never more
 than 5 seconds, never more than 1 GiB resident, no cell in a message or in an error chained to it,
 and what is accepted has the declared columns and admissible values.
 """

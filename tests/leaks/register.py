@@ -1,4 +1,4 @@
-"""The leak register of RELIABILITY section 2.4: 47 paths, the control of each, and what shows it.
+"""The leak register of docs/privacy.md section 9: 47 paths, the control of each, and what shows it.
 
 `where` names code as `file::function` (or class); `tests` names test functions below tests/.
 `open` says, in words for an auditor, what is not controlled or not tested. A row without tests

@@ -1,4 +1,4 @@
-"""Controls of the leak register that had no test of their own (RELIABILITY section 2.4)."""
+"""Controls of the leak register that had no test of their own (docs/privacy.md section 9)."""
 
 import ast
 import hashlib

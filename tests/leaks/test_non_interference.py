@@ -1,4 +1,4 @@
-"""RELIABILITY section 5, N1: what is public and not drawn is the same for neighbouring tables.
+"""What is public and not drawn is the same for neighbouring tables.
 
 Two tables that differ by one person, and the same stubbed noise. Everything public that was not
 drawn must then be equal byte for byte: how each step ends, which files a release has, the ledger

@@ -1,8 +1,8 @@
 """Neighbouring pairs of regressions: half of them random, half adversarial.
 
-The adversarial ones (METHOD section 1, "Tightness"): a public pile of synthetic rows with one
-feature vector x0 pushes the coefficients to -t x0/|x0|^2, so that private rows with x.x0 > 0 have
-the whole slope and no curvature; then such rows come, go or change.
+The adversarial ones (docs/method.md section 3, "Tightness"): a public pile of synthetic rows with
+one feature vector x0 pushes the coefficients to -t x0/|x0|^2, so that private rows with x.x0 > 0
+have the whole slope and no curvature; then such rows come, go or change.
 """
 
 from __future__ import annotations

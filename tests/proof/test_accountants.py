@@ -141,7 +141,7 @@ def test_an_accountant_that_is_two_percent_too_low_is_found(rng, monkeypatch):
 
 
 def test_counts_that_are_ignored_are_found(rng, monkeypatch):
-    """Test of the test: an accountant that forgets `count` (RELIABILITY finding 6b)."""
+    """Test of the test: an accountant that forgets `count`."""
     account, exact = Account(), accounting.epsilon
 
     def once(events, **settings):

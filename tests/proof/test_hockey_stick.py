@@ -3,7 +3,7 @@
 For neighbouring worlds with output laws P and Q and a claim (epsilon, delta),
 P(S) - exp(epsilon) Q(S) <= delta for every set S. The set of large loss, log p/q > epsilon, is the
 worst one, and white box it is known exactly: fits are cached and only the noise is drawn again, so
-this is a binomial test of the claim. (RELIABILITY finding 2: it sees what canary audits do not.)
+this is a binomial test of the claim. (It sees what canary audits do not.)
 Sets of larger loss are tried as well: where delta is tiny they have less chance in the way.
 
 A claim is broken where the Clopper-Pearson lower bound of P(S) - exp(epsilon) Q(S) exceeds delta.

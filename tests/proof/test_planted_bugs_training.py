@@ -168,8 +168,8 @@ BUGS = {
 }  # fmt: skip
 
 NEURAL = {
-    "noise missing on empty lots": "meta-pytorch/opacus#161 (resample an empty batch); METHOD 4.1",
-    "noise per private row": "arXiv 2108.10934, Algorithm 1 (METHOD 4.1)",
+    "noise missing on empty lots": "meta-pytorch/opacus#161 (resample an empty batch)",
+    "noise per private row": "arXiv 2108.10934, Algorithm 1 (docs/method.md section 12)",
     "one more step than accounted": "opendp/smartnoise-sdk#424 (off by one)",
     "divisor from data": "meta-pytorch/opacus#571, #819",
     "seed reuse": "known class",

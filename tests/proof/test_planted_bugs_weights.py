@@ -309,10 +309,10 @@ BUGS = {
         known="tensorflow/privacy#76 (selection not accounted); sarus-tech/dp-xgboost#3"),
     "Laplace noise at the L2 sensitivity": Bug(
         plant=laplace_at_l2, check=check_exact_sensitivity,
-        known="arXiv 2108.10934, section 3 (METHOD 2.1)"),
+        known="arXiv 2108.10934, section 3 (docs/method.md section 4)"),
     "intercept not penalised": Bug(
         plant=free_intercept, check=check_exact_sensitivity,
-        known="default of scikit-learn's LogisticRegression (METHOD 1)"),
+        known="default of scikit-learn's LogisticRegression (docs/method.md section 3)"),
     "half the sensitivity under replace-one": Bug(
         plant=half_for_replace, check=check_exact_sensitivity,
         known="google/differential-privacy#378"),
@@ -321,7 +321,7 @@ BUGS = {
         known="IBM/differential-privacy-library#105; interpretml/interpret#523"),
     "weights normalised by the private row count": Bug(
         plant=normaliser_from_private_rows, check=check_exact_sensitivity,
-        known="known class: class_weight='balanced' (METHOD 1 and 5)"),
+        known="known class: class_weight='balanced' (docs/method.md sections 2 and 3)"),
 }  # fmt: skip
 
 

@@ -168,7 +168,7 @@ def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
         prove(
             "P1", f"measured sum, {features}, {relation.value}",
             power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs",
-            reached=str(tally), limit="a search; the bound is METHOD section 15.1's",
+            reached=str(tally), limit="a search; the bound is docs/method.md section 14's",
         )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from tests.proof.neighbours import (
 )
 
 PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
-LIMIT = "a search; that no other pair moves further is METHOD section 1's theorem"
+LIMIT = "a search; that no other pair moves further is the theorem of docs/method.md section 3"
 
 
 def schemas_of(features: str, rng: np.random.Generator) -> tuple[PublicSchema, dict[str, object]]:
@@ -201,8 +201,8 @@ def test_the_published_formula_breaks_its_epsilon(sizes, prove):
     """arXiv 2108.10934: iid Laplace of scale 2 sqrt(d)/(N_D lambda)/epsilon, N_D lambda = Lam.
 
     Its loss on two neighbouring tables is norm(Delta b)_1 / scale, which passes the claimed epsilon
-    for d >= 6 (METHOD 2.1); our L1 scale (d+1)/Lam keeps it on the same tables. Its corollary 1
-    gives one log weight at the corner the same scale; the loss is |x.Delta b| / scale (METHOD 3).
+    for d >= 6 (docs/method.md section 4); our L1 scale (d+1)/Lam keeps it. Its corollary 1
+    gives one log weight at the corner the same scale; the loss is |x.Delta b| / scale.
     """
     losses = {}
     for d in sizes:
@@ -218,7 +218,7 @@ def test_the_published_formula_breaks_its_epsilon(sizes, prove):
         power="rejected at d = " + ", ".join(map(str, broken)),
         reached=f"true epsilon {losses[broken[0]][0]:.2f} to {losses[broken[-1]][0]:.2f} at a"
         " claimed 1; ours within the claim on the same tables",
-        limit="premises of METHOD 2.1: features in [0,1]^d, constant 1, sum objective",
+        limit="premises: features in [0,1]^d, constant 1, sum objective",
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ Two things are compared between neighbours, whose values differ by less and by m
 step, by whole numbers and by numbers no double holds exactly: the set of possible outputs (all
 multiples of one public step: Mironov 2012), and the law of the low bits (chi-square at 1e-9 on the
 last 6 bits of the integer output). The control is NumPy's Laplace noise, of whose outputs four in
-five could not have come from the neighbour, by inverting its generator (METHOD section 10).
+five could not have come from the neighbour, by inverting its generator (docs/privacy.md section 4).
 
 S3, where it is not tested elsewhere: nothing that a curator may set seeds privacy noise.
 """

@@ -1,4 +1,4 @@
-"""Unbiasedness by simulation (METHOD section 2.4): fixed seeds, four standard errors.
+"""Unbiasedness by simulation (docs/method.md section 5): fixed seeds, four standard errors.
 
 With the seeds fixed nothing here can flake. Under fresh seeds a right formula would fail a
 four-standard-error test about once in 16,000.
@@ -21,7 +21,7 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 BETA = np.array([1.2, -0.8, 0.5, 0.9])
 SCALES = {NoiseKind.LAPLACE: 0.30, NoiseKind.SPHERICAL: 0.18, NoiseKind.GAUSSIAN: 0.40}
-"""Those of METHOD's table in section 2.4."""
+"""Noise scales, of the size that a release has."""
 
 
 def draw(kind, scale, draws, dimension, rng):
@@ -62,7 +62,7 @@ def test_unnormalised_mean_is_unbiased_after_debiasing_and_biased_before(kind):
     assert abs(value) < 4 * error
     value, error = bias(noisy)
     assert value > 8 * error
-    assert fixed.std() < noisy.std()  # METHOD 2.4; not a general law (2.5)
+    assert fixed.std() < noisy.std()  # docs/method.md section 5; not a general law (2.5)
 
 
 @pytest.mark.parametrize("kind", NoiseKind)
@@ -88,7 +88,8 @@ def test_unbiased_for_the_fitted_weights_row_by_row(kind):
 
 @pytest.mark.parametrize("kind", NoiseKind)
 def test_self_normalised_use_needs_the_centred_factor(kind):
-    """METHOD 2.4: b(x - mu_hat) leaves no first-order bias, the printed b(x) makes one.
+    """docs/method.md section 5: b(x - mu_hat) leaves no first-order bias, the printed b(x) makes
+    one.
 
     Many synthetic rows, the same ones every time, so that only the noise is random; plus/minus
     pairs of noise remove its odd orders.
@@ -122,7 +123,7 @@ def test_self_normalised_use_needs_the_centred_factor(kind):
 
 
 def test_prior_correction_and_the_papers_inversion():
-    """METHOD section 5: w = odds * N_G/N_D; N_D = 2000, N_G = 6000."""
+    """docs/method.md section 2: w = odds * N_G/N_D; N_D = 2000, N_G = 6000."""
     rng = np.random.default_rng(84)
     tilted = np.log1p(rng.random((2000, 2)) * np.expm1(1.5)) / 1.5  # density prop. to exp(1.5 x)
     private = np.c_[tilted - 0.5, np.full(2000, 0.5)]

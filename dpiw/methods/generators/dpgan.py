@@ -10,12 +10,14 @@ output.
 With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the
 discriminator's logit estimates log p_real/p_synthetic + log(N_D/n0) of the final generator's rows,
 against which it is trained in the last steps, when the generator rests. It lags, is noised and
-regularised: an approximate ratio. A Wasserstein critic is no ratio at all (METHOD section 6).
+regularised: an approximate ratio. A Wasserstein critic is no ratio at all (docs/method.md section
+    12).
 
 `dpcgan` gives the target's level to both networks. The levels' proportions are public and stand in
 the spec, or are a noisy histogram, drawn first and charged beside the steps.
 
-Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections of METHOD section 4.
+Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections of docs/method.md
+section 12.
 """
 
 from __future__ import annotations

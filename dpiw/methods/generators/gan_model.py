@@ -29,7 +29,7 @@ class GANModel:
         proportions: of the label's levels, shape (levels,); empty without a label.
         ratio: whether the discriminator's output is a log ratio, up to a constant: it learnt by
             the logistic loss from private rows. Not a Wasserstein critic, not a PATE student
-            (METHOD section 6).
+            (docs/method.md section 12).
     """
 
     design: Design

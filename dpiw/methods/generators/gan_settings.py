@@ -42,7 +42,7 @@ class GANSettings:
 
     Attributes:
         loss: `logistic` (default): the discriminator's logit is a log ratio; or `wasserstein`:
-            its critic is none, and serves as a feature alone (METHOD section 6).
+            its critic is none, and serves as a feature alone (docs/method.md section 12).
         steps: discriminator steps, each on a lot of private rows.
         lot: expected private rows in a lot, at the public nominal size.
         batch: synthetic rows in a step, of the discriminator's and of the generator's.

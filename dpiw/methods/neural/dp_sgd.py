@@ -1,9 +1,9 @@
 """DP-SGD, once for everything neural: Poisson lots, clipped rows, one Gaussian draw per lot.
 
-Abadi et al. (2016) with the corrections of METHOD section 4.2, in its relaxed form: the gradient of
-synthetic rows depends on private rows only through released parameters, so it gets neither noise
-nor a budget. Sampling rate, number of steps, clip bound, divisor and noise are public constants
-fixed before data is read; a run takes exactly the accounted steps, whatever it finds.
+Abadi et al. (2016) with the corrections of docs/method.md section 12, in its relaxed form: the
+gradient of synthetic rows depends on private rows only through released parameters, so it gets
+neither noise nor a budget. Sampling rate, number of steps, clip bound, divisor and noise are public
+constants fixed before data is read; a run takes exactly the accounted steps, whatever it finds.
 
 **Unit.** A unit of k = `max_rows` rows: rows are sampled each by itself, so at least one of the
 unit's rows is in a lot with probability q' = 1 - (1-q)^k, and then moves the sum by at most k C.
@@ -11,8 +11,8 @@ The noise is `noise_multiplier` k C. By joint convexity over which rows are draw
 directions, such a step is dominated by the Poisson-sampled Gaussian of rate q' and that multiplier.
 (Sampling whole units would be tighter, but the identifier is dropped at ingest.)
 
-**Relation.** Add/remove. Replace-one has an exact pair of its own (METHOD section 4.3), which the
-accountant does not hold yet: it is refused.
+**Relation.** Add/remove. Replace-one has an exact pair of its own (docs/method.md section 10),
+which the accountant does not hold yet: it is refused.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Balanced:
 class Critic:
     """The output itself, to be raised or lowered: a Wasserstein critic's loss, slope `sign`.
 
-    The critic is no log ratio, whatever its scale (METHOD section 6).
+    The critic is no log ratio, whatever its scale (docs/method.md section 12).
 
     Attributes:
         sign: -1 for rows whose output is to rise, +1 for those whose output is to fall.

@@ -3,7 +3,7 @@
 Each step holds a Poisson lot of private rows (rate q, weight 1, noise added) and a public minibatch
 of B synthetic rows (weight L/B, no noise), with L = q n0. At the stationary point the logit is
 log(p_real/p_synthetic) + log(q N_D/L) = log(p_real/p_synthetic) + log(N_D/n0): the prior correction
-of METHOD section 5 is in the public weight L/B, and what is left of it is a constant that
+of docs/method.md section 2 is in the public weight L/B, and what is left of it is a constant that
 self-normalisation removes. Gradients of the logit are clipped, not those of the loss, so that
 clipping does not move that point (`ClipRule.OUTPUT`).
 """

@@ -2,7 +2,8 @@
 
 Private rows are regressed against synthetic rows; one noisy draw of the coefficient vector is all
 that leaves. The two methods draw the same measurement: debiasing is post-processing.
-Source: METHOD sections 0 to 2 and 14, which correct Ji & Elkan (2013) and arXiv 2108.10934.
+Source: docs/method.md sections 3, 4, 8 and 12, which correct Ji & Elkan (2013) and arXiv
+2108.10934.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class BetaRegression:
             `critic` (see `dpiw.methods.weights.critic_features`).
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
-        penalty: Lam; None (recommended) for the public rule of METHOD section 2.3.
+        penalty: Lam; None (recommended) for the public rule of docs/method.md section 6.
         frequencies, frequency_scale, omega_seed: of the `fourier` features.
         calibrated: what `calibrate` found.
         critic: of the fitted generator, for the map of that name; public.
@@ -210,7 +211,7 @@ class BetaRegression:
 
         sum_j l_j h_j / sum_j l_j with h_j = (n0/2) l_j / ((n0/2) l_j + Lam), l_j the eigenvalues
         of the feature covariance under a uniform public row. The Hessian of J is at most
-        Lam I + (n0/2) covariance: 2 n0 rows of curvature at most 1/4 (METHOD section 2.3).
+        Lam I + (n0/2) covariance: 2 n0 rows of curvature at most 1/4 (docs/method.md section 6).
         """
         eigenvalues = self.feature_map(schema).reference_eigenvalues()
         return resolved_share(eigenvalues, nominal_rows=nominal_rows, penalty=self._ready().penalty)
@@ -253,8 +254,8 @@ class BetaRegression:
 
         Privacy:
             Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity of the exact
-            minimiser: METHOD section 1; of what the solver returns: plus 2 tolerance/Lam; of
-            its lattice rounding: plus `lattice_slack`. All three are inside the scale.
+            minimiser: docs/method.md section 3; of what the solver returns: plus 2 tolerance/Lam;
+            of its lattice rounding: plus `lattice_slack`. All three are inside the scale.
             Event: `GaussianEvent(scale / Delta2)`; spherical `LaplaceEvent(scale / Delta2)`;
             laplace `LaplaceEvent(scale / Delta1)`.
             The synthetic table is public; it may depend on the private one only through
@@ -348,7 +349,7 @@ class BetaRegression:
 
 @dataclass(frozen=True, kw_only=True)
 class BetaDebiased(BetaRegression):
-    """Noisy coefficients, weights debiased in closed form (METHOD section 2)."""
+    """Noisy coefficients, weights debiased in closed form (docs/method.md section 4)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Fitting a beta calibration, on declared public rows alone: free.
 
 `PublicRows` cannot be made from a private table. A "small private validation set" is not free
-(METHOD section 7).
+(docs/method.md section 11).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ With d = m - m(u) the distance of the noisy means from the base's, both bases of
 
 what the generator misses, the privacy noise, and the sampling errors of the N private and M base
 rows. In the directions that C and S share as axes it is a product of normals, so everything here
-costs one decomposition. Source: METHOD sections 15.3 and 15.5.
+costs one decomposition. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Misfit:
         """Statistic and p-value of: the generator is right on the features, d degrees of freedom.
 
         Exact for normal errors of the means, and weak where most features are noise. Source:
-        METHOD section 15.5.
+        docs/method.md section 14.
         """
         statistic = float((self.distances**2 / self.chance).sum())
         return statistic, float(gammaincc(self.distances.size / 2, statistic / 2))

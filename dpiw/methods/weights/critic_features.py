@@ -1,9 +1,10 @@
 """The feature map `critic`: what the generator's frozen discriminator says of a row.
 
 The discriminator is an output of the generator's accounted mechanism, so by the time weights are
-fitted it is a public function of a row, like any other feature map. It is the repair of METHOD
-section 6: a Wasserstein critic or a PATE student is no log ratio, but the regression on it is. With
-the constant there are two features, whatever the table's width, and the noise is as small.
+fitted it is a public function of a row, like any other feature map. It is the repair of
+docs/method.md section 12: a Wasserstein critic or a PATE student is no log ratio, but the
+regression on it is. With the constant there are two features, whatever the table's width, and the
+noise is as small.
 
 The critic's scale is arbitrary, so its output is standardised over synthetic rows, and clamped.
 That may multiply it by any number, so nothing here may rest on rounding errors being small. Nothing
@@ -17,8 +18,9 @@ does. In double precision, for every judge that keeps the protocol's word and wh
    the same features to the last bit but for the rows in which they differ. Of a tanh this is known
    of the build at hand alone: a test compares its bits at many offsets and lengths.
 
-The sensitivity of METHOD section 1 asks for exactly 1 and 2, of features that are any numbers, so
-it holds for these doubles themselves, without slack, at any spread: 1e-300 as well as 1.
+The sensitivity of docs/method.md section 3 asks for exactly 1 and 2, of features that are any
+numbers, so it holds for these doubles themselves, without slack, at any spread: 1e-300 as well as
+1.
 
 The floor under the spread is no part of this. It keeps a flat critic's features nearly constant,
 where its standardised rounding errors would mean nothing; and were a judge to break its word and

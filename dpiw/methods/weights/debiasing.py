@@ -1,4 +1,4 @@
-"""The closed-form debiasing of log-linear weights with known noise (METHOD section 2).
+"""The closed-form debiasing of log-linear weights with known noise (docs/method.md section 4).
 
 With noisy coefficients b_bar = b_hat + z and feature row x, exp(b_bar.x) is on average
 exp(b_hat.x) E exp(z.x). The law of z is public, so the factor b(x) = 1 / E exp(z.x) is too:
@@ -45,7 +45,7 @@ def log_noise_mean(law: NoiseLaw, features: Array) -> Array:
         law: law of the coefficient noise z.
         features: rows x, shape (n, d').
 
-    Source: METHOD section 2.2, rows "E exp(z.x)" and "mean exists".
+    Source: docs/method.md section 4, rows "E exp(z.x)" and "mean exists".
     """
     if law.scale == 0:
         return np.zeros(len(features))
@@ -72,7 +72,7 @@ def log_debias(law: NoiseLaw, features: Array) -> Array:
 
 
 def log_weight_noise(law: NoiseLaw, features: Array) -> Array:
-    """Standard deviation of z.x per row, shape (n,). Source: METHOD section 2.2, row "Var(z.x)"."""
+    """Standard deviation of z.x per row, shape (n,). Source: docs/method.md section 4."""
     factor = {
         NoiseKind.GAUSSIAN: 1.0,
         NoiseKind.SPHERICAL: law.dimension + 1.0,
@@ -84,7 +84,7 @@ def log_weight_noise(law: NoiseLaw, features: Array) -> Array:
 def relative_variance(law: NoiseLaw, features: Array) -> Array:
     """Var[b(x) exp(z.x)] per row, shape (n,); infinite where it does not exist.
 
-    Source: METHOD section 2.2; E exp(2 z.x) / (E exp(z.x))^2 - 1 for every law.
+    Source: docs/method.md section 4; E exp(2 z.x) / (E exp(z.x))^2 - 1 for every law.
     """
     return cross_term(law, features, features)
 
@@ -111,7 +111,7 @@ def normalised(log_weights: Array) -> Array:
 
 
 def weighted_centre(log_weights: Array, features: Array) -> Array:
-    """Weighted mean of the features, shape (d',): mu_hat of METHOD section 2.4."""
+    """Weighted mean of the features, shape (d',): mu_hat of docs/method.md section 5."""
     return np.asarray(np.exp(normalised(log_weights)) @ features / len(features))
 
 

@@ -1,7 +1,7 @@
 """Whether weights may be used: effective sample size, k-hat, and a verdict with its public rule.
 
 Everything is computed from released weights and public forecasts, so it is free post-processing.
-The same numbers computed from non-private weights would leak (METHOD section 7).
+The same numbers computed from non-private weights would leak (docs/method.md section 11).
 Imports nothing but NumPy.
 """
 
@@ -138,7 +138,7 @@ def sandwich_sample_size(log_weights: Array, scores: Array, curvature: Array) ->
         scores: per-row gradients g at the estimate, shape (n, p).
         curvature: H, weighted mean Hessian, shape (p, p).
 
-    Source: METHOD section 7, which corrects the paper's eq. (16).
+    Source: docs/method.md section 11, which corrects the paper's eq. (16).
     """
     weights = _weights(log_weights)
     weights = weights / weights.mean()

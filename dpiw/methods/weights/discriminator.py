@@ -2,10 +2,10 @@
 
 A discriminator that learnt by the logistic loss under DP-SGD, against the final generator and with
 known proportions, estimates log p_real/p_synthetic up to a constant; it is an output of the
-generator's stage, so its weights are post-processing and take no budget (METHOD section 6). It lags
-the generator, is noised and regularised: an approximate ratio whose noise has no known law.
-A Wasserstein critic and a PATE student are refused: they are no ratios, and serve as the feature
-map `critic` of `beta_*` (`dpiw.methods.weights.critic_features`).
+generator's stage, so its weights are post-processing and take no budget (docs/method.md section
+12). It lags the generator, is noised and regularised: an approximate ratio whose noise has no known
+law. A Wasserstein critic and a PATE student are refused: they are no ratios, and serve as the
+feature map `critic` of `beta_*` (`dpiw.methods.weights.critic_features`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Feature maps with a public norm bound (METHOD sections 1 and 14).
+"""Feature maps with a public norm bound (docs/method.md sections 3 and 8).
 
 The regression's sensitivity needs nothing of the features but public bounds on the norm of a row
 and on the distance of two rows. Every map is fixed from public information before data is read.
@@ -20,7 +20,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.weights.geometry import ColumnBlock, blocks, characteristic
 
 CONSTANT = 0.5
-"""Value of the appended constant; 1/2 matches the centred box (METHOD section 1)."""
+"""Value of the appended constant; 1/2 matches the centred box (docs/method.md section 3)."""
 
 FEATURE_MAPS = ("linear", "interactions", "fourier", "critic")
 """`critic` is of `dpiw.methods.weights.critic_features`."""
@@ -97,7 +97,7 @@ def bounds_of(
 
 @dataclass(frozen=True)
 class LinearMap:
-    """The centred row and the constant 1/2. Corrects first moments only (METHOD section 14).
+    """The centred row and the constant 1/2. Corrects first moments only (docs/method.md section 8).
 
     R^2 = centred_squared_norm + 1/4; on d numeric columns R = sqrt(d+1)/2 and diam = sqrt(d).
     """
@@ -225,12 +225,12 @@ class FourierMap:
     cost: an n0 far from the true number of rows is absorbed by the features with some distortion.
 
     Omega is public: it comes from the public integer `omega_seed` and is no privacy noise.
-    Source: Rahimi & Recht (2007); METHOD section 14.
+    Source: Rahimi & Recht (2007); docs/method.md section 8.
 
     Attributes:
         frequencies: D; the map has 2 D features.
         frequency_scale: s, standard deviation of Omega's entries. None: the public rule
-            s^2 = (5/3) / E norm(z)^2, which is s = 2 on METHOD's five numeric columns and keeps
+            s^2 = (5/3) / E norm(z)^2, which is s = 2 on five numeric columns and keeps
             the kernel as wide when columns are added.
         omega_seed: public integer >= 0 that fixes Omega.
     """

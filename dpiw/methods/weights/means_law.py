@@ -11,7 +11,8 @@ alpha is. It is one number for all directions, fitted where the features look, a
 where they do not: intervals doubt it, and `support` decides. How often they held the truth in
 simulated releases: benchmarks/results, coverage_measured.md.
 
-All of it is post-processing. Source: METHOD section 15.4, for a fit that weighs S without C/N.
+All of it is post-processing. Source: docs/method.md section 14, for a fit that weighs S without
+C/N.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class MeansLaw:
         credit: alpha > 0, that the weights were fitted with.
         doubt: by how much the prior's variance may be larger than alpha says, >= 1: alpha over the
             least one that the noisy means do not speak against. Shrinkage, which alpha decides, is
-            what intervals fail by; noise they know (METHOD section 15.4).
+            what intervals fail by; noise they know (docs/method.md section 14).
         base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
             where these are fewer than the rows' own effective number.
         calibration: credit with which the rows' means were calibrated to the base's; infinite
@@ -177,8 +178,8 @@ class MeansLaw:
         t (K_gg - 2 K_gF P + P'C P)/alpha + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg; for t = 1
         (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
         takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
-        variance. That the rows are a sample is not in it. METHOD section 15.4 has the formula of a
-        fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
+        variance. That the rows are a sample is not in it. docs/method.md section 14 has the formula
+        of a fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
         (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error, as far as the fit has
         not taken it back.
 

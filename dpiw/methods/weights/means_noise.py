@@ -17,10 +17,10 @@ def means_noise(
     """S, the covariance of the noise of means, shape (d, d).
 
     (s/N)^2 (I + m m'/c^2) for the measured features, s the noise of their sums over N rows and the
-    second part the error of a noisy N (METHOD section 15.1); beside it the noise of the marginals
-    that are known. For m the noisy means themselves would be the wrong choice: they hold the noise,
-    whose length may be that of the means, and the direction in which it lies would pass for
-    ill-known.
+    second part the error of a noisy N (docs/method.md section 14); beside it the noise of the
+    marginals that are known. For m the noisy means themselves would be the wrong choice: they hold
+    the noise, whose length may be that of the means, and the direction in which it lies would pass
+    for ill-known.
 
     Args:
         scale: s.

@@ -4,8 +4,8 @@
 it is free: noisy means, an exponential tilting of as many base rows as are wanted
 (`weights.tilting`), the credit that the base deserves (`weights.credit`), and a table of the rows
 asked for with mild weights (`weights.thinning`).
-Source: METHOD section 15; closest relatives: Balog et al. (2018), Harder et al. (2021, DP-MERF),
-Liu et al. (2021, PMW-Pub), McKenna et al. (2019).
+Source: docs/method.md section 14; closest relatives: Balog et al. (2018), Harder et al. (2021,
+DP-MERF), Liu et al. (2021, PMW-Pub), McKenna et al. (2019).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`output_noised`: noise on the log weights themselves, one vector release (the paper's A.1).
 
 The vector X b_hat over the published rows moves by at most sigma_max(X) Delta2 in L2: X is public,
-Delta2 is that of METHOD section 1. So one draw of Gaussian noise with scale s sigma_max(X) Delta2
-costs one Gaussian event of multiplier s, whatever X is, and the event is known before X exists.
-The paper's version (its corollaries 1 and 2) has a sensitivity that is too small and composes per
-row (METHOD section 3).
+Delta2 is that of docs/method.md section 3. So one draw of Gaussian noise with scale s sigma_max(X)
+Delta2 costs one Gaussian event of multiplier s, whatever X is, and the event is known before X
+exists. The paper's version (its corollaries 1 and 2) has a sensitivity that is too small and
+composes per row (docs/method.md section 12).
 
 It is never better than noise on the coefficients: each log weight's noise is sigma_max(X)/norm(x)
 times larger, about sqrt(rows), and it does not fall with more budget spent on rows. It is offered
@@ -42,7 +42,7 @@ MOST_ROWS = 1024
 
 REASON = (
     "noise on the log weights has about sqrt(rows) times the standard deviation of noise on the"
-    " coefficients, and averaging over rows does not win it back (METHOD section 3)"
+    " coefficients, and averaging over rows does not win it back (docs/method.md section 12)"
 )
 
 
@@ -225,10 +225,10 @@ class OutputNoised(BetaRegression):
 
         Privacy:
             Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity:
-            sigma_max(X) times that of the exact minimiser plus the solver's error (METHOD
-            sections 1 and 3), X the published rows' features, public; the lattice's slack is
-            added. Event: `GaussianEvent(scale / sensitivity)`; spherical
-            `LaplaceEvent(scale / sensitivity)`.
+            sigma_max(X) times that of the exact minimiser plus the solver's error (docs/method.md
+            sections 3 and 12), X the published rows' features, public; the lattice's slack is
+            added. Event: `GaussianEvent(scale / sensitivity)`; spherical `LaplaceEvent(scale /
+            sensitivity)`.
 
         Raises:
             UncalibratedError: before `calibrate` or `for_rows`, or for another schema.

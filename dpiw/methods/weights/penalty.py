@@ -3,7 +3,7 @@
 With x a feature row, R >= norm(x) and D >= norm(x - x'), the minimiser of the Lam-strongly convex
 objective moves by at most R/Lam when a private row is added or removed and by max(D, R)/Lam when
 one is replaced: both rows carry the same label, so the label-free 2R/Lam of Chaudhuri et al. is
-not needed. A unit of k rows multiplies both. Source: METHOD section 1.
+not needed. A unit of k rows multiplies both. Source: docs/method.md section 3.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def noise_level(
 
 
 def penalty_rule(level: float, *, nominal_rows: int, tau: float) -> float:
-    """Lam = max(sqrt(0.05 K n0), K/tau). Source: METHOD section 2.3, checked on 162 settings."""
+    """Lam = max(sqrt(0.05 K n0), K/tau). Source: docs/method.md section 6; 162 settings."""
     return max(math.sqrt(0.05 * level * nominal_rows), level / tau)
 
 
@@ -110,7 +110,7 @@ REFERENCE_VARIANCE = 25 / 36
 """T: the log ratio's variance that the penalty rules balance for.
 
 With one eigenvalue 1/12, minimising T (24 Lam/n0)^2 + (K/Lam)^2 gives Lam^2 = K n0/(24 sqrt(T)),
-and METHOD's constant 0.05 = 1/(24 sqrt(T)) says sqrt(T) = 5/6.
+and the constant 0.05 = 1/(24 sqrt(T)) says sqrt(T) = 5/6.
 """
 
 
@@ -122,13 +122,14 @@ def balanced_penalty(
     Minimises the predicted error T sum_j q_j (1 - h_j)^2 + (K/Lam)^2, q_j = l_j / sum l and h_j
     the resolved share (n0/2) l_j / ((n0/2) l_j + Lam), over K/tau <= Lam <= sqrt(0.6 K n0 l_max).
     The upper end is where the rule would be if all variance had the largest eigenvalue; with
-    l = 1/12 it is METHOD's sqrt(0.05 K n0). Where it is below K/tau, Lam = K/tau.
+    l = 1/12 it is sqrt(0.05 K n0). Where it is below K/tau, Lam = K/tau.
 
     On 270 known log ratios (2 to 13 columns, n0 = 1e3 to 1e5, epsilon 0.3 to 3), against
     Lam = K/tau always: at most 1.21 times its error, at best 0.27 times; against the best Lam:
     median 1.06, worst 1.79 instead of 4.45 times (`benchmarks/penalty.py`).
 
-    Source: the calculation of METHOD section 2.3 with the eigenvalues of section 14's features.
+    Source: the calculation of docs/method.md section 6 with the eigenvalues of section 14's
+    features.
     """
     floor, total = level / tau, float(eigenvalues.sum())
     top = math.sqrt(0.6 * level * nominal_rows * max(0.0, float(eigenvalues.max())))

@@ -111,8 +111,8 @@ class Temper:
     """The ratio to the power of a public constant alpha in (0, 1].
 
     It changes what is estimated: the target lies between the synthetic law (alpha = 0) and the
-    real one (1). Debiasing uses the factor at alpha x, not a power of the factor at x (METHOD
-    section 7: mean 0.9998 against 0.932).
+    real one (1). Debiasing uses the factor at alpha x, not a power of the factor at x
+    (docs/method.md section 11: mean 0.9998 against 0.932).
     """
 
     step: ClassVar[str] = "temper"

@@ -2,8 +2,8 @@
 
 For anybody with DP statistics and a synthetic table: base rows' features, noisy means and their
 covariance in, weights out; `dpiw.methods.weights.means_law` has the variance of any weighted
-estimate and replicate weights. Nothing here reads private rows. Source: METHOD sections 15.2 to
-15.5.
+estimate and replicate weights. Nothing here reads private rows. Source: docs/method.md section 14
+to 15.5.
 """
 
 from __future__ import annotations

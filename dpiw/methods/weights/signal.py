@@ -98,7 +98,7 @@ def chi_square_tail(value: float, freedom: float) -> float:
 def _scale_moments(law: NoiseLaw) -> Array:
     """Moments 0 to 3 of t, where the noise is sqrt(t) times standard normals.
 
-    Spherical noise is a mixture: t = 2 rho^2 G with G ~ Gamma((d'+1)/2) (METHOD section 2.2).
+    Spherical noise is a mixture: t = 2 rho^2 G with G ~ Gamma((d'+1)/2) (docs/method.md section 4).
     Laplace noise gets its own correction in `_cumulants`.
     """
     if law.kind is NoiseKind.SPHERICAL:

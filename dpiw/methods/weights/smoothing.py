@@ -1,8 +1,8 @@
 """Pareto smoothed importance sampling: the largest weights replaced by a fitted tail's quantiles.
 
 Applied to released weights it is post-processing and free; on non-private weights its result and
-its k-hat would leak (METHOD section 7). It lowers the variance that the largest weights cause and
-gives up exact unbiasedness. Imports nothing but NumPy.
+its k-hat would leak (docs/method.md section 11). It lowers the variance that the largest weights
+cause and gives up exact unbiasedness. Imports nothing but NumPy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ridge logistic regression of METHOD section 1, solved to a certified gradient.
+"""The ridge logistic regression of docs/method.md section 3, solved to a certified gradient.
 
     J(b) = sum_private softplus(-b.x) + s0 sum_synthetic softplus(b.x) + (Lam/2) norm(b)^2
 
@@ -100,8 +100,9 @@ def solve(problem: Regression, *, tolerance: float) -> Vector:
 
     Privacy:
         Releases nothing: the result is exact and stays in the confidential stage. Two
-        neighbouring tables' results differ by at most Delta2 + 2 tolerance/Lam (METHOD section 1,
-        "Solver error"). Number of steps and final gradient depend on the data: never report them.
+        neighbouring tables' results differ by at most Delta2 + 2 tolerance/Lam (docs/method.md
+        section 3, "Solver error"). Number of steps and final gradient depend on the data: never
+        report them.
     """
     b = np.zeros(problem.synthetic.shape[1])
     gradient = problem.gradient(b)

@@ -1,4 +1,4 @@
-"""Stacked feature maps with one public norm bound, for measured weights (METHOD 15.1 and 15.7).
+"""Stacked feature maps with one public norm bound (docs/method.md section 14).
 
 A stack holds parts, each scaled to a stated share of the norm: the privacy noise of every feature
 is that of the whole stack's norm, so shares say which part is measured how well. Part by part the

@@ -9,7 +9,7 @@ It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'S^-1(m(w)-m)/2: strict
 solvable whatever the noise. alpha, the *credit*, says how many rows' worth of belief the base
 deserves. The base is streamed: it is never held as a matrix if it is larger than `_KEEP`.
 
-All of it is post-processing of public numbers. Source: METHOD sections 15.2 and 15.3; KLIEP
+All of it is post-processing of public numbers. Source: docs/method.md section 14; KLIEP
 (Sugiyama et al. 2008), entropy balancing (Hainmueller 2012), calibration (Deville & Sarndal 1992).
 """
 

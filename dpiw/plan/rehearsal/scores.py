@@ -31,10 +31,10 @@ MEASURES: Mapping[str, str] = {
 
 RELATIVE = frozenset({"coefficients", "means"})
 """Distances to be divided by the truth's mean norm over populations: of coefficients both squared
-(METHOD section 14), of means both plain."""
+(docs/method.md section 8), of means both plain."""
 
 PENALTY_PER_ROW = 1e-3
-"""The same penalty per row on both sides: METHOD section 14's trap."""
+"""The same penalty per row on both sides: docs/method.md section 8's trap."""
 
 MOST_PAIRS = 300
 MOST_PAIR_CELLS = 4096

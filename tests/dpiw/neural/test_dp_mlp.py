@@ -122,7 +122,7 @@ def test_tables_of_no_or_one_row_are_ordinary(rows):
 def test_the_prior_is_right_whatever_the_tables_sizes(loss, make, sizes):
     """One cell, w = N_G-free: the expected step vanishes at logit log w + log(N_D/n0).
 
-    METHOD section 5: log w = logit + log(s0 N_G/(s1 N_D)); s1 = q, s0 = L/N_G per step.
+    docs/method.md section 2: log w = logit + log(s0 N_G/(s1 N_D)); s1 = q, s0 = L/N_G per step.
     """
     rows, others = sizes
     estimator = ready(nominal_rows=2500, loss=loss)

@@ -2,7 +2,7 @@
 
 A check is a function of a training, its lots and a maker of noise sources. It passes on the core
 (`test_the_core_passes`) and must fail on its mutant (`test_a_planted_bug_is_found`); checks of laws
-accept when p > 1e-9, on fixed seeds. Source of the list: METHOD sections 4 and 6, issue 5.
+accept when p > 1e-9, on fixed seeds. Source of the list: docs/method.md section 12, issue 5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the accountants say of DP-SGD, against METHOD Table 4."""
+"""What the accountants say of DP-SGD, against a table made by other code."""
 
 from __future__ import annotations
 

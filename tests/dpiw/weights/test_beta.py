@@ -45,7 +45,7 @@ def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, requ
     (event,) = estimator.events(schema=schema, unit=unit)
     assert isinstance(event, GaussianEvent if kind is NoiseKind.GAUSSIAN else LaplaceEvent)
     assert event.noise_multiplier == pytest.approx(1 / math.sqrt(2 * 0.05))
-    # Sensitivities of METHOD section 1 for d = 3, from its table and not from the code.
+    # Sensitivities of docs/method.md section 3 for d = 3, from its table and not from the code.
     penalty = estimator.calibrated.penalty
     add = relation == "unit"
     l2 = 1.0 if add else math.sqrt(3)

@@ -68,7 +68,7 @@ def test_output_noise_variance_golden():
 
 
 def _table_law(letter, d, epsilon, rows):
-    """METHOD table 2a: centred box, add/remove, Lam = 0.1 * 2 N_D."""
+    """Centred box, add/remove, Lam = 0.1 * 2 N_D."""
     penalty, kappa = 0.2 * rows, GOLDEN["table_2a"]["kappa"][epsilon]
     l2, l1 = math.sqrt(d + 1) / 2 / penalty, (d + 1) / 2 / penalty
     scale = {"a": l1 / float(epsilon), "b": l2 / float(epsilon), "c": kappa * l2}[letter]

@@ -1,4 +1,4 @@
-"""`output_noised`: one vector release on the published rows (METHOD section 3)."""
+"""`output_noised`: one vector release on the published rows (docs/method.md section 12)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, requ
     assert isinstance(event, GaussianEvent if kind is NoiseKind.GAUSSIAN else LaplaceEvent)
     features = own.feature_map(schema)
     x = features.matrix(published.scaled)
-    reach = 1.0 if relation == "unit" else math.sqrt(3)  # METHOD section 1, d = 3
+    reach = 1.0 if relation == "unit" else math.sqrt(3)  # docs/method.md section 3, d = 3
     scale = event.noise_multiplier * np.linalg.svd(x)[1][0] * reach / 40.0
     exact = x @ solve(
         Regression(
@@ -136,7 +136,7 @@ def test_debiasing_divides_by_the_mean_of_the_noise(tables, unit):
 def test_never_better_than_noise_on_the_coefficients(numeric, rows, unit):
     """Each log weight's noise is sigma_max(X)/norm(x) times larger: here more than 5 times.
 
-    METHOD section 3 has 878 against 9.7 Delta2 at d = 13 and 10,000 rows.
+    docs/method.md section 12 has 878 against 9.7 Delta2 at d = 13 and 10,000 rows.
     """
     schema, rng = numeric(13), np.random.default_rng(97)
     published = SyntheticTable(schema=schema, scaled=rows(schema, 200, rng))

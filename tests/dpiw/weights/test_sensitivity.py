@@ -1,6 +1,6 @@
-"""Exact neighbouring tables against the stated sensitivity (METHOD section 1, "Tightness").
+"""Exact neighbouring tables against the stated sensitivity (docs/method.md section 3, "Tightness").
 
-RELIABILITY finding 2: sampling audits do not see a sensitivity that is too small; solving both
+Sampling audits do not see a sensitivity that is too small; solving both
 fits exactly does, at once.
 """
 
@@ -64,7 +64,7 @@ def test_adversarial_pairs_come_close_to_the_bound_and_stay_below(d, relation, n
 
 
 def test_centred_replace_one_attains_the_diameter(numeric):
-    # METHOD section 1: 3.6056 = sqrt(13).
+    # docs/method.md section 3: 3.6056 = sqrt(13).
     d = 13
     top, bottom = np.full((1, d + 1), 0.5), np.r_[np.full(d, -0.5), 0.5][None]
     shift = adversarial_shift(bottom, top, d, constant=0.5)
@@ -73,10 +73,10 @@ def test_centred_replace_one_attains_the_diameter(numeric):
 
 @pytest.mark.parametrize(("d", "broken"), [(4, False), (6, True), (13, True), (30, True)])
 def test_the_papers_noise_breaks_its_own_epsilon(d, broken):
-    """RELIABILITY finding 1: iid Laplace at the L2 sensitivity 2 sqrt(d)/Lam, on [0,1]^d.
+    """iid Laplace at the L2 sensitivity 2 sqrt(d)/Lam, on [0,1]^d.
 
     Its worst loss is norm(Delta b)_1 / scale = epsilon sqrt(d)/2 on these two tables. The L1
-    bound of METHOD section 1, (d+1)/Lam, keeps the promise on them.
+    bound of docs/method.md section 3, (d+1)/Lam, keeps the promise on them.
     """
     epsilon = 1.0
     nobody, corner = np.empty((0, d + 1)), np.ones((1, d + 1))

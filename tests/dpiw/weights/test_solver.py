@@ -22,7 +22,7 @@ def problem(n=300, m=500, d=5, penalty=3.0, weight=None, seed=0):
 
 
 def objective(p: Regression, b):
-    """The objective as METHOD section 0 prints it: the slow twin."""
+    """The objective as docs/method.md section 2 prints it: the slow twin."""
     value = sum(np.log1p(np.exp(-x @ b)) for x in p.private)
     value += p.synthetic_weight * sum(np.log1p(np.exp(x @ b)) for x in p.synthetic)
     return value + p.penalty / 2 * b @ b
@@ -92,7 +92,7 @@ def test_agrees_with_scikit_learn_two_ways():
 
 
 def test_default_lbfgs_tolerance_is_coarser_than_the_certificate():
-    # METHOD section 1: at lbfgs's default tolerance 2 norm(grad)/Lam is no small part of Delta2.
+    # At lbfgs's default tolerance 2 norm(grad)/Lam is no small part of Delta2.
     p = problem(n=20_000, m=20_000, d=13, penalty=40.0)
     reach = np.sqrt(14) / 2
     loose = scikit(p, solver="lbfgs")
@@ -102,7 +102,7 @@ def test_default_lbfgs_tolerance_is_coarser_than_the_certificate():
 
 
 def test_unpenalised_intercept_has_no_bounded_sensitivity():
-    # METHOD section 1, "Intercept": from 2 private rows to 1 it moves by log 2 whatever C.
+    # An intercept that is not penalised: from 2 private rows to 1 it moves by log 2 whatever C.
     moves = []
     for penalty in (1.0, 1e3, 1e6):
         fits = []
