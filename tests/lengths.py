@@ -42,12 +42,12 @@ MOVED = (
            "test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"),
     _moved("crash", "crash/test_training_kills.py::"
            "test_killed_in_mid_training_it_resumes_and_is_charged_as_planned",
-           "dpiw/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned"),
+           "dpiw/run/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned"),
     _moved("crash", "crash/test_ordering.py::test_the_real_pipeline_keeps_the_order",
            "crash/test_ordering.py::test_the_real_pipeline_keeps_the_order", "postgresql"),
-    _moved("nightly", "dpiw/test_ledger_restored.py::"
+    _moved("nightly", "dpiw/ledger/test_restored.py::"
            "test_a_ledger_made_anew_holds_what_the_old_one_held",
-           "dpiw/test_ledger_restored.py::test_a_ledger_made_anew_holds_what_the_old_one_held",
+           "dpiw/ledger/test_restored.py::test_a_ledger_made_anew_holds_what_the_old_one_held",
            "RENYI"),
     _moved("nightly", "proof/test_canaries_generators.py::"
            "test_a_generator_with_too_little_noise_is_refuted",
@@ -71,26 +71,27 @@ MOVED = (
            "test_self_normalised_use_needs_the_centred_factor",
            "statistical/test_debiasing.py::test_self_normalised_use_needs_the_centred_factor",
            "LAPLACE", "SPHERICAL"),
-    _moved("nightly", "dpiw/weights/test_signal.py::test_size_under_pure_noise",
-           "dpiw/weights/test_signal.py::test_size_under_pure_noise",
+    _moved("nightly", "dpiw/methods/weights/test_signal.py::test_size_under_pure_noise",
+           "dpiw/methods/weights/test_signal.py::test_size_under_pure_noise",
            "LAPLACE-0.0", "SPHERICAL", "GAUSSIAN-0.5"),
     _moved("nightly", "dpiw/analysis/test_intervals.py::"
            "test_noise_aware_covers_and_the_sandwich_does_not",
            "dpiw/analysis/test_intervals.py::test_noise_aware_covers_and_the_sandwich_does_not",
            "LAPLACE", "SPHERICAL"),
-    _moved("nightly", "dpiw/test_pairing.py::test_a_release_from_beginning_to_end",
-           "dpiw/test_pairing.py::test_a_release_from_beginning_to_end", "dpcgan", "wasserstein"),
+    _moved("nightly", "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
+           "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
+           "dpcgan", "wasserstein"),
     _moved("nightly", "test_benchmarks_neural.py::test_one_generator_with_and_without_weights",
            "test_benchmarks_neural.py::test_without_privacy_the_same_networks_and_no_plan"),
     _moved("nightly", "test_analysts.py::test_the_notebook_runs_and_says_when_to_stop",
            "test_analysts.py::test_the_python_of_the_guide_runs"),
-    _moved("crash", "dpiw/test_ledger.py::test_random_histories_agree_with_a_model",
-           "dpiw/test_ledger.py::test_random_histories_agree_with_a_model", "postgresql"),
+    _moved("crash", "dpiw/ledger/test_ledger.py::test_random_histories_agree_with_a_model",
+           "dpiw/ledger/test_ledger.py::test_random_histories_agree_with_a_model", "postgresql"),
     _moved("crash", "flows/test_release_flow.py::"
            "test_overspending_is_refused_before_a_private_byte_is_read",
            "flows/test_release_flow.py::test_a_budget_too_small_is_refused_before_a_byte_is_read"),
     _moved("crash", "flows/test_release_flow.py::test_a_run_that_is_published_costs_nothing_again",
-           "dpiw/test_steps.py::test_another_period_is_another_run_and_another_cost"),
+           "dpiw/run/test_steps.py::test_another_period_is_another_run_and_another_cost"),
     _moved("crash", "flows/test_audit_flow.py::"
            "test_a_clean_audit_ends_well_and_a_tampered_one_alarms",
            "flows/test_audit_parameters.py::test_the_audit_flow_is_started_with_a_sound_one"),
@@ -98,42 +99,43 @@ MOVED = (
            "test_a_green_suite_ends_well_and_a_red_one_alarms",
            "flows/test_assurance_flow.py::"
            "test_a_suite_that_left_no_summary_or_another_code_has_failed"),
-    _moved("crash", "dpiw/test_store_postgresql.py::"
+    _moved("crash", "dpiw/ledger/test_store_postgresql.py::"
            "test_a_release_is_made_with_a_ledger_on_postgresql",
-           "dpiw/test_store_postgresql.py::test_what_was_acknowledged_survives_the_server"),
-    _moved("crash", "dpiw/test_ledger_races.py::"
+           "dpiw/ledger/test_store_postgresql.py::test_what_was_acknowledged_survives_the_server"),
+    _moved("crash", "dpiw/ledger/test_races_of_processes.py::"
            "test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost",
-           "dpiw/test_ledger_races.py::test_killed_in_a_write_transaction"),
-    _moved("crash", "dpiw/test_steps.py::test_two_processes_draw_a_stage_once",
-           "dpiw/test_steps.py::test_a_stage_killed_while_it_draws_is_settled_as_lost"),
-    _moved("nightly", "dpiw/test_resuming.py::test_what_cannot_be_resumed_as_it_was_is_lost",
-           "dpiw/test_resuming.py::test_what_cannot_be_resumed_as_it_was_is_lost",
+           "dpiw/ledger/test_races_of_processes.py::test_killed_in_a_write_transaction"),
+    _moved("crash", "dpiw/run/test_steps.py::test_two_processes_draw_a_stage_once",
+           "dpiw/run/test_steps.py::test_a_stage_killed_while_it_draws_is_settled_as_lost"),
+    _moved("nightly", "dpiw/run/test_resuming.py::test_what_cannot_be_resumed_as_it_was_is_lost",
+           "dpiw/run/test_resuming.py::test_what_cannot_be_resumed_as_it_was_is_lost",
            "removed", "purged", "rolled_back"),
-    _moved("nightly", "dpiw/test_resuming.py::"
+    _moved("nightly", "dpiw/run/test_resuming.py::"
            "test_a_killed_training_goes_on_and_costs_what_was_planned",
-           "dpiw/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned",
+           "dpiw/run/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned",
            "[0]", "[39]"),
-    _moved("nightly", "dpiw/test_rehearsal.py::"
+    _moved("nightly", "dpiw/plan/test_rehearsal.py::"
            "test_a_seed_decides_everything_and_the_number_of_processes_nothing",
-           "dpiw/test_rehearsal.py::test_a_play_does_what_the_spec_says"),
-    _moved("nightly", "dpiw/test_accounting.py::test_noise_that_meets_a_total",
-           "dpiw/test_accounting.py::test_noise_that_meets_a_total", "row0", "row1", "row3"),
-    _moved("nightly", "dpiw/test_accounting.py::"
+           "dpiw/plan/test_rehearsal.py::test_a_play_does_what_the_spec_says"),
+    _moved("nightly", "dpiw/privacy/test_accounting.py::test_noise_that_meets_a_total",
+           "dpiw/privacy/test_accounting.py::test_noise_that_meets_a_total",
+           "row0", "row1", "row3"),
+    _moved("nightly", "dpiw/privacy/test_accounting.py::"
            "test_spherical_noise_costs_less_than_its_laplace_event",
-           "dpiw/test_accounting.py::test_spherical_noise_costs_less_than_its_laplace_event",
+           "dpiw/privacy/test_accounting.py::test_spherical_noise_costs_less_than_its_laplace_event",
            "[14]", "[3]"),
-    _moved("nightly", "dpiw/test_accounting.py::test_calibration_far_from_the_usual_totals",
-           "dpiw/test_accounting.py::test_calibration_far_from_the_usual_totals", "30.0"),
+    _moved("nightly", "dpiw/privacy/test_accounting.py::test_calibration_far_from_the_usual_totals",
+           "dpiw/privacy/test_accounting.py::test_calibration_far_from_the_usual_totals", "30.0"),
     _moved("nightly", "dpiw/audit/test_accountant.py::test_faults_are_found_whatever_the_events",
            "dpiw/audit/test_accountant.py::test_faults_are_found_whatever_the_events",
            "rdp-dp-sgd", "renyi-dp-sgd", "both plds-dp-sgd"),
     _moved("nightly", "dpiw/audit/test_accountant.py::test_extreme_events_end_in_a_number",
            "dpiw/audit/test_accountant.py::test_extreme_events_end_in_a_number", "events6"),
-    _moved("nightly", "dpiw/generators/test_dpgan.py::"
+    _moved("nightly", "dpiw/methods/generators/test_dpgan.py::"
            "test_generous_epsilon_beats_the_uniform_table",
-           "dpiw/generators/test_dpgan.py::test_generous_epsilon_beats_the_uniform_table",
+           "dpiw/methods/generators/test_dpgan.py::test_generous_epsilon_beats_the_uniform_table",
            "DPCGAN"),
-    _moved("nightly", "dpiw/test_bad_inputs_source.py::"
+    _moved("nightly", "dpiw/data/test_bad_inputs_source.py::"
            "test_damaged_parquet_is_refused_or_read_within_bounds",
            "fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
     _moved("nightly", "statistical/test_samplers.py::"
@@ -144,13 +146,13 @@ MOVED = (
            "test_selections_have_the_exponential_mechanism_s_frequencies",
            "statistical/test_samplers.py::"
            "test_selections_have_the_exponential_mechanism_s_frequencies", "secure"),
-    _moved("nightly", "dpiw/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used",
-           "dpiw/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used", "fourier"),
+    _moved("nightly", "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used",
+           "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used", "fourier"),
     _moved("crash", "flows/test_release_flow.py::"
            "test_a_structural_failure_tells_the_custodian_and_not_prefect",
            "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code"),
-    _moved("nightly", "dpiw/test_accounting.py::test_monotone_in_noise_and_count",
-           "dpiw/test_accounting.py::test_monotone_in_noise_and_count", "<lambda>1"),
+    _moved("nightly", "dpiw/privacy/test_accounting.py::test_monotone_in_noise_and_count",
+           "dpiw/privacy/test_accounting.py::test_monotone_in_noise_and_count", "<lambda>1"),
     _moved("nightly", "dpiw/audit/test_accountant.py::test_both_accountants_agree_with_the_audit",
            "dpiw/audit/test_accountant.py::test_both_accountants_agree_with_the_audit",
            "little noise", "dp-sgd and more"),

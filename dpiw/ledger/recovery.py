@@ -20,7 +20,7 @@ A restored or cut ledger lacks heads that published certificates carry, and refu
   a draw. It may be stated alone, and at any time.
 
 So the account never ends below what was truly drawn, in whatever order copies went on and were
-lost (`tests/dpiw/test_ledger_forks.py`); what both ledgers drew between the release before and the
+lost (`tests/dpiw/ledger/test_forks.py`); what both ledgers drew between the release before and the
 copy may be charged twice.
 Nothing here is refused for want of budget: what was spent was spent.
 """

@@ -29,7 +29,7 @@ the block's selections among such mechanisms costs at most the composition of V_
 theirs. Two blocks of different e do not exchange in this way: only one block of a run may use V_k.
 
 Source: Dong, Durfee & Rogers (2020) for bounded range and its optimal composition; the adaptive
-block and its interleaving are derived here and checked in `tests/dpiw/test_bounded_range.py`.
+block and its interleaving are derived here and checked in its test.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ ROWS_PRIVATE = (
     "bad_inputs/test_structure.py::test_any_number_of_rows_is_admissible_under_add_or_remove"
 )
 DEGENERATE = "bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"
-SOURCE = "dpiw/test_bad_inputs_source.py"
-STEPS = "dpiw/test_steps.py"
-LEDGER = "dpiw/test_ledger.py"
+SOURCE = "dpiw/data/test_bad_inputs_source.py"
+STEPS = "dpiw/run/test_steps.py"
+LEDGER = "dpiw/ledger/test_ledger.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ ROWS: tuple[Row, ...] = (
     row(3, "out of bounds", "V", "the bound", VALUES),
     row(4, "negative zero, subnormal", "V", "zero", VALUES),
     row(5, "unknown category", "V", "`other`, else missing", VALUES,
-        "dpiw/test_schema.py::test_unknown_and_missing_categories"),
+        "dpiw/data/test_schema.py::test_unknown_and_missing_categories"),
     row(6, "near-duplicate categories", "V", "the declared normaliser, else `other`", VALUES),
     row(7, "empty table", "S", "refused under replace-one, void", ROWS_PUBLIC, ROWS_PRIVATE,
         DEGENERATE, note="add/remove: admissible, the number of rows is private there; and under"
@@ -55,7 +55,7 @@ ROWS: tuple[Row, ...] = (
     row(8, "one row, or fewer than registered", "S", "as row 7", ROWS_PUBLIC, ROWS_PRIVATE,
         note="as row 7"),
     row(9, "another number of rows under replace-one", "S", "refused, void", ROWS_PUBLIC,
-        "dpiw/test_ingest.py::test_replace_one_needs_the_declared_number_of_rows"),
+        "dpiw/data/test_ingest.py::test_replace_one_needs_the_declared_number_of_rows"),
     row(10, "constant column", "V", "accepted, same plan", VARIETY, DEGENERATE),
     row(11, "all-null column", "V", "accepted if nullable, else filled", VARIETY),
     row(12, "one label only", "V", "accepted, same exit codes", VARIETY, DEGENERATE),
@@ -74,7 +74,7 @@ ROWS: tuple[Row, ...] = (
     row(21, "decimal comma, thousands separators", "V", "unparsable: fill or missing", VALUES,
         note="no locale can be declared; only the separator and the encoding"),
     row(22, "dates at the ends, leap days, zones, summer time", "V", "declared zone and bounds",
-        VALUES, "dpiw/test_schema.py::test_datetime_cells"),
+        VALUES, "dpiw/data/test_schema.py::test_datetime_cells"),
     row(23, "encodings", "S", "declared; invalid bytes: `other`; another encoding: refused",
         STRUCTURE, ADMITTED, VALUES, f"{SOURCE}::test_declared_encodings"),
     row(24, "NUL bytes, newlines, quotes, ragged rows", "S", "NUL and quoted newlines V; open"
@@ -82,7 +82,7 @@ ROWS: tuple[Row, ...] = (
     row(25, "formulas", "V", "`other`, never echoed", VALUES),
     row(26, "huge cell, 100,000 columns", "S", "refused by the limits", STRUCTURE),
     row(27, "Parquet bomb", "S", "refused by our limit or the process's",
-        "dpiw/test_ingest.py::test_a_parquet_bomb_ends_in_an_error_of_ours"),
+        "dpiw/data/test_ingest.py::test_a_parquet_bomb_ends_in_an_error_of_ours"),
     row(28, "zip, gzip", "S", "refused", STRUCTURE,
         note="no packed format can be declared, so there is no ratio to cap"),
     row(29, "damaged Parquet", "S", "refused, or read within bounds", STRUCTURE,
@@ -98,22 +98,22 @@ ROWS: tuple[Row, ...] = (
     row(32, "file changes while read", "S", "refused",
         f"{SOURCE}::test_a_file_that_changes_while_it_is_read_is_refused"),
     row(33, "more than k rows of a person", "V", "k stay, by random keys",
-        "dpiw/test_ingest.py::test_at_most_k_rows_of_each_person",
-        "dpiw/test_ingest.py::test_which_rows_of_a_person_stay_is_random_and_uniform",
+        "dpiw/data/test_ingest.py::test_at_most_k_rows_of_each_person",
+        "dpiw/data/test_ingest.py::test_which_rows_of_a_person_stay_is_random_and_uniform",
         note="keys come from the operating system, not from a keyed hash"),
     row(34, "missing person id", "S", "refused unless `null_is_own_person`",
-        "dpiw/test_ingest.py::test_a_missing_id_is_refused_unless_declared"),
+        "dpiw/data/test_ingest.py::test_a_missing_id_is_refused_unless_declared"),
     row(35, "epsilon not > 0, or not an exact decimal", "C", "refused", SPEC,
-        "dpiw/test_spec.py::test_what_is_refused_names_its_field",
+        "dpiw/plan/test_spec.py::test_what_is_refused_names_its_field",
         note="0.1 in a YAML spec is read as the exact decimal 0.1; a float is refused in Python"),
     row(36, "epsilon above the policy's maximum", "C", "refused", SPEC,
         note="no signature lifts it: the maximum is fixed in this version"),
     row(37, "inadmissible delta", "C", "refused", SPEC),
     row(38, "classical Gaussian formula with epsilon >= 1", "C", "cannot be asked for",
-        "dpiw/test_accounting.py::test_gaussian_noise_multiplier_is_the_golden_kappa",
+        "dpiw/privacy/test_accounting.py::test_gaussian_noise_multiplier_is_the_golden_kappa",
         note="no formula can be chosen: noise is calibrated on the exact curve at any epsilon"),
     row(39, "penalty <= 0, infinite debias factor", "C", "refused at plan time", SPEC,
-        "dpiw/test_plan.py::"
+        "dpiw/plan/test_plan.py::"
         "test_a_debias_factor_that_does_not_exist_is_refused_before_data_is_read"),
     row(40, "bounds", "C", "refused", SCHEMA),
     row(41, "budget exceeded by one unit", "B", "denied, what remains is shown",
@@ -139,24 +139,24 @@ ROWS: tuple[Row, ...] = (
         f"{LEDGER}::test_register_is_once_and_for_ever",
         note="other people under the same name and terms cannot be told: no hash of data is kept"),
     row(46, "mixed relations", "C", "refused", SPEC,
-        "dpiw/test_privacy.py::test_relations_never_mix",
+        "dpiw/privacy/test_units.py::test_relations_never_mix",
         f"{STEPS}::test_unknown_population_and_wrong_promise_are_refused"),
     row(47, "unknown mechanism, failing solver", "C", "unknown: refused; failing: code 70, charged"
-        " if armed", SPEC, "dpiw/weights/test_solver.py::test_failure_has_one_text",
+        " if armed", SPEC, "dpiw/methods/weights/test_solver.py::test_failure_has_one_text",
         f"{STEPS}::test_a_failure_once_rows_are_open_has_one_code",
         note="no gradient method exists in this version, so no NaN gradient either"),
     row(48, "disk full, read-only", "R", "resumed; charged if armed",
         "bad_inputs/test_structure.py::test_a_full_disk_before_the_draw_costs_nothing_more",
         "bad_inputs/test_structure.py::test_a_full_disk_at_the_draw_loses_it_and_charges",
         f"{LEDGER}::test_a_full_disk_writes_nothing",
-        "dpiw/test_publication.py::test_a_failing_file_system_is_an_error_and_leaves_nothing"),
+        "dpiw/release/test_publication.py::test_a_failing_file_system_is_an_error_and_leaves_nothing"),
     row(49, "clock back ten years", "-", "no effect", f"{LEDGER}::test_the_clock_is_a_label_only"),
     row(50, "YAML bombs, duplicate keys, `no`, tags", "C", "refused, or plain text", SPEC,
-        "dpiw/test_spec.py::test_the_norway_problem_does_not_arise",
-        "dpiw/test_schema.py::test_bad_yaml_is_refused"),
+        "dpiw/plan/test_spec.py::test_the_norway_problem_does_not_arise",
+        "dpiw/data/test_schema.py::test_bad_yaml_is_refused"),
     row(51, "secrets in a spec", "C", "refused, not repeated", SPEC,
-        "dpiw/test_spec.py::test_no_secret_is_echoed"),
+        "dpiw/plan/test_spec.py::test_no_secret_is_echoed"),
     row(52, "the random generator fails", "-", "stops, nothing drawn",
-        "dpiw/test_randomness.py::test_a_failing_system_generator_stops_the_draw",
-        "dpiw/test_randomness.py::test_a_failing_sampler_stops_the_draw"),
+        "dpiw/privacy/test_randomness.py::test_a_failing_system_generator_stops_the_draw",
+        "dpiw/privacy/test_randomness.py::test_a_failing_sampler_stops_the_draw"),
 )  # fmt: skip

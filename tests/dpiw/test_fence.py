@@ -26,7 +26,7 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal.populations import KINDS, random_law
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.privacy.randomness import SeededNoise
-from tests.dpiw.release_example import example_certificate
+from tests.dpiw.release.release_example import example_certificate
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "fence.json"

@@ -6,7 +6,7 @@ import pytest
 
 from dpiw.errors import SpecError
 from flows.audit import main
-from tests.dpiw.test_ledger_location import MISTYPED, SECRET
+from tests.dpiw.ledger.test_location import MISTYPED, SECRET
 
 
 @pytest.mark.parametrize("text", MISTYPED)

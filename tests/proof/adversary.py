@@ -15,7 +15,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.weights.conftest import uniform_rows
+from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.neighbours import ADD, REPLACE, Array
 
 

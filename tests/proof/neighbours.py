@@ -115,6 +115,6 @@ def numeric_schema(count: int) -> PublicSchema:
 
 def mixed_schema() -> PublicSchema:
     """Every geometry: a number, a nullable one, flags, levels, nullable levels; with a target."""
-    from tests.dpiw.weights.conftest import mixed_schema as made
+    from tests.dpiw.methods.weights.conftest import mixed_schema as made
 
     return made()

@@ -6,8 +6,8 @@ scale and the number of draws. P3: the rows two tables share come out of prepara
 else is in either of them, so a unit's rows touch at most the declared number.
 
 P4, that every forbidden construct of a plan is rejected, is tested where specs and plans are:
-`tests/dpiw/test_spec.py::test_what_is_refused_names_its_field`,
-`tests/dpiw/test_plan.py::test_settings_are_refused_by_name` and
+`tests/dpiw/plan/test_spec.py::test_what_is_refused_names_its_field`,
+`tests/dpiw/plan/test_plan.py::test_settings_are_refused_by_name` and
 `tests/bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens`; here they are
 counted.
 """
@@ -37,7 +37,7 @@ from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
-from tests.dpiw.weights.conftest import uniform_rows
+from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.fuzz.corpus import UNIT, schema
 from tests.named_tests import TESTS
 from tests.proof.figures import tiers
@@ -265,7 +265,7 @@ def test_scaling_by_the_tables_own_range_is_found(rng, tmp_path, monkeypatch):
 def test_forbidden_constructs_of_a_plan_are_counted(least, prove):
     """At least `least` refusals; that each refuses is tested where they are."""
     from tests.bad_inputs.test_config import BOUNDS, SPEC
-    from tests.dpiw import test_plan, test_spec
+    from tests.dpiw.plan import test_plan, test_spec
 
     counted = {"spec and plan (bad inputs)": len(SPEC), "schema": len(BOUNDS)}
     for module, name in (

@@ -44,7 +44,7 @@ from dpiw.plan.plan import canonical_json
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun
-from tests.dpiw.generators.neural_world import SCHEMA, UNIT
+from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 from tests.leaks import test_non_interference as leaks
 
 FULL, SLICE = 200, 10

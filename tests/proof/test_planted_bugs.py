@@ -34,8 +34,9 @@ from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
-from tests.dpiw import test_plan, test_randomness
-from tests.dpiw.generators import neural_world
+from tests.dpiw.methods.generators import neural_world
+from tests.dpiw.plan import test_plan
+from tests.dpiw.privacy import test_randomness
 from tests.proof import test_canaries_generators as generators
 from tests.proof import test_noninterference as noninterference
 from tests.proof.attacks import Silent, assault
@@ -155,7 +156,7 @@ def check_gaussian_noise_costs_a_delta() -> None:
 
 def check_rows_per_person() -> None:
     unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="id")
-    schema = importlib.import_module("tests.dpiw.test_ingest").SCHEMA
+    schema = importlib.import_module("tests.dpiw.data.test_ingest").SCHEMA
     frame = pd.DataFrame({"id": ["7"] * 9 + ["8"]})
     assert len(ingest.rows_within_unit(frame, schema.column("id"), unit)) <= 3
 

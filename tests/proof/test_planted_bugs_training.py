@@ -1,7 +1,7 @@
 """E5, second half: bugs of teachers and of the pipeline, and the list of those planted elsewhere.
 
 See `test_planted_bugs.py`; the bugs of DP-SGD itself are planted in
-tests/dpiw/neural/test_planted_bugs.py, and named here with where they are known from.
+tests/dpiw/methods/neural/test_planted_bugs.py, and named here with where they are known from.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dpiw.methods.generators.teachers import Teachers, deal
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.dpiw.generators import test_pategan as pate
-from tests.dpiw.generators.neural_world import SCHEMA, UNIT, table
-from tests.dpiw.neural import test_planted_bugs as neural
+from tests.dpiw.methods.generators import test_pategan as pate
+from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, table
+from tests.dpiw.methods.neural import test_planted_bugs as neural
 from tests.leaks import test_non_interference as leaks
 from tests.proof import test_noninterference as noninterference
 from tests.proof import test_planted_bugs as panel
@@ -177,7 +177,7 @@ NEURAL = {
     "batch statistics": "meta-pytorch/opacus#319",
     "the sum clipped, not its rows": "known class",
 }
-"""Planted by tests/dpiw/neural/test_planted_bugs.py, by their names there; where known from."""
+"""Planted by methods/neural/test_planted_bugs.py, by their names there; where known from."""
 
 LEAKS = {
     noninterference.in_the_number_of_rows: "known class: as many synthetic rows as private ones",

@@ -237,6 +237,6 @@ def test_a_clipped_sum_moves_by_at_most_its_bound(pairs, rule, rng, prove):
     prove(
         "P1", f"DP-SGD clipped sum, rule {rule.value}",
         power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs; clipping"
-        " the sum instead of its rows is found: tests/dpiw/neural/test_planted_bugs.py",
+        " the sum instead of its rows is found: tests/dpiw/methods/neural/test_planted_bugs.py",
         reached=str(tally), limit="add/remove; replace-one is refused; rounding 1e-9 allowed",
     )  # fmt: skip

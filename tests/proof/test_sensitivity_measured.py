@@ -21,8 +21,8 @@ from dpiw.methods.weights.measured import UNIT, Measured, exact_sum
 from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.weights import conftest as weights
-from tests.dpiw.weights.conftest import uniform_rows
+from tests.dpiw.methods.weights import conftest as weights
+from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import (

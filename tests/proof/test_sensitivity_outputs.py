@@ -14,7 +14,7 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.output import OutputNoised
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.dpiw.weights.conftest import uniform_rows
+from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import (

@@ -17,7 +17,7 @@ from dpiw.methods.weights.critic_features import Critic
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.dpiw.weights.conftest import uniform_rows
+from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.adversary import Pair, extreme_rows, pairs_of
 from tests.proof.figures import tiers
 from tests.proof.neighbours import (

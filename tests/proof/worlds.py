@@ -32,7 +32,7 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
-from tests.dpiw.weights.conftest import uniform_rows
+from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.adversary import adversarial_pair, extreme_rows, random_pair
 from tests.proof.neighbours import ADD, REPLACE, Array, Zeros, numeric_schema, unit_of
 

@@ -10,7 +10,7 @@ table's own, so that it holds against every writer, also one that never heard of
 row to exist; it ends with the transaction or with its client's death; readers do not wait for it.
 An advisory lock would bind only those who know its number, and locking a row would write to an
 append-only table. Should the lock ever fail, the chain guard and the primary key still let one of
-two writers through at most (tests/dpiw/test_ledger_isolation.py takes each layer away in turn).
+two writers through at most (tests/dpiw/ledger/test_isolation.py takes each layer away in turn).
 A reader sees one snapshot, REPEATABLE READ and READ ONLY.
 
 Durability. Every transaction first asks the server for its settings. A standby is refused: what

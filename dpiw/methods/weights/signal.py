@@ -146,8 +146,8 @@ def noise_test(
     """Compare the released log ratio's spread with its law when there is nothing to weight.
 
     The tail is Pearson's three-moment chi-square. Size by simulation with six features: 0.042
-    to 0.055 at 5%, 0.024 to 0.036 at 3% (tests/dpiw/weights/test_signal.py); with one feature
-    and pure-epsilon noise up to 0.072 at 5%.
+    to 0.055 at 5%, 0.024 to 0.036 at 3% (tests/dpiw/methods/weights/test_signal.py); with one
+    feature and pure-epsilon noise up to 0.072 at 5%.
 
     Args:
         coefficients: b_bar, shape (d',).

@@ -24,7 +24,7 @@ from dpiw.methods.weights.debiasing import (
 )
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "weights.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "weights.json").read_text())
 KINDS = {"a": NoiseKind.LAPLACE, "b": NoiseKind.SPHERICAL, "c": NoiseKind.GAUSSIAN}
 
 

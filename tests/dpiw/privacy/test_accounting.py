@@ -41,7 +41,7 @@ from dpiw.privacy.events import (
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "accounting.json").read_text())
 GENERATOR = event_from_json(GOLDEN["generator"])
 
 

@@ -12,7 +12,7 @@ from dpiw.data.documents import canonical_json, parse_canonical, plain
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate
-from tests.dpiw.release_example import example_certificate
+from tests.dpiw.release.release_example import example_certificate
 
 
 def _changed(**changes: Any) -> bytes:

@@ -29,7 +29,7 @@ from dpiw.release.parquet import (
     read_footer,
     write_synthetic,
 )
-from tests.dpiw.release_example import (
+from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
     example_certificate,
@@ -39,7 +39,7 @@ from tests.dpiw.release_example import (
 )
 from tests.patience import SECONDS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ def test_bytes_do_not_depend_on_the_process(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from tests.dpiw.test_release import _write
+        from tests.dpiw.release.test_release import _write
         _write(Path(sys.argv[1]))
     """
     digests = set()

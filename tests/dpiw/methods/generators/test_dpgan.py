@@ -21,7 +21,7 @@ from dpiw.privacy import accounting, mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.generators.neural_world import (
+from tests.dpiw.methods.generators.neural_world import (
     REPLACE,
     SCHEMA,
     UNIT,

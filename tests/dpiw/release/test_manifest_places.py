@@ -23,7 +23,7 @@ import pytest
 
 from dpiw.release.signing import create_key_pair
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 PUBLISH = """
 import ctypes, getpass, os, platform, socket, sys, time

@@ -302,7 +302,7 @@ def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> Non
     """The server ends its transaction; when it goes on, it learns that nothing was written."""
     stopped = subprocess.Popen(
         [sys.executable, "-c", STOPPING, ledger.location, "2s"],
-        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[2],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[3],
     )  # fmt: skip
     try:
         assert stopped.stdout is not None

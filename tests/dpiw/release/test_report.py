@@ -18,7 +18,7 @@ from dpiw.release.report import plots
 from dpiw.release.report.marginals import BINS, axis, margins
 from dpiw.release.report.report import build_report
 from dpiw.release.report.truth import PublicTruth
-from tests.dpiw.release_example import (
+from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
     example_certificate,

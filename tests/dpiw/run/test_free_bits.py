@@ -39,7 +39,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 3
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 TORN = "age,income,region,ill\n1,2,north,true,5\n"

@@ -20,7 +20,7 @@ from dpiw.ledger import EntryKind, Ledger, Population, StageState
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.patience import SECONDS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 
 # One process: reads a task as a line of JSON, does it, answers with a line. Several answers of

@@ -134,7 +134,7 @@ def finish(ledger: Ledger, run_key: str = RUN, attempt: int = 1) -> None:
         ledger.commit(ledger.arm(run_key, attempt, name), digest(10 + number))
 
 
-# --- opening and creating; the file itself (tests/dpiw/test_store_postgresql.py has the server) ---
+# --- opening and creating; the file itself (test_store_postgresql.py has the server) ---
 
 
 def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path: Path) -> None:

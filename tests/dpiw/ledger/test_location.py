@@ -17,7 +17,7 @@ from dpiw.errors import DPIWError, LedgerError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.ledger.location import absolute_location, check_location
 from dpiw.plan.spec import load_spec, parse_spec
-from tests.dpiw.test_spec import GOOD
+from tests.dpiw.plan.test_spec import GOOD
 
 SECRET = "hunter2"
 MISTYPED = [
@@ -91,7 +91,7 @@ def test_a_sound_location_passes(text: str) -> None:
 def test_a_command_line_does_not_repeat_it_either() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dpiw.cli.main", "ledger", "show", "--ledger", MISTYPED[0]],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[3],
     )  # fmt: skip
     assert done.returncode == LedgerError.exit_code
     assert SECRET not in done.stdout + done.stderr

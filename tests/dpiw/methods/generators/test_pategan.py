@@ -22,7 +22,7 @@ from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.dpiw.generators.neural_world import (
+from tests.dpiw.methods.generators.neural_world import (
     REPLACE,
     SCHEMA,
     UNIT,
@@ -31,7 +31,7 @@ from tests.dpiw.generators.neural_world import (
     marked_table,
     table,
 )
-from tests.dpiw.generators.test_gan import spec
+from tests.dpiw.methods.generators.test_gan import spec
 from tests.training_watch import KilledError, Recorder
 
 SMALL = {
@@ -316,7 +316,7 @@ def test_tables_do_not_interfere(monkeypatch):
 def exact_votes(patch):
     """Labels by the exact counts."""
     patch.setattr(mechanisms, "noisy_counts", lambda counts, *, law, noise: counts.astype(float))
-    patch.setattr("tests.dpiw.generators.neural_world.blind", lambda patch: None)
+    patch.setattr("tests.dpiw.methods.generators.neural_world.blind", lambda patch: None)
 
 
 def teachers_by_size(patch):

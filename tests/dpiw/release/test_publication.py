@@ -22,10 +22,10 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import Manifest, ManifestFacts
 from dpiw.release.publication import build_folder, clean_staging, publish_built, publish_folder
 from dpiw.release.signing import PrivateKey
-from tests.dpiw.release_example import PUBLISHED_AT, example_certificate, example_key
+from tests.dpiw.release.release_example import PUBLISHED_AT, example_certificate, example_key
 from tests.patience import SECONDS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def _facts(certificate: Certificate | None = None) -> ManifestFacts:
@@ -291,7 +291,7 @@ def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> 
     script = """
         import resource, sys
         from pathlib import Path
-        from tests.dpiw.test_publication import _facts, example_key, publish_folder
+        from tests.dpiw.release.test_publication import _facts, example_key, publish_folder
         from dpiw.errors import ReleaseError
         root = Path(sys.argv[1])
         key = example_key(root)
@@ -318,7 +318,7 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Pat
     script = """
         import os, signal, sys
         from pathlib import Path
-        from tests.dpiw.test_publication import _facts, example_key, publish_folder
+        from tests.dpiw.release.test_publication import _facts, example_key, publish_folder
         from dpiw.release.signing import load_private_key
         root = Path(sys.argv[1])
         publish_folder({"a.txt": b"text"}, destination=root / "out" / "r", facts=_facts(),

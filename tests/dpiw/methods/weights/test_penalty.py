@@ -22,7 +22,7 @@ from dpiw.methods.weights.penalty import (
 from dpiw.privacy.mechanisms import lattice_slack
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "weights.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "weights.json").read_text())
 
 
 @pytest.mark.parametrize("row", GOLDEN["penalty_rule"]["rows"])

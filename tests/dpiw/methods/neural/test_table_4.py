@@ -9,7 +9,7 @@ import pytest
 
 from dpiw.privacy import accounting
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "dp_sgd.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "dp_sgd.json").read_text())
 DELTA = 1e-6
 
 

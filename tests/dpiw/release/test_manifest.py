@@ -18,7 +18,7 @@ from dpiw.release.manifest import Manifest, check_file_name
 from dpiw.release.publication import build_folder
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 from dpiw.release.verification import verify
-from tests.dpiw.release_example import (
+from tests.dpiw.release.release_example import (
     PUBLISHED_AT,
     example_certificate,
     example_contents,

@@ -539,7 +539,7 @@ def test_a_flow_process_writes_for_its_owner_alone(tmp_path):
         "oct(os.stat(os.environ['PREFECT_HOME']).st_mode & 0o777))"
     )
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
         env=clean | {"PYTHONPATH": root}, umask=0,

@@ -22,7 +22,7 @@ from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.weights.conftest import mixed_schema, numeric_schema, uniform_rows
+from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 EFFORT = 0.5
 

@@ -8,7 +8,7 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.stack import PARTS, Stack
-from tests.dpiw.weights.conftest import mixed_schema, numeric_schema, uniform_rows
+from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}
 SCHEMAS = {

@@ -9,7 +9,7 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from tests.dpiw.generators.neural_world import SCHEMA, UNIT, table
+from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, table
 
 SMALL = {"steps": 5, "lot": 10, "batch": 6, "generator": [4], "discriminator": [4]}
 

@@ -19,7 +19,7 @@ from dpiw.ledger.stores import files
 from dpiw.privacy.units import NeighbouringRelation
 from tests.crash import full_disk
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 NOBODY = 65534
 
