@@ -27,8 +27,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
 from dpiw.plan.spec import ReleaseSpec, parse_spec
-from dpiw.run import reserve
 from dpiw.run.run import ReleaseRun
+from dpiw.run.steps import reserve
 from tests.documented_desk import curator_block, curator_commands, released, set_out
 from tests.documents import (
     PAGES,

@@ -13,7 +13,7 @@
 It reads a ledger and release folders, never a workspace.
 """
 
-from dpiw.audit.audit import AuditReport, audit
+from dpiw.audit.auditing import AuditReport, audit
 from dpiw.audit.findings import KINDS, AuditFailedError, Finding, Severity
 from dpiw.audit.folders import release_folders
 from dpiw.audit.places import places

@@ -7,7 +7,7 @@ from decimal import Decimal
 from html import escape
 
 from dpiw import __version__
-from dpiw.audit.audit import AuditReport
+from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
 from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, Units, worth

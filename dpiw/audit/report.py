@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw import __version__
-from dpiw.audit.audit import AuditReport
+from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpiw.audit.audit import AuditReport
+from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import AGREEMENT
 
 

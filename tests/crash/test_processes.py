@@ -43,7 +43,7 @@ if "dpiw.run.process" in " ".join(sys.orig_argv) and "fit_generator" in sys.orig
 FLOW = """
 import sys
 from pathlib import Path
-from dpiw import steps
+from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from dpiw.run.process import launch_stage
 run = ReleaseRun.load(Path(sys.argv[1]))

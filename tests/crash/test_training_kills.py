@@ -29,7 +29,7 @@ if "dpiw.run.process" in " ".join(sys.orig_argv):
     import os, pathlib, signal
     from dpiw.ledger import Ledger
     from dpiw.privacy.randomness import SecureNoise
-    from dpiw.run.steps import checkpoints, confidential
+    from dpiw.run import checkpoints, draw as confidential
     here = pathlib.Path(__file__).parent
     stage = sys.orig_argv[sys.orig_argv.index("dpiw.run.process") + 1]
     word = (here / "dies").read_text().split() if (here / "dies").exists() else []

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dpiw.audit import KINDS, Severity, places, report_json, write_report
-from dpiw.audit import audit as replay
+from dpiw.audit import auditing as replay
 from dpiw.audit.folders import _check_previous, _differences, release_folders
 from dpiw.audit.page import build_page
 from dpiw.audit.tally import tally

@@ -8,10 +8,17 @@ from dpiw.cli.main import main
 from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.run import publish as publish_step
-from dpiw.run import reserve
 from dpiw.run.run import ReleaseRun
-from dpiw.run.steps import debias, diagnose, draw_synthetic, fit_generator, fit_weights, ingest
+from dpiw.run.steps import (
+    debias,
+    diagnose,
+    draw_synthetic,
+    fit_generator,
+    fit_weights,
+    ingest,
+    reserve,
+)
+from dpiw.run.steps import publish as publish_step
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ SPENDER = """
 import os, subprocess, sys, threading
 from decimal import Decimal
 from dpiw.errors import DPIWError
-from dpiw.ledger import Ledger, store
+from dpiw.ledger import Ledger
+from dpiw.ledger.stores import store
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 def spend(path, key):

@@ -29,7 +29,8 @@ WORKER = """
 import json, os, signal, sys
 from decimal import Decimal
 from dpiw.errors import DPIWError, BudgetExceededError
-from dpiw.ledger import Ledger, Population, store
+from dpiw.ledger import Ledger, Population
+from dpiw.ledger.stores import store
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE

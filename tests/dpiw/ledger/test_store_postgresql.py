@@ -278,7 +278,8 @@ STOPPING = """
 import os, signal, sys
 from decimal import Decimal
 from dpiw.errors import DPIWError
-from dpiw.ledger import Ledger, Population, store, store_postgresql
+from dpiw.ledger import Ledger, Population
+from dpiw.ledger.stores import postgresql as store_postgresql, store
 from dpiw.privacy.units import NeighbouringRelation
 
 store_postgresql._LONGEST_SILENCE = sys.argv[2]

@@ -142,7 +142,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import dpiw.data.ingest
-from dpiw import steps
+from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 dpiw.data.ingest.copy_source = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 steps.ingest(ReleaseRun.load(Path(sys.argv[1])))

@@ -422,7 +422,7 @@ def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
     script = tmp_path / "hang.py"
     script.write_text(
         "import sys, time\nfrom pathlib import Path\n"
-        "from dpiw import steps\nfrom dpiw.privacy.randomness import SecureNoise\n"
+        "from dpiw.run import steps\nfrom dpiw.privacy.randomness import SecureNoise\n"
         "from dpiw.run.run import ReleaseRun\n"
         "class Slow(SecureNoise):\n"
         "    def discrete_gaussian(self, *, scale, size):\n"
