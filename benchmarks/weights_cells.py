@@ -107,7 +107,14 @@ TABLE = ("banknote", "breast", "boston", "adult")
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     "privbayes": {"degree": 2, "bins": 16},
     "histogram": {"bins": 16},
+    "dpgan": {},
+    "pategan": {},
 }
+"""Settings; of networks the defaults."""
+
+TABULAR = ("privbayes", "histogram")
+"""Those of the weights table: networks train for minutes."""
+
 WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     "none": {"method": "none"},
     "linear": {"method": "beta_debiased", "settings": {"features": "linear"}},
@@ -158,7 +165,12 @@ class Cell:
 
 
 def cells(
-    datasets: tuple[str, ...], epsilons: tuple[str, ...], kinds: tuple[str, ...], runs: int
+    datasets: tuple[str, ...],
+    epsilons: tuple[str, ...],
+    kinds: tuple[str, ...],
+    runs: int,
+    *,
+    generators: tuple[str, ...] = TABULAR,
 ) -> list[Cell]:
     """Every cell, run by run, so that what is there when a run is cut short is balanced."""
     found = []
@@ -167,7 +179,7 @@ def cells(
             found.append(Cell(run=run, dataset=dataset, generator=REAL, epsilon="-", weights="-"))
             found += [
                 Cell(run=run, dataset=dataset, generator=generator, epsilon=epsilon, weights=kind)
-                for generator in GENERATORS
+                for generator in generators
                 for epsilon in epsilons
                 for kind in kinds
             ]

@@ -38,6 +38,7 @@ from weights_cells import (
     ROOT,
     SLICED_TEST_ROWS,
     TABLE,
+    TABULAR,
     TEST_SHARE,
     TV_BINS,
     UNUSED,
@@ -134,7 +135,7 @@ def settings(chosen: argparse.Namespace, command: str, minutes: float) -> list[s
         " `unused`: the rows of such a release, its weights left out.",
         "- Weights are kept even where the plan would publish none, to see what they would do."
         " forecast: the plan's public resolution and tau; `no`: the plan advises against weights.",
-        f"- Generators: {'; '.join(f'{k} {dict(v)}' for k, v in GENERATORS.items())}.",
+        f"- Generators: {'; '.join(f'{k} {dict(GENERATORS[k])}' for k in chosen.generators)}.",
         f"- Synthetic rows published, and as many others for the weights' fit: {sizes}.",
         "- `real`: the confidential rows themselves (80% of the file, weight one): the floor.",
         "- beta: coefficients, intercept included, of a logistic (Boston: ridge) regression of the"
@@ -193,7 +194,7 @@ def rounded(forecast: dict[str, Any]) -> dict[str, Any]:
 def forecasts(chosen: argparse.Namespace, data: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     found = {}
     for dataset in chosen.datasets:
-        for generator in GENERATORS:
+        for generator in chosen.generators:
             for epsilon in chosen.epsilons:
                 for kind in (kind for kind in chosen.kinds if kind in WEIGHTED):
                     plan = plan_for(dataset, generator, epsilon, kind, data)
@@ -210,6 +211,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs, for a look")
     parser.add_argument("--datasets", nargs="+", default=list(TABLE), choices=list(DATASETS))
     parser.add_argument("--epsilons", nargs="+", default=list(EPSILONS))
+    parser.add_argument("--generators", nargs="+", default=list(TABULAR), choices=GENERATORS)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--name", default="weights_table", help="of the result files")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
@@ -219,7 +221,8 @@ def main(arguments: list[str]) -> int:
     results = ROOT / "benchmarks" / "results"
     out = chosen.out or (chosen.cache / "quick" if chosen.quick else results)
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
-    wanted = cells(tuple(chosen.datasets), tuple(chosen.epsilons), tuple(chosen.kinds), chosen.runs)
+    asked = (tuple(chosen.datasets), tuple(chosen.epsilons), tuple(chosen.kinds), chosen.runs)
+    wanted = cells(*asked, generators=tuple(chosen.generators))
     made_records = {record["name"]: record for record in records(wanted, store, chosen.jobs)}
     frame = frame_of([made_records[cell.name] for cell in wanted])
     if not same_rows(frame):
