@@ -1,0 +1,111 @@
+"""The house in numbers: what a stranger meets in a checkout, or in an earlier commit.
+
+    python benchmarks/house.py [COMMIT ...]
+
+A table with a column for each commit (default: this checkout): entries at the top of dpiw/, lines
+of product and of tests, files of more than 300 lines, and imports against the direction of the
+rooms, those inside functions included. Reads source text; imports nothing of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tests.test_architecture import BELOW, room  # noqa: E402
+
+LONG = 300
+PRODUCT = ("dpiw", "tasks", "flows")
+
+
+def modules(checkout: Path) -> dict[str, Path]:
+    """Every module of dpiw by its dotted name."""
+    found = {}
+    for path in sorted((checkout / "dpiw").rglob("*.py")):
+        name = ".".join(path.relative_to(checkout).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imported(path: Path, known: dict[str, Path]) -> set[str]:
+    """Modules of ours that a file imports anywhere but for type checkers."""
+    names: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            names.update(one if one in known else node.module for one in full)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text()))
+    return {name for name in names if name in known and name != "dpiw"}
+
+
+def upward(known: dict[str, Path]) -> int | None:
+    """Imports that the table of rooms forbids; None where there are no rooms."""
+    ours = {name: path for name, path in known.items() if name != "dpiw"}
+    if {room(name) for name in ours} != set(BELOW):
+        return None
+    return sum(
+        room(target) not in {room(name), *BELOW[room(name)]}
+        for name, path in ours.items()
+        for target in imported(path, known)
+    )
+
+
+def lines(checkout: Path, folders: tuple[str, ...]) -> dict[Path, int]:
+    """Lines of every Python file below some folders."""
+    paths = [path for folder in folders for path in (checkout / folder).rglob("*.py")]
+    return {path: len(path.read_text().splitlines()) for path in paths}
+
+
+def numbers(checkout: Path) -> dict[str, int | None]:
+    """Every figure of one checkout."""
+    product, known = lines(checkout, PRODUCT), modules(checkout)
+    inside = sorted((checkout / "dpiw").iterdir())
+    top = [p for p in inside if p.suffix == ".py" or (p / "__init__.py").exists()]
+    return {
+        "entries of dpiw/": len(top),
+        "modules of dpiw/": len(known),
+        "lines of product": sum(product.values()),
+        "lines of tests": sum(lines(checkout, ("tests",)).values()),
+        f"files of product over {LONG} lines": sum(count > LONG for count in product.values()),
+        "imports against the rooms' direction": upward(known),
+    }
+
+
+def at(commit: str, folder: Path) -> Path:
+    """A commit's files, in a folder of their own."""
+    packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
+    place = folder / commit.replace("/", "-")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(place, filter="data")
+    return place
+
+
+def main(commits: list[str]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        columns = {name: numbers(at(name, Path(folder))) for name in commits}
+    columns = columns or {"this checkout": numbers(ROOT)}
+    print("| | " + " | ".join(columns) + " |")
+    print("|---" * (len(columns) + 1) + "|")
+    for what in next(iter(columns.values())):
+        told = ["no rooms" if one[what] is None else f"{one[what]:,}" for one in columns.values()]
+        print(f"| {what} | " + " | ".join(told) + " |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
