@@ -12,8 +12,8 @@ Methods: `unweighted` and `weighted` take the sandwich over synthetic rows, what
 the noise-aware interval under `dpiw.analysis.unshrunk` weights; `replicates`, where `--replicates`
 asks for them, that of measured weights' replicates, as a survey package takes it: no quantiles, no
 totals. Two verdicts, both public: the
-interval's (`dpiw.analysis.intervals`: may it be believed?) and the release's
-(`dpiw.methods.weights.diagnostics`: do weights gain anything on the unweighted rows?).
+interval's (may it be believed?) and the release's (do weights gain anything on the unweighted
+rows?).
 """
 
 from __future__ import annotations

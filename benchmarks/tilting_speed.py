@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
         f" ({commit()}),"
         f" Python {platform.python_version()}, one thread. Adult, PrivBayes, epsilon 1; features:"
         " measured, and those of known marginals. Features: made and averaged, kept in memory up to"
-        " half a GiB and else made again at every pass. Solved: credit, exact test and tilting, to"
+        " one GiB and else made again at every pass. Solved: credit, exact test and tilting, to"
         f" a certified gap. Whole: all of it, and the choice of {PUBLISHED:,} rows with their noise"
         " and verdict.",
         "",

@@ -2,8 +2,8 @@
 
 Each row's log likelihood is multiplied by its weight, and the weights are scaled so that they sum
 to the number of independent observations the release is worth: Kish's effective sample size, and
-never more than n0, the people it describes (docs/method.md section 2: at nominal size the posterior
-is too narrow). `weighted=False` gives the plain posterior of the unweighted rows, for comparison.
+never more than n0, the people it describes: at nominal size the posterior is too narrow.
+`weighted=False` gives the plain posterior of the unweighted rows, for comparison.
 
 These posteriors hold neither the privacy noise nor the shrinkage of the weights; compare their
 width with `dpiw.analysis.confidence_interval`.

@@ -54,7 +54,7 @@ def weighted_mean_standard_error(values: ArrayLike, log_weights: NDArray[np.floa
     """Standard error of `weighted_mean` over the synthetic rows alone.
 
     sqrt(sum w^2 (h - mean)^2) / sum w. It covers neither the privacy noise in the weights nor
-    the generator's, which do not shrink with more synthetic rows (docs/method.md section 12).
+    the generator's, which do not shrink with more synthetic rows (docs/method.md section 5).
     """
     shares = _probabilities(log_weights)
     found = _matching(values, shares.size)

@@ -2,9 +2,9 @@
 
     tally     a second implementation of the ledger's sums and rules; `records` holds its counts
     costs     every reservation's total, recomputed from its events: two accountants and our own
-    accountant  our own account, by `inversion` of the transforms of `losses`
+    accountant  our own account, by `inversion` of the `transforms`
     folders   published folders against the ledger
-    replay    the audit itself
+    auditing  the audit itself
     findings  what can be found, how grave it is, what to do
     places    which ledger and folder are meant
     scope     what was checked and what was not

@@ -7,9 +7,9 @@
     accounts  what a population holds, and what still fits: the filters
     book      the rules: which entry may come next
     attempts  the rules of reserving: which attempt may come next
-    recoveries  the rules of taking a ledger up again that lost entries
-    audit     replaying stored entries against chain and rules
-    store     the database: a SQLite file or a PostgreSQL server
+    recovery  the rules of taking a ledger up again that lost entries
+    replay    replaying stored entries against chain and rules
+    stores    the database: a SQLite file or a PostgreSQL server
     draws     the operations on a stage, one transaction each
     ledger    the other operations
 

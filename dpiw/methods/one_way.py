@@ -13,7 +13,7 @@ of rows T, cut at zero, and divided by T. Before the cut, which only brings them
 
 v the variance of a count, the second part one error of all columns. Noise that two columns share
 beyond it, as they were measured in one table, is gone: it is in the totals alone. Source:
-docs/method.md section 14 (b).
+docs/method.md section 14.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ def spherical_integers(
         dimension: d', length of the vector.
         draw: uniforms on (0, 1) with at least 256 bits.
 
-    Source: docs/method.md section 4 (b) and 10: norm = -scale * sum of d' log U_i, which is
+    Source: docs/method.md section 4: norm = -scale * sum of d' log U_i, which is
     Gamma(d', scale); direction from independent normals.
     """
     context = decimal.Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9)

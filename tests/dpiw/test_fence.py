@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,15 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+def rounded(value: Any) -> Any:
+    """A JSON value with nine digits of each float: another processor may add up otherwise."""
+    if isinstance(value, Mapping):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return f"{value:.9g}" if isinstance(value, float) else value
+
+
 def plan_of(name: str) -> dict[str, Any]:
     """Key, cost and noise of an example's plan."""
     spec = load_spec(ROOT / "examples" / name / "release.yaml")
@@ -52,8 +61,8 @@ def plan_of(name: str) -> dict[str, Any]:
         "run_key": plan.run_key("2026-q4"),
         "epsilon": str(plan.cost.epsilon),
         "delta": str(plan.cost.delta),
-        "effort": plan.effort,
-        "stages": {stage.name: digest(stage.parameters) for stage in plan.stages},
+        "effort": f"{plan.effort:.9g}",
+        "stages": {stage.name: digest(rounded(stage.parameters)) for stage in plan.stages},
     }
 
 

@@ -208,9 +208,12 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
                     r"\bfrom random\b|\btorch\.Generator\b|\bRandomState\b")  # fmt: skip
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
-    "", "cli", "data", "ledger", "ledger/stores", "methods", "methods/generators",
-    "methods/weights", "plan", "plan/rehearsal", "privacy", "release", "release/report", "run",
+    "", "analysis", "audit", "cli", "data", "ledger", "ledger/stores", "methods",
+    "methods/generators", "methods/neural", "methods/weights", "plan", "plan/rehearsal", "privacy",
+    "release", "release/report", "run",
 )  # fmt: skip
+"""Every folder of dpiw."""
+
 MAY_SEED = {
     # post-processing of released measurements, from a seed the operating system gives
     "run/weigh.py", "run/publish.py",
@@ -222,11 +225,21 @@ MAY_SEED = {
     # simulation of a training on public rows
     "methods/generators/adversarial.py", "methods/weights/critic_features.py",
     "methods/weights/dp_mlp.py",
+    "methods/neural/ratio_training.py",
+    # an analyst's bootstrap of published rows, from the generator or seed he gives
+    "analysis/intervals.py",
     # rehearsal on public stand-ins
     "plan/rehearsal/rehearsal.py",
     # noise that cannot be published (`publishable` is False), for tests
     "privacy/randomness.py",
 }  # fmt: skip
+
+
+def test_every_folder_is_read():
+    folders = {
+        p.parent.relative_to(ROOT / "dpiw").as_posix() for p in (ROOT / "dpiw").rglob("*.py")
+    }
+    assert {folder.removeprefix(".") for folder in folders} == set(ROOMS)
 
 
 def offenders():

@@ -1,8 +1,8 @@
 """Where the entries lie: one append-only table, reached through SQLAlchemy Core.
 
-    store             the table, what every store does alike, and which store a URL names
-    store_sqlite      a file of one host: the default
-    store_postgresql  a database server, for many hosts
+    store       the table, what every store does alike, and which store a URL names
+    sqlite      a file of one host: the default
+    postgresql  a database server, for many hosts
 
 Whatever knows a database by name is in its own module. All stores keep the same entries under the
 same rules; the test suite runs on each of them unchanged.

@@ -221,7 +221,7 @@ class PrivBayes:
 
         Privacy:
             Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
-            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k (network.py).
+            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
             Event: `events`, in that order, each adaptive only on earlier noisy output.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)

@@ -23,7 +23,7 @@ from dpiw.methods.neural.losses import RowLoss
 from dpiw.methods.neural.mlp import Backward, Forward, Network
 
 CHUNK = 65536
-"""Rows in memory at once; a lot is never redrawn to fit (docs/method.md section 12)."""
+"""Rows in memory at once; a lot is never redrawn to fit."""
 
 
 class ClipRule(enum.Enum):

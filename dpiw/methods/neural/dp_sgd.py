@@ -11,8 +11,8 @@ The noise is `noise_multiplier` k C. By joint convexity over which rows are draw
 directions, such a step is dominated by the Poisson-sampled Gaussian of rate q' and that multiplier.
 (Sampling whole units would be tighter, but the identifier is dropped at ingest.)
 
-**Relation.** Add/remove. Replace-one has an exact pair of its own (docs/method.md section 10),
-which the accountant does not hold yet: it is refused.
+**Relation.** Add/remove. Replace-one has an exact pair of its own, which the accountant does not
+hold yet: it is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ASSUMPTION = (
     "DP-SGD draws its lots and its Gaussian noise in double precision from ChaCha20 keystreams"
     " under fresh keys of the operating system, and rounds each noisy sum to a lattice of at most"
     " 2^-10 noise scales. The doubles' errors are taken to stay below the accountant's margin of"
-    " 1e-4 of the scale; this is argued in dpiw.privacy.mechanisms, not proved."
+    " 1e-4 of the scale; this is argued, not proved."
 )
 """For the certificate of every release with a network in it."""
 

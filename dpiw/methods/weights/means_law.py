@@ -52,7 +52,7 @@ the truth than others. Chosen by simulation (benchmarks/results/coverage_measure
 STEP = 4.0
 """By what the doubt is less, down to one, for a quantile, whose influence steps between two rows:
 the prior lets neighbours err independently, and makes more of such a step than a distribution does.
-Chosen by the same simulation."""
+Chosen by simulation as well."""
 
 _BLOCK = 8192
 _DRAWN = 16

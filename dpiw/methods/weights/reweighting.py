@@ -2,8 +2,7 @@
 
 For anybody with DP statistics and a synthetic table: base rows' features, noisy means and their
 covariance in, weights out; `dpiw.methods.weights.means_law` has the variance of any weighted
-estimate and replicate weights. Nothing here reads private rows. Source: docs/method.md section 14
-to 15.5.
+estimate and replicate weights. Nothing here reads private rows. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
 MOST_CREDIT = 0.2
 """Largest credit that a rule may give, as a share of the private rows. The generator was itself
 fitted to them, with noise; where the measured features find no misfit, no credit is too large for
-the evidence, and an interval would rest on that alone. Chosen by simulation, on other releases than
-benchmarks/results/coverage_measured.md shows."""
+the evidence, and an interval would rest on that alone. Chosen by simulation of the populations of
+benchmarks/results/coverage_measured.md, on other releases."""
 
 _LARGER = 10.0 ** np.arange(0, 31, 2)
 

@@ -107,9 +107,10 @@ class BaseRows:
         self.dimension = first.shape[1]
         self._kept: Array | None = None
         if rows * self.dimension <= _KEEP:
-            self._kept = np.concatenate(
-                [first, *(self._checked(a, b) for a, b in self._ranges(_BLOCK))]
-            )
+            self._kept = np.empty((rows, self.dimension))
+            self._kept[: len(first)] = first
+            for start, stop in self._ranges(_BLOCK):
+                self._kept[start:stop] = self._checked(start, stop)
 
     @classmethod
     def of(cls, matrix: Array, *, log_weights: Array | None = None) -> BaseRows:
@@ -128,11 +129,9 @@ class BaseRows:
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Where a block stands, and its features."""
-        if self._kept is not None:
-            yield slice(0, self.rows), self._kept
-            return
         for start, stop in self._ranges():
-            yield slice(start, stop), self._checked(start, stop)
+            kept = None if self._kept is None else self._kept[start:stop]
+            yield slice(start, stop), self._checked(start, stop) if kept is None else kept
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
         """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.

@@ -1,6 +1,6 @@
 """The ledger on a PostgreSQL server: what is refused, what survives, who may do what.
 
-The suites of the ledger itself (test_ledger, test_ledger_races, test_ledger_tamper) run on both
+The suites of the ledger itself (test_ledger, test_races_of_processes, test_tamper) run on both
 stores; here is what only a server has. Every server is a real one.
 """
 

@@ -252,7 +252,7 @@ def test_rule_states_the_constants():
 
 
 def test_sandwich_sample_size():
-    """docs/method.md section 11: N(0,1) against N(0,4), N_G = 4000, mean: corrected formula and
+    """docs/method.md section 12: N(0,1) against N(0,4), N_G = 4000, mean: corrected formula and
     Kish.
 
     With g = x - mu and H = 1: V_IW = E_G[w^2 x^2], V_0 = E_G[w x^2] = 1.

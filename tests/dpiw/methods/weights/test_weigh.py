@@ -95,7 +95,7 @@ def test_tempering_debiases_at_alpha_x():
 
 
 def test_tempered_weights_are_unbiased_by_simulation():
-    """docs/method.md section 11: E[w] / w^alpha is 0.9998 with b(alpha x), 0.932 with b(x)^alpha.
+    """E[w] / w^alpha is 0.9998 with b(alpha x), 0.932 with b(x)^alpha.
 
     One row of norm 0.75/sigma, alpha = 1/2, 200,000 draws of the coefficient noise; 4 errors.
     """
