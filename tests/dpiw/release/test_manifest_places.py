@@ -35,7 +35,7 @@ for module, name in ((socket, "gethostname"), (socket, "getfqdn"), (platform, "n
     setattr(module, name, lambda *_: host)
 os.umask(int(umask, 8))
 os.chdir(root)
-from tests.dpiw import release_example as example
+from tests.dpiw.release import release_example as example
 from dpiw.release.publication import build_folder
 from dpiw.release.signing import load_private_key
 workspace = Path("workspace-" + host)
