@@ -167,7 +167,8 @@ def make_place(
     epsilon: str = "500",
 ) -> Place:
     """A workplace of the suite's table and spec, with a registered population."""
-    (root / "state" / "keys").mkdir(parents=True, mode=0o700)
+    for private in (root / "state", root / "state" / "keys"):  # whatever the umask
+        private.mkdir(mode=0o700)
     (root / "schema.yaml").write_text(SCHEMA)
     town(400, seed=7).to_csv(root / "data.csv", index=False)
     create_key_pair(root / "state" / "keys", "test")

@@ -79,7 +79,7 @@ class Races:
 
     def _race(self, number: int, kills: int) -> None:
         folder = self._folder / str(number)
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         url = self._ledgers.new(folder)
         done = Round(
             self._racer, folder, url, count=self._count, kills=kills, seed=number,
