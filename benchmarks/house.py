@@ -17,9 +17,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-from tests.test_architecture import BELOW, room  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.test_architecture import BELOW, ROOT, room
 
 LONG = 300
 PRODUCT = ("dpiw", "tasks", "flows")

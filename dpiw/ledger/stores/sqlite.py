@@ -1,6 +1,6 @@
 """The ledger in a SQLite file of one host.
 
-The settings ask for it: a commit that returned has reached the disk,
+The settings say so to SQLite: a commit that returned has reached the disk,
 writers queue on BEGIN IMMEDIATE, and there is no counter that could be reset.
 """
 

@@ -192,11 +192,8 @@ class MeansLaw:
         left = whole - 2 * (half**2).sum(axis=0) + (slope * (self.spread @ slope)).sum(axis=0)
         seen = (slope * (self._error @ slope)).sum(axis=0)
         moved = self._base_error.T @ (self.features.T @ self._weighted(influence))
-        return np.asarray(
-            (doubt or self.doubt) * np.maximum(left, 0.0) / self.credit
-            + seen
-            + (moved**2).sum(axis=0)
-        )
+        prior = (self.doubt if doubt is None else doubt) / self.credit
+        return np.asarray(prior * np.maximum(left, 0.0) + seen + (moved**2).sum(axis=0))
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
