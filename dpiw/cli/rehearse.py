@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import secrets
 import sys
 import time
@@ -31,6 +32,10 @@ seeds; no privacy noise depends on them."""
 
 _SEED_BITS = 63
 
+_ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
+"""Synthetic rows played unless told otherwise: enough that choosing them adds little error to what
+the private rows' own sampling brings, and no more, for measured weights take time in proportion."""
+
 
 def add_rehearse_command(subparsers: Any) -> None:
     """Add `rehearse` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
@@ -41,8 +46,10 @@ def add_rehearse_command(subparsers: Any) -> None:
     parser.add_argument("--runs", type=int, default=20, help="populations of each kind (20)")
     parser.add_argument("--seed", type=int, help="of the simulation; default: drawn and printed")
     parser.add_argument(
-        "--rows", type=int, default=5000, metavar="N", help="most synthetic rows played (5000)"
-    )
+        "--rows", type=int, metavar="N",
+        help=f"most synthetic rows played; default: {_ROWS_PER_PRIVATE} for each private one, at"
+        f" least {_ROWS[0]} and at most {_ROWS[1]}",
+    )  # fmt: skip
     parser.add_argument(
         "--populations", nargs="+", metavar="KIND", help="independent, weak, strong, clusters"
     )
@@ -56,7 +63,10 @@ def add_rehearse_command(subparsers: Any) -> None:
         help="with --public-rows: your word that every row of the file is public",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="every figure, to a .json file")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (1); changes no figure")
+    parser.add_argument(
+        "--jobs", type=int, default=_processors(),
+        help="processes; changes no figure; default: one for each processor",
+    )  # fmt: skip
     parser.set_defaults(handler=run_rehearse)
 
 
@@ -77,7 +87,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     schema = load_schema(spec)
     stand_in, told, kinds = _stand_in(arguments, spec, schema)
     seed = secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed
-    played = played_spec(spec, rows=arguments.rows)
+    played = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
     rehearsal = Rehearsal(
         schema=schema,
         candidates=candidates(played, schema),
@@ -98,9 +108,22 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _processors() -> int:
+    """Those that this process may use, where the system tells, else all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _usual_rows(spec: ReleaseSpec) -> int:
+    least, most = _ROWS
+    return max(least, min(_ROWS_PER_PRIVATE * spec.nominal_rows, most))
+
+
 def _check(arguments: argparse.Namespace) -> None:
     for name in ("rows", "jobs"):
-        if getattr(arguments, name) < 1:
+        given = getattr(arguments, name)
+        if given is not None and given < 1:
             raise SpecError(f"--{name}: expected a whole number >= 1")
     if arguments.json is not None and arguments.json.suffix != ".json":
         raise SpecError("--json: expected a file name that ends in .json; it is written over")

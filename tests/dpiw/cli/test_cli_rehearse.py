@@ -6,12 +6,13 @@ import os
 import pytest
 
 from dpiw.cli.main import main
+from dpiw.cli.rehearse import _usual_rows
 from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.plan.rehearsal.candidates import MEASURED
 from dpiw.plan.rehearsal.inputs import labelled_rows
 from dpiw.plan.spec import load_schema, load_spec
 
-FAST = ["--runs", "5", "--rows", "150", "--populations", "strong"]
+FAST = ["--runs", "5", "--rows", "150", "--jobs", "1", "--populations", "strong"]
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,18 @@ def test_the_source_can_not_be_offered_as_public_rows(place, capsys, tmp_path):
 def test_public_rows_need_the_curators_word(place, capsys, tmp_path):
     rows = tmp_path / "public.csv"
     rows.write_bytes(place.source.read_bytes())
-    call = ["rehearse", str(place.spec), "--runs", "5", "--rows", "100", "--seed", "1"]
+    call = [
+        "rehearse",
+        str(place.spec),
+        "--runs",
+        "5",
+        "--rows",
+        "100",
+        "--jobs",
+        "1",
+        "--seed",
+        "1",
+    ]
     call += ["--public-rows", str(rows)]
     place.source.unlink()
     assert main(call) == SpecError.exit_code
@@ -136,7 +148,18 @@ def test_a_former_release_can_stand_in(place, capsys, make_workplace):
     steps.diagnose(run)
     folder = steps.publish(run)
     before = files(place)
-    call = ["rehearse", str(place.spec), "--runs", "5", "--rows", "100", "--like", str(folder)]
+    call = [
+        "rehearse",
+        str(place.spec),
+        "--runs",
+        "5",
+        "--rows",
+        "100",
+        "--jobs",
+        "1",
+        "--like",
+        str(folder),
+    ]
     assert main([*call, "--key", str(place.root / "state/keys/test.pub")]) == 0
     assert "release: rows of a former release" in capsys.readouterr().out
     assert files(place) == before
@@ -166,3 +189,9 @@ def test_arguments_that_make_no_sense_are_one_clear_line(place, capsys, more, to
     shown = capsys.readouterr().err
     assert told in shown
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(("nominal", "played"), [(20, 2000), (1000, 4000), (10**6, 5000)])
+def test_rows_played_unless_told_otherwise(place, nominal, played):
+    spec = load_spec(place.spec).model_copy(update={"nominal_rows": nominal})
+    assert _usual_rows(spec) == played
