@@ -40,7 +40,7 @@ from metrics import (
 from dpiw import __version__
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.weights.weigh import uniform_weights, weigh
+from dpiw.methods.play import play
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
@@ -100,18 +100,10 @@ def one_run(schema: PublicSchema, frame: pd.DataFrame, plans: Mapping[str, Any],
     yield "real", "-", evaluate(schema, train, np.ones(train.rows), test, run), {}
     for (epsilon, name), plan in plans.items():
         private = PrivateTable(schema=schema, scaled=train)
-        noise = SeededNoise(1000 * run + 1)
-        model = plan.generator.model(plan.generator.measure(private, noise=noise), schema=schema)
-        rng = np.random.default_rng(run)
-        rows = model.sample(SYNTHETIC_ROWS, rng=rng)
-        verdict = "none"
-        weights = uniform_weights(SYNTHETIC_ROWS)
-        if plan.weights is not None:
-            fitting = model.sample(SYNTHETIC_ROWS, rng=rng)
-            measured = plan.weights.measure(private, fitting, noise=noise)
-            weights = weigh(plan.weights.ratio(measured, schema=schema), rows, debias=True,
-                            resolution=plan.forecast.resolution)  # fmt: skip
-            verdict = weights.diagnostics.verdict.value
+        noise, rng = SeededNoise(1000 * run + 1), np.random.default_rng(run)
+        played = play(plan.recipe, private, noise=noise, rng=rng)
+        rows, weights = played.rows, played.weights
+        verdict = "none" if played.estimator is None else weights.diagnostics.verdict.value
         w = np.exp(weights.log_weights)
         yield (
             epsilon,

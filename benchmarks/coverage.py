@@ -36,14 +36,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import POPULATIONS, Population, truth
 
 from dpiw import __version__, analysis
-from dpiw.analysis.bootstrap import weighted_rows
+from dpiw.analysis.bootstrap import played_sample
 from dpiw.analysis.noise import SUPPORT_CARE, SUPPORT_USE
-from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
+from dpiw.methods.play import play
 from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.weigh import weigh
-from dpiw.methods.weights.weigh_measured import law_of_measured, weigh_measured
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
@@ -90,23 +88,9 @@ def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> t
     scaled = schema.scale(population.draw(chosen.rows, rng))
     private = PrivateTable(schema=schema, scaled=scaled)
     noise = SeededNoise(int(rng.integers(2**62)))
-    model = plan.generator.model(plan.generator.measure(private, noise=noise), schema=schema)
-    if isinstance(plan.weights, Measured):
-        base = model.sample(plan.weights.base_rows_for(chosen.synthetic), rng=rng)
-        drawn = plan.weights.measure(private, base, noise=noise)
-        found = weigh_measured(plan.weights, drawn, base, rows=chosen.synthetic, rng=rng,
-                               known=model.one_way)  # fmt: skip
-        kept = SyntheticTable(schema=schema, scaled=base.scaled.take(found.chosen))
-        law = law_of_measured(plan.weights, kept, found.log_weights, found.facts["measured"])
-        sample = analysis.WeightedSample(table=kept.frame(), weights=law.weights, law=law)
-        return sample, found.diagnostics.verdict.value
-    rows = model.sample(chosen.synthetic, rng=rng)
-    fitting = model.sample(chosen.synthetic, rng=rng)
-    drawn = plan.weights.measure(private, fitting, noise=noise)
-    ratio = plan.weights.ratio(drawn, schema=schema)
-    found = weigh(ratio, rows, debias=True, resolution=plan.forecast.resolution)
-    sample = weighted_rows(plan.weights, drawn, rows, nominal_rows=chosen.rows, weights=found)
-    return sample, found.diagnostics.verdict.value
+    played = play(plan.recipe, private, noise=noise, rng=rng)
+    sample = played_sample(played, nominal_rows=chosen.rows)
+    return sample, played.weights.diagnostics.verdict.value
 
 
 def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:

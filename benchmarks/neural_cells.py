@@ -25,11 +25,11 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.generators.gan import GAN
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.pairing import informed
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import Weights, weigh
-from dpiw.plan.plan import Plan, canonical_json, compile_plan
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.promise import canonical_json
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -185,7 +185,7 @@ def fit(cell: Cell, data: Path) -> Fit:
 
 def weighted(cell: Cell, halves: Halves, found: Fit, asked: WeightEstimator, data: Path) -> Weights:
     """The weights of the cell's rows; their noise is a stream of its own."""
-    ready = informed(asked, found.model)
+    ready = asked.informed(found.model.judge)
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
     measured = ready.measure(private, found.fitting, noise=SeededNoise(1000 * cell.run + 2))
     forecast = None

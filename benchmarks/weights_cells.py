@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -39,13 +39,10 @@ from metrics import (
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.base import GenerativeModel
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.weigh import Weights, weigh
-from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.methods.play import play
+from dpiw.methods.weights.weigh import Weights
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import ReleaseSpec, parse_spec
-from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -345,69 +342,25 @@ def measure(halves: Halves, rows: ScaledTable, w: Array, run: int) -> dict[str, 
     }
 
 
-def _weights(plan: Plan, measured: Measurement, rows: Any) -> Weights:
-    assert plan.weights is not None
-    assert plan.forecast is not None
-    return weigh(
-        plan.weights.ratio(measured, schema=plan.schema),
-        rows,
-        debias=plan.weights.debias,
-        resolution=plan.forecast.resolution,
-    )
-
-
 def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
-    """Draw a release in memory, as the flow would, and measure it."""
+    """Draw a release in memory, as the flow would, and measure it, whatever the verdict."""
     plan = plan_for(cell.dataset, cell.generator, cell.epsilon, cell.weights, data)
-    private = PrivateTable(schema=halves.schema, scaled=halves.train)
-    noise = SeededNoise(1000 * cell.run + 1)
-    measured = plan.generator.measure(private, noise=noise)
-    model = plan.generator.model(measured, schema=halves.schema)
-    rng = np.random.default_rng([cell.run, 1])
-    if isinstance(plan.weights, Measured) and cell.weights not in LEFT_OUT:
-        played = _measured(plan, plan.weights, private, model, noise, rng)
-        w, facts = np.exp(played.weights.log_weights), _facts(played.weights)
-        facts |= dict(played.weights.facts)
-        return {
-            **facts,
-            "generator_digest": measured.digest[:16],
-            "metrics": measure(halves, played.rows, w, cell.run),
-        }
-    rows = model.sample(plan.spec.synthetic_rows, rng=rng)
-    w, facts = np.ones(rows.rows), {"verdict": "none"}
-    if plan.weights is not None and cell.weights not in LEFT_OUT:
-        fitting = model.sample(plan.spec.synthetic_rows, rng=rng)
-        weights = _weights(plan, plan.weights.measure(private, fitting, noise=noise), rows)
-        w = np.exp(weights.log_weights)
-        facts = _facts(weights)
+    left_out = cell.weights in LEFT_OUT
+    played = play(
+        replace(plan.recipe, weights=None) if left_out else plan.recipe,
+        PrivateTable(schema=halves.schema, scaled=halves.train),
+        noise=SeededNoise(1000 * cell.run + 1),
+        rng=np.random.default_rng([cell.run, 1]),
+    )
+    weights = played.weights
+    facts: dict[str, Any] = {"verdict": "none"}
+    if played.estimator is not None:
+        facts = _facts(weights) | dict(weights.facts)
     return {
         **facts,
-        "generator_digest": measured.digest[:16],
-        "metrics": measure(halves, rows.scaled, w, cell.run),
+        "generator_digest": played.fitted.digest[:16],
+        "metrics": measure(halves, played.rows.scaled, np.exp(weights.log_weights), cell.run),
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Chosen:
-    rows: ScaledTable
-    weights: Weights
-
-
-def _measured(
-    plan: Plan,
-    estimator: Measured,
-    private: PrivateTable,
-    model: GenerativeModel,
-    noise: SeededNoise,
-    rng: np.random.Generator,
-) -> _Chosen:
-    """The published rows of a measured release, whatever the verdict."""
-    published = plan.spec.synthetic_rows
-    base = model.sample(estimator.base_rows_for(published), rng=rng)
-    drawn = estimator.measure(private, base, noise=noise)
-    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng, known=model.one_way)
-    assert found.chosen is not None
-    return _Chosen(rows=base.scaled.take(found.chosen), weights=found)
 
 
 def _facts(weights: Weights) -> dict[str, Any]:

@@ -28,13 +28,7 @@ from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.analysis.release import Release
-    from dpiw.data.schema import PublicSchema
-    from dpiw.data.tables import SyntheticTable
-    from dpiw.methods.generators.base import Synthesizer
-    from dpiw.methods.one_way import OneWayMarginals
-    from dpiw.methods.weights.beta import BetaRegression
-    from dpiw.methods.weights.measured import Measured
-    from dpiw.methods.weights.weigh import Weights
+    from dpiw.methods.play import Played, Recipe
 
 MIN_REPLICATES = 20
 
@@ -84,106 +78,50 @@ class Mechanism:
     """A release's generator and weights, calibrated as its certificate says.
 
     Attributes:
-        schema: the public schema.
-        generator: the calibrated generator.
-        weights: the calibrated estimator; None for unweighted releases.
+        recipe: what the release is made with.
         nominal_rows: n0, the size of a stand-in table.
-        synthetic_rows: rows published, and as many to fit on.
     """
 
-    schema: PublicSchema
-    generator: Synthesizer
-    weights: BetaRegression | Measured | None
+    recipe: Recipe
     nominal_rows: int
-    synthetic_rows: int
 
     def release(self, truth: Any, rng: np.random.Generator) -> WeightedSample:
         """Publish the scaled rows `truth` (public stand-ins) once more, in memory."""
         from dpiw.data.tables import PrivateTable
-        from dpiw.methods.weights.measured import Measured
+        from dpiw.methods.play import play
         from dpiw.privacy.randomness import SeededNoise
 
-        table = PrivateTable(schema=self.schema, scaled=truth)
+        table = PrivateTable(schema=self.recipe.schema, scaled=truth)
         noise = SeededNoise(int(rng.integers(2**62)))
-        measured = self.generator.measure(table, noise=noise)
-        model = self.generator.model(measured, schema=self.schema)
-        if isinstance(self.weights, Measured):
-            base = model.sample(self.weights.base_rows_for(self.synthetic_rows), rng=rng)
-            drawn = self.weights.measure(table, base, noise=noise)
-            return measured_rows(
-                self.weights, drawn, base,
-                rows=self.synthetic_rows, rng=rng, known=model.one_way,
-            )  # fmt: skip
-        rows = model.sample(self.synthetic_rows, rng=rng)
-        if self.weights is None:
-            return weighted_sample((rows.frame(), None))
-        fitting = model.sample(self.synthetic_rows, rng=rng)
-        drawn = self.weights.measure(table, fitting, noise=noise)
-        return weighted_rows(self.weights, drawn, rows, nominal_rows=self.nominal_rows)
+        return played_sample(
+            play(self.recipe, table, noise=noise, rng=rng), nominal_rows=self.nominal_rows
+        )
 
 
-def weighted_rows(
-    estimator: BetaRegression,
-    measurement: Any,
-    rows: SyntheticTable,
-    *,
-    nominal_rows: int,
-    weights: Weights | None = None,
-) -> WeightedSample:
-    """Rows with the weights of a measurement, and their law, as a release would hold them.
+def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
+    """Rows of a release made in memory, with their weights and the weights' law.
 
     Args:
-        estimator: calibrated.
-        measurement: drawn by it.
-        rows: the published rows.
+        played: the release.
         nominal_rows: n0.
-        weights: of these rows by this measurement, if they are at hand.
     """
-    from dpiw.methods.weights.weigh import weigh
+    from dpiw.analysis.weight_distribution import PublishedWeights, law_of_weights
 
-    ratio = estimator.ratio(measurement, schema=rows.schema)
-    found = weigh(ratio, rows, debias=estimator.debias) if weights is None else weights
-    logs = found.log_weights
-    law = WeightLaw(
-        features=ratio.features(rows),
-        coefficients=ratio.coefficients,
-        noise=ratio.law,
-        penalty=float(measurement.facts["penalty"]),
+    rows, weights, estimator = played.rows, played.weights, played.estimator
+    if estimator is None:
+        return weighted_sample((rows.frame(), None))
+    published = PublishedWeights(
+        schema=rows.schema,
+        rows=rows.scaled,
+        log_weights=weights.log_weights,
+        steps=weights.steps,
         nominal_rows=nominal_rows,
-        fitting_rows=int(measurement.facts["synthetic_rows"]),
-        debias=estimator.debias,
+        diagnostics=weights.facts,
+        coefficients=played.measurement.arrays.get("coefficients"),
     )
-    raised = np.exp(logs - logs.max())
+    law = law_of_weights(estimator.method, estimator.parameters(), published)
+    raised = np.exp(weights.log_weights - weights.log_weights.max())
     return WeightedSample(table=rows.frame(), weights=raised / raised.mean(), law=law)
-
-
-def measured_rows(
-    estimator: Measured,
-    measurement: Any,
-    base: SyntheticTable,
-    *,
-    rows: int,
-    rng: np.random.Generator,
-    known: OneWayMarginals | None = None,
-) -> WeightedSample:
-    """Rows chosen from a base with `measured` weights, and their law, as a release would hold them.
-
-    Args:
-        estimator: calibrated.
-        measurement: drawn by it.
-        base: the generator's rows.
-        rows: how many to choose.
-        rng: of the choice.
-        known: one-way distributions that the generator knows.
-    """
-    from dpiw.data.tables import SyntheticTable
-    from dpiw.methods.weights.weigh_measured import law_of_measured, weigh_measured
-
-    found = weigh_measured(estimator, measurement, base, rows=rows, rng=rng, known=known)
-    assert found.chosen is not None  # measured weights choose their rows
-    kept = SyntheticTable(schema=base.schema, scaled=base.scaled.take(found.chosen))
-    law = law_of_measured(estimator, kept, found.log_weights, found.facts["measured"])
-    return WeightedSample(table=kept.frame(), weights=law.weights, law=law)
 
 
 def mechanism_of(release: Release) -> Mechanism:
@@ -197,6 +135,9 @@ def mechanism_of(release: Release) -> Mechanism:
     """
     from dpiw.data.schema import PublicSchema
     from dpiw.methods.generators.registry import make_generator
+    from dpiw.methods.play import Recipe
+    from dpiw.methods.weights.base import Weighing
+    from dpiw.methods.weights.post_processing import PostProcessing
     from dpiw.methods.weights.registry import make_weights
 
     event_to_json = optional("dpiw.privacy.accounting", extra="pipeline").event_to_json
@@ -215,27 +156,24 @@ def mechanism_of(release: Release) -> Mechanism:
             lambda m: [event_to_json(e) for e in m.events(schema=schema, unit=certificate.unit)],
         )  # fmt: skip
 
-    generator = certificate.generator
+    generator, asked = certificate.generator, certificate.weights
     made = make_generator(generator["method"], generator["settings"], pure=pure)
     weights = None
-    if certificate.weights.get("published", False):
-        steps = certificate.weights.get("post_processing", ())
+    if asked.get("published", False):
+        steps = asked.get("post_processing", ())
         if any(step["step"] == "beta_calibrate" for step in steps):
             raise ReleaseError("rehearsal: beta calibrated weights cannot be replayed")
-        asked = certificate.weights["settings"].get("features") == "critic"
-        if asked or certificate.weights["method"] == "discriminator":
+        weights = make_weights(asked["method"], asked["settings"], pure=pure)
+        if weights is not None and weights.needs_critic:
             raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
-        found = make_weights(
-            certificate.weights["method"], certificate.weights["settings"], pure=pure
-        )
-        weights = calibrated(found, certificate.weights["stage"])
-    return Mechanism(
+        weights = calibrated(weights, asked["stage"])
+    recipe = Recipe(
         schema=schema,
         generator=calibrated(made, "fit_generator"),
         weights=weights,
-        nominal_rows=certificate.nominal_rows,
-        synthetic_rows=len(release.table),
+        weighing=Weighing(rows=len(release.table), post_processing=PostProcessing()),
     )
+    return Mechanism(recipe=recipe, nominal_rows=certificate.nominal_rows)
 
 
 def _calibrate(
@@ -299,7 +237,7 @@ def rehearse(
     known = isinstance(sample.law, WeightLaw)
     base = unshrunk(sample) if undo_shrinkage and known else sample
     shares = base.weights / base.weights.sum()
-    scaled = mechanism.schema.scale(sample.table)
+    scaled = mechanism.recipe.schema.scale(sample.table)
     replays, failed = [], 0
     for _ in range(replicates):
         chosen = rng.choice(len(shares), size=mechanism.nominal_rows, p=shares)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpiw.analysis.noise import Array, WeightLaw
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.debiasing import log_debias, weighted_centre
 from dpiw.methods.weights.features import feature_map
@@ -17,7 +19,6 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from dpiw.analysis.release import Release
-    from dpiw.release.certificate import StageRecord
 
 _RECOVERY = 1e-6
 """Largest misfit, in log weights, of coefficients recovered from a release."""
@@ -27,6 +28,29 @@ _UNDERSTOOD = {"debias b(x - mu)", "debias b(x)", "self-normalise"}
 
 _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-normalise")
 """How the steps of `measured` weights begin."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PublishedWeights:
+    """Weights as published, and what is said of them.
+
+    Attributes:
+        schema: the public schema.
+        rows: their rows, scaled.
+        log_weights: shape (n,).
+        steps: what was done to them.
+        nominal_rows: n0.
+        diagnostics: of the certificate.
+        coefficients: the released ones, shape (d',); None: they are recovered from the weights.
+    """
+
+    schema: PublicSchema
+    rows: ScaledTable
+    log_weights: Array
+    steps: tuple[str, ...]
+    nominal_rows: int
+    diagnostics: Mapping[str, Any]
+    coefficients: Array | None = None
 
 
 def law_of_release(release: Release) -> WeightLaw | MeansLaw | None:
@@ -42,50 +66,74 @@ def law_of_release(release: Release) -> WeightLaw | MeansLaw | None:
     stage = next(
         (s for s in certificate.stages if s.stage == certificate.weights.get("stage")), None
     )
-    if stage is None or not certificate.weights.get("published", False):
-        return None
-    if stage.method == "measured":
-        return _law_of_means(release, stage)
-    steps = set(certificate.post_processing)
-    if stage.method not in ("beta_debiased", "beta_noised") or not steps <= _UNDERSTOOD:
-        return None
-    facts: dict[str, Any] = dict(stage.parameters)
-    if facts["features"] == "critic":  # the generator's discriminator is not in the release
+    if stage is None or stage.method not in _LAWS or not certificate.weights.get("published"):
         return None
     schema = PublicSchema.from_mapping(release.schema)
+    published = PublishedWeights(
+        schema=schema,
+        rows=schema.scale(release.table),
+        log_weights=np.asarray(release.log_weights, dtype=np.float64),
+        steps=certificate.post_processing,
+        nominal_rows=certificate.nominal_rows,
+        diagnostics=certificate.diagnostics,
+    )
+    return law_of_weights(stage.method, stage.parameters, published)
+
+
+def law_of_weights(
+    method: str, parameters: Mapping[str, Any], published: PublishedWeights
+) -> WeightLaw | MeansLaw | None:
+    """The law of published weights; None where there is none, or this version does not know it.
+
+    Args:
+        method: of the weights' stage.
+        parameters: of that stage, as in the plan and in the certificate.
+        published: the weights.
+
+    Raises:
+        ReleaseError: the weights are not what the parameters say.
+    """
+    return _LAWS[method](dict(parameters), published) if method in _LAWS else None
+
+
+def _law_of_coefficients(facts: dict[str, Any], published: PublishedWeights) -> WeightLaw | None:
+    """The law of weights that are log-linear in features, with noise on the coefficients."""
+    steps = set(published.steps)
+    if not steps <= _UNDERSTOOD:
+        return None
+    if facts["features"] == "critic":  # the generator's discriminator is not in the release
+        return None
     features = feature_map(
         facts["features"],
-        schema,
+        published.schema,
         frequencies=facts.get("frequencies", 0),
         frequency_scale=facts.get("frequency_scale"),
         omega_seed=facts.get("omega_seed"),
-    ).matrix(schema.scale(release.table))
+    ).matrix(published.rows)
     noise = NoiseLaw(
         kind=NoiseKind(facts["noise"]), scale=float(facts["scale"]), dimension=features.shape[1]
     )
-    logs = np.asarray(release.log_weights, dtype=np.float64)
-    coefficients = recover(logs, features, noise, steps=steps)
+    coefficients = published.coefficients
+    if coefficients is None:
+        coefficients = recover(published.log_weights, features, noise, steps=steps)
     return WeightLaw(
         features=features,
         coefficients=coefficients,
         noise=noise,
         penalty=float(facts["penalty"]),
-        nominal_rows=certificate.nominal_rows,
+        nominal_rows=published.nominal_rows,
         fitting_rows=len(features),
         debias=bool(facts["debias"]),
     )
 
 
-def _law_of_means(release: Release, stage: StageRecord) -> MeansLaw | None:
-    """The law of `measured` weights: of steps that this version knows."""
-    certificate = release.certificate
-    if not all(step.startswith(_MEASURED_STEPS) for step in certificate.post_processing):
+def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLaw | None:
+    """The law of weights that move rows to noisy means: of steps that this version knows."""
+    if not all(step.startswith(_MEASURED_STEPS) for step in published.steps):
         return None
-    facts: dict[str, Any] = dict(stage.parameters)
-    schema = PublicSchema.from_mapping(release.schema)
     try:
         stack = Stack(
-            schema=schema,
+            schema=published.schema,
             shares={str(part): float(share) for part, share in facts["features"].items()},
             scales=tuple(float(one) for one in facts["scales"]),
             frequencies=int(facts["frequencies"]),
@@ -93,16 +141,24 @@ def _law_of_means(release: Release, stage: StageRecord) -> MeansLaw | None:
         )
         return law_of_means(
             stack,
-            schema.scale(release.table),
-            np.asarray(release.log_weights, dtype=np.float64),
+            published.rows,
+            published.log_weights,
             scale=float(facts["scale"]),
             constant=float(facts["constant"]),
-            facts=certificate.diagnostics["measured"],
+            facts=published.diagnostics["measured"],
         )
     except KeyError as reason:
         raise ReleaseError(f"certificate: measured weights without {reason}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError):
         raise ReleaseError("certificate: what it says of measured weights fits no law") from None
+
+
+_LAWS: Mapping[str, Callable[[dict[str, Any], PublishedWeights], WeightLaw | MeansLaw | None]] = {
+    "measured": _law_of_means,
+    "beta_debiased": _law_of_coefficients,
+    "beta_noised": _law_of_coefficients,
+}
+"""By what certificates name: how the law is read. Other weights have none that is known."""
 
 
 def recover(log_weights: Array, features: Array, noise: NoiseLaw, *, steps: set[str]) -> Array:

@@ -18,6 +18,9 @@ from dpiw.errors import ReleaseError
 
 Array = NDArray[np.float64]
 
+MOST_NUMBERS = 250_000_000
+"""Most rows times replicates of one release: a file of 1 GB."""
+
 
 def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return self-normalised weights of mean one, shape (rows,), from natural logs.

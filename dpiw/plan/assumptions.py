@@ -77,46 +77,9 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
         return (*found, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":
         found.append("Self-normalised weights have a bias of second order in the noise.")
-    if plan.spec.weights.method == "measured":
-        return (
-            *found,
-            "Weights move the generator's rows towards noisy means of public features. What no"
-            " feature reaches keeps the generator's error; dpiw.analysis.confidence_interval"
-            " includes it, ordinary standard errors leave it and the privacy noise out.",
-        )
-    if plan.spec.weights.method == "dp_mlp":
-        return (
-            *found,
-            "Weights are those of a network trained with noise in every step. That noise has no"
-            " known law: weights are not debiased, the stated noise is how replays on synthetic"
-            " rows vary, and no interval includes it. The signal test compares with those replays.",
-        )
-    if plan.spec.weights.method == "discriminator":
-        return (
-            *found,
-            "Weights are those of the generator's own discriminator: an approximate density ratio,"
-            " noised in every step of its training. That noise has no known law: weights are not"
-            " debiased, no noise is stated for them, and no interval includes it.",
-        )
-    found.append(
-        "Weights correct towards the regularised regression fit, not all the way to the truth."
-    )
-    found.append(
-        "The verdict is about relations between columns: on four public tables weights with the"
-        " verdict `use` bettered regressions nearly always and figures of single columns never,"
-        " and worsened most of those. Take figures of single columns with and without weights."
-    )
-    errors = (
-        "Ordinary standard errors of weighted analyses leave out the privacy noise of the weights;"
-    )
-    if plan.spec.weights.settings.get("features") == "critic":
-        return (*found, f"{errors} of weights that ask a critic no interval includes it.")
-    if _calibrate(plan) is None:
-        return (*found, f"{errors} dpiw.analysis.confidence_interval includes it.")
-    return (
-        *found,
-        f"{errors} of calibrated weights no interval of dpiw.analysis includes it.",
-    )
+    if plan.weights is not None:
+        found += plan.weights.caveats(calibrated=_calibrate(plan) is not None)
+    return tuple(found)
 
 
 def _calibrate(plan: Plan) -> BetaCalibrate | None:

@@ -9,28 +9,26 @@ rho) by the spec's shares. Splitting epsilon itself would waste most of it: docs
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dpiw import __version__
-from dpiw.data.cell_formats import without_defaults
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.play import Recipe
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.plan.spec import ReleaseSpec, public_steps
+from dpiw.plan.promise import canonical_json, spec_digest
+from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
     GENERATOR_STAGE,
     PRIVATE_STAGES,
     WEIGHTS_STAGE,
     PrivateMethods,
     StagePlan,
-    check_memory,
     device_of,
+    weighing_of,
 )
 from dpiw.privacy import accounting
 from dpiw.privacy.renyi import RenyiVector
@@ -44,10 +42,8 @@ __all__ = [
     "Plan",
     "StagePlan",
     "WeightsForecast",
-    "canonical_json",
     "compile_plan",
     "restore_plan",
-    "spec_digest",
 ]
 
 RESOLUTION_FLOOR = 0.25
@@ -56,11 +52,6 @@ RESOLUTION_FLOOR = 0.25
 `resolution` is computed from public facts alone: how much of the log ratio's variance survives
 the shrinkage that the noise forces on the regression (docs/method.md section 6, `docs/method.md`).
 """
-
-
-def canonical_json(value: object) -> str:
-    """One text for one value: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +103,17 @@ class Plan:
     def digest(self) -> str:
         """SHA-256 of every public decision; two specs that promise the same share it."""
         return spec_digest(self.spec, self.schema)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the release is made with, for `dpiw.methods.play`."""
+        resolution = None if self.forecast is None else self.forecast.resolution
+        return Recipe(
+            schema=self.schema,
+            generator=self.generator,
+            weights=self.weights,
+            weighing=weighing_of(self.spec, resolution=resolution),
+        )
 
     def run_key(self, period: str) -> str:
         """Idempotency key of one run: population, decisions, input snapshot and period."""
@@ -168,29 +170,6 @@ class Plan:
         }
 
 
-def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
-    """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
-    decisions = spec.model_dump(
-        mode="json",
-        exclude={
-            "source": {"path"},
-            "schema_path": True,
-            "state": True,
-            "ledger": True,
-            "signing_key": True,
-            "publish_to": True,
-            "max_attempts": True,
-            "public_truth": True,
-            "catalogue": True,
-        },
-    )
-    decisions["source"] = without_defaults(decisions["source"])
-    decisions["public_truth"] = spec.public_truth is not None
-    decisions["weights"]["post_processing"] = public_steps(spec)
-    body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
-    return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
-
-
 def _solve(
     spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
 ) -> tuple[float, PrivateMethods]:
@@ -212,9 +191,11 @@ def _forecast(
     spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
 ) -> WeightsForecast | None:
     weights = methods.weights
-    if weights is None or isinstance(weights, DiscriminatorWeights):  # nothing public tells
+    if weights is None:
         return None
     resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
+    if resolution is None:  # nothing public tells
+        return None
     return WeightsForecast(
         method=spec.weights.method,
         tau=weights.predicted_log_weight_noise(schema=schema),
@@ -241,7 +222,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     """
     methods = PrivateMethods.of_spec(spec)
     rho, ready = _solve(spec, schema, methods)
-    check_memory(spec, schema, ready)
+    if ready.weights is not None:
+        ready.weights.check_release(weighing_of(spec), schema)
     warnings: list[str] = []
     forecast = _forecast(spec, schema, ready)
     if forecast is not None and not forecast.feasible:

@@ -13,16 +13,27 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
 from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file
 from dpiw.errors import SpecError
-from dpiw.ledger.location import absolute_location, check_location
+from dpiw.ledger.location import absolute_location
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
-from dpiw.methods.weights.registry import usual_effort
+from dpiw.methods.weights.registry import NONE, known_everywhere, usual_effort
+from dpiw.plan.spec_types import (
+    Count,
+    Exact,
+    Location,
+    Name,
+    PlainText,
+    Section,
+    Settings,
+    Share,
+    is_plain,
+)
 from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
@@ -31,89 +42,12 @@ from dpiw.privacy.units import (
     PrivacyUnit,
 )
 
-NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
 
-_CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@|[?&]password=")
 
-
-def _exact_decimal(value: object) -> Decimal:
-    if isinstance(value, bool | float):
-        raise ValueError("expected an exact decimal such as 1, 0.5 or '1e-6', not a float")
-    if not isinstance(value, int | str | Decimal) or not re.fullmatch(
-        r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?", str(value)
-    ):
-        raise ValueError("expected a plain decimal such as 1, 0.5 or 1e-6")
-    return Decimal(str(value))
-
-
-def _plain_text(value: str) -> str:
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError("holds a NUL or half of a character")
-    if _CREDENTIALS.search(value):
-        raise ValueError("holds a password; put it in the environment or in a file of its own")
-    return value
-
-
-def _ledger(value: str) -> str:
-    check_location(value, error=lambda told: ValueError(told.removeprefix("ledger: ")))
-    return value
-
-
-def _is_plain(value: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return _plain_text(value) == value
-    return False
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("expected a whole number")
-    return value
-
-
-def _share(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise ValueError("expected a number")
-    return _float(value)
-
-
-def _float(value: int | float | Decimal) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number of more than 308 digits
-        raise ValueError("expected a number that a float can hold") from None
-
-
-def _plain_settings(value: object) -> object:
-    """Decimals of a YAML file as floats, all the way down: a method's settings are no promise."""
-    if isinstance(value, int) and abs(value) >= 2**64:
-        raise ValueError("expected numbers below 2^64")
-    if isinstance(value, Decimal):
-        return _float(value)
-    if isinstance(value, dict):
-        return {key: _plain_settings(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain_settings(item) for item in value]
-    return value
-
-
-Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
-Count = Annotated[int, BeforeValidator(_count)]
-Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
-Positive = Annotated[float, BeforeValidator(_share), Field(gt=0, allow_inf_nan=False)]
-Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-
-class SourceSpec(_Section):
-    """Where the confidential table lies and how its bytes are to be read.
+class SourceFormat(Section):
+    """How the confidential table's bytes are to be read.
 
     `snapshot` is the curator's public label of this state of the file. It is part of the run's
     identity: the same label, period and plan are the same run, whatever happens to the file.
@@ -125,7 +59,6 @@ class SourceSpec(_Section):
     the size of an ordinary table decide how a run ends.
     """
 
-    path: PlainText
     format: Literal["csv", "parquet"]
     encoding: Literal["utf-8", "utf-16", "latin-1", "cp1252"] = "utf-8"
     delimiter: Literal[",", ";", "\t", "|"] = ","
@@ -145,21 +78,27 @@ class SourceSpec(_Section):
         return CellFormat(**{name: getattr(self, name) for name in FORMAT_FIELDS})
 
 
-class UnitSpec(_Section):
+class SourceSpec(SourceFormat):
+    """Where the confidential table lies, and how its bytes are to be read."""
+
+    path: PlainText
+
+
+class UnitSpec(Section):
     """Whose contribution is protected: at most `max_rows` rows that share an `id_column` value."""
 
     id_column: str | None = None
     max_rows: Annotated[Count, Field(ge=1, le=1000)] = 1
 
 
-class GeneratorSpec(_Section):
+class GeneratorSpec(Section):
     """The SDGP and its public settings (see the method's own docstring)."""
 
     method: PlainText
     settings: Settings = Field(default_factory=dict)
 
 
-class WeightsSpec(_Section):
+class WeightsSpec(Section):
     """The weight estimator and its public settings.
 
     `when_infeasible` decides, from public facts and before data is read, what happens if weights
@@ -173,8 +112,13 @@ class WeightsSpec(_Section):
     post_processing: list[Settings] = Field(default_factory=list)
     when_infeasible: Literal["none", "refuse", "keep"] = "none"
 
+    @property
+    def wanted(self) -> bool:
+        """Whether there are to be weights at all."""
+        return self.method != NONE
 
-class SharesSpec(_Section):
+
+class SharesSpec(Section):
     """Wishes about effort: how much of the joint budget each private stage gets."""
 
     generator: Share = 0.5
@@ -187,7 +131,7 @@ class SharesSpec(_Section):
         return cls(generator=1 - weights, weights=weights)
 
 
-class CatalogueSpec(_Section):
+class CatalogueSpec(Section):
     """What a data catalogue should say about the release's owner and licence."""
 
     creator: PlainText = "not stated"
@@ -200,15 +144,14 @@ def _usual_shares(given: dict[str, Any]) -> SharesSpec:
     return SharesSpec.usual(given["weights"].method) if "weights" in given else SharesSpec()
 
 
-class ReleaseSpec(_Section):
-    """Everything a release promises and needs; see docs/spec.md for a worked example."""
+class Promise(Section):
+    """What a release promises: all of it, and nothing else, makes its digest and its run key."""
 
     format: Literal[1]
     name: Name
     population: Name
     cadence: Literal["once", "daily", "weekly", "monthly", "quarterly", "yearly"] = "once"
     source: SourceSpec
-    schema_path: PlainText = Field(alias="schema")
     unit: UnitSpec = UnitSpec()
     relation: Literal["add_or_remove_one", "replace_one"] = "add_or_remove_one"
     epsilon: Exact
@@ -218,13 +161,23 @@ class ReleaseSpec(_Section):
     weights: WeightsSpec
     shares: SharesSpec = Field(default_factory=_usual_shares)
     synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
+
+
+class Places(Section):
+    """Where a release's files lie, and how it is run: to move or change them changes no promise."""
+
+    schema_path: PlainText = Field(alias="schema")
     max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
     state: PlainText
-    ledger: Annotated[PlainText, AfterValidator(_ledger)] | None = None
+    ledger: Location | None = None
     signing_key: PlainText
     publish_to: PlainText
     catalogue: CatalogueSpec = CatalogueSpec()
     public_truth: PlainText | None = None
+
+
+class ReleaseSpec(Promise, Places):
+    """Everything a release promises and needs; see docs/spec.md for a worked example."""
 
     @property
     def privacy_unit(self) -> PrivacyUnit:
@@ -249,13 +202,13 @@ def _check_weights(spec: ReleaseSpec) -> None:
 
 
 def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
-    if spec.weights.method in ("none", "output_noised"):
+    if not known_everywhere(spec.weights.method):
         raise SpecError(
             "weights.post_processing: beta_calibrate needs the released ratio at every row;"
             f" expected another weights.method than {spec.weights.method}"
         )
     for name, text in (("declared", step.declared), ("rows", step.rows or "")):
-        if len(text) > 4096 or not _is_plain(text):
+        if len(text) > 4096 or not is_plain(text):
             raise SpecError(
                 f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 plain"
                 " characters and no password"
@@ -265,14 +218,6 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
             "weights.post_processing: beta_calibrate.a, b, c: the released ratio they belong to"
             " does not exist yet; expected `rows`, a file"
         )
-
-
-def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
-    """The spec's post-processing without the paths of files; their SHA-256 stand for them."""
-    return [
-        {name: value for name, value in step.items() if name != "rows"}
-        for step in spec.model_dump(mode="json")["weights"]["post_processing"]
-    ]
 
 
 def _check_formats(spec: ReleaseSpec) -> None:
@@ -298,7 +243,7 @@ def _check_promise(spec: ReleaseSpec) -> None:
         )
     if spec.shares.generator <= 0:
         raise SpecError("shares.generator: expected a number > 0")
-    if spec.weights.method != "none" and spec.shares.weights <= 0:
+    if spec.weights.wanted and spec.shares.weights <= 0:
         raise SpecError("shares.weights: expected a number > 0, or weights.method: none")
 
 

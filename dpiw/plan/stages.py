@@ -13,22 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import NotPublishableError, SpecError
+from dpiw.errors import NotPublishableError
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.one_way import MOST_INDICATORS
-from dpiw.methods.pairing import check_pairing
-from dpiw.methods.weights.base import WeightEstimator
-from dpiw.methods.weights.beta import BetaRegression
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.output import OutputNoised
-from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
+from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.resumption import Resumption, Watched
-from dpiw.release.replicate_weights import MOST_FEATURES_HELD, MOST_NUMBERS
 
 GENERATOR_STAGE = "fit_generator"
 WEIGHTS_STAGE = "fit_weights"
@@ -81,12 +74,8 @@ class PrivateMethods:
                 raise NotPublishableError(
                     f"{method.method}: not a private method; it serves benchmarks alone"
                 )
-        check_pairing(generator, weights)
-        if isinstance(weights, Measured):
-            _check_measured(spec, weights)
-        step = parse_post_processing(spec.weights.post_processing).calibrate
-        if step is not None:
-            _check_calibration(step, weights)
+        if weights is not None:
+            weights.check_critic(generator.critic)
         return cls(generator=generator, weights=weights)
 
     def generator_alone(self) -> Self:
@@ -116,7 +105,7 @@ class PrivateMethods:
     def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
         """The methods there are by the name of their stage, in order; free ones have none."""
         found: dict[str, Synthesizer | WeightEstimator] = {GENERATOR_STAGE: self.generator}
-        if self.weights is not None and not isinstance(self.weights, DiscriminatorWeights):
+        if self.weights is not None and self.weights.draws:
             found[WEIGHTS_STAGE] = self.weights
         return found
 
@@ -155,46 +144,16 @@ def device_of(methods: _Fitted, stage: str) -> str:
     return str(getattr(found, "device", "cpu"))
 
 
-def _check_measured(spec: ReleaseSpec, weights: Measured) -> None:
-    """Measured weights are made of a base, and are not worked over row by row."""
-    if spec.synthetic_rows * weights.replicates > MOST_NUMBERS:
-        raise SpecError(
-            f"weights.settings.replicates={weights.replicates}: expected at most {MOST_NUMBERS:,}"
-            " numbers, synthetic_rows times replicates"
-        )
-    if spec.weights.post_processing:
-        raise SpecError("weights.post_processing: expected no steps with weights.method=measured")
-    if spec.weights.normalisation != "self":
-        raise SpecError("weights.normalisation: expected self with weights.method=measured")
+def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:
+    """How a spec wants weights made of a measurement.
 
-
-def check_memory(spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods) -> None:
-    """Replicates are made from the features of all published rows, held at once.
-
-    Raises:
-        SpecError: there would be too many numbers.
+    Args:
+        spec: of the release.
+        resolution: the plan's forecast.
     """
-    weights = methods.weights
-    if not isinstance(weights, Measured) or not weights.replicates:
-        return
-    features = weights.stack(schema).dimension + MOST_INDICATORS
-    if spec.synthetic_rows * features > MOST_FEATURES_HELD:
-        most = MOST_FEATURES_HELD // features
-        raise SpecError(
-            f"synthetic_rows={spec.synthetic_rows}: expected at most {most} with replicates, which"
-            f" take {features} features a row"
-        )
-
-
-def _check_calibration(step: BetaCalibrate, weights: WeightEstimator | None) -> None:
-    """A beta calibration fits a known ratio to rows that are known by their digest."""
-    if not isinstance(weights, BetaRegression) or isinstance(weights, OutputNoised):
-        raise SpecError(
-            "weights.post_processing: beta_calibrate needs the released ratio at every row;"
-            " expected weights.method beta_debiased or beta_noised"
-        )
-    if step.sha256 is None:
-        raise SpecError(
-            "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"
-            " that the rows' SHA-256 is known"
-        )
+    return Weighing(
+        rows=spec.synthetic_rows,
+        post_processing=parse_post_processing(spec.weights.post_processing),
+        normalisation=Normalisation(spec.weights.normalisation),
+        resolution=resolution,
+    )

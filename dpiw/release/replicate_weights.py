@@ -19,12 +19,6 @@ from dpiw.release.certificate import Certificate
 KIND = "bootstrap"
 """What survey packages call weights whose squared differences are added up with one scale."""
 
-MOST_NUMBERS = 250_000_000
-"""Most rows times replicates of one release: a file of 1 GB."""
-
-MOST_FEATURES_HELD = 2**30
-"""Most rows times features while replicates are made: 8 GiB."""
-
 _GROUP_ROWS = 65536
 _TINY = np.finfo(np.float32).tiny
 _ARROW_SCHEMA = "ARROW:schema"

@@ -9,7 +9,7 @@ from typing import Any
 from dpiw.ledger import Ledger, RunRecord
 from dpiw.plan.assumptions import assumptions, caveats
 from dpiw.plan.plan import Plan
-from dpiw.plan.spec import public_steps
+from dpiw.plan.promise import public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text

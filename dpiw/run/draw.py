@@ -20,9 +20,8 @@ from dpiw.errors import (
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.neural.backend import make_backend
+from dpiw.methods.play import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.output import OutputNoised
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
@@ -38,13 +37,7 @@ from dpiw.run.checkpoints import (
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, check_undrawn
 from dpiw.run.run import ReleaseRun
-from dpiw.run.weigh import (
-    FITTING_ROWS,
-    PUBLISHED_ROWS,
-    check_output,
-    estimator,
-    read_rows,
-)
+from dpiw.run.weigh import check_output, estimator, sampled_rows
 
 _ROOM, _ROOM_TO_TRAIN = 2**20, 2**25
 """Bytes that must be free before a draw; checkpoints are larger than other measurements."""
@@ -250,14 +243,7 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = sil
     weights = estimator(run)
     if weights is None or not run.draws(WEIGHTS_STAGE):
         return
-    if isinstance(weights, OutputNoised):  # noise on log weights: those of the published rows
-        synthetic = read_rows(run, PUBLISHED_ROWS)
-        weights = weights.for_rows(synthetic)
-    elif isinstance(weights, Measured):  # whose measurement looks at no synthetic row
-        synthetic = read_rows(run, PUBLISHED_ROWS)
-    else:
-        synthetic = read_rows(run, FITTING_ROWS)
-    ready = weights
+    ready, synthetic = ready_to_measure(weights, sampled_rows(run))
     _draw_once(
         run,
         WEIGHTS_STAGE,

@@ -19,8 +19,6 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import LedgerTamperedError, ReleaseError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
 from dpiw.plan.stages import WEIGHTS_STAGE
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
@@ -161,13 +159,12 @@ def _replicates(
 ) -> ReplicateWeights | None:
     """Replicate weights of the published rows, if the spec asks for them; free."""
     weights = run.plan.weights
-    if not isinstance(weights, Measured) or weights.replicates == 0:
+    if weights is None or not run.draws(WEIGHTS_STAGE):
         return None
-    fitted = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]["measured"]
+    fitted = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]
     measurement = committed_measurement(run, WEIGHTS_STAGE)
     table = SyntheticTable(schema=run.plan.schema, scaled=rows)
-    law = law_of_measured(weights, table, log_weights, fitted)
-    return replicate_measured(law, measurement, count=weights.replicates)
+    return weights.replicates_of(measurement, table, log_weights, fitted)
 
 
 def _today() -> str:

@@ -31,7 +31,8 @@ from dpiw.data.tables import write_snapshot
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.weights.post_processing import parse_post_processing
-from dpiw.plan.plan import Plan, canonical_json, compile_plan, restore_plan
+from dpiw.plan.plan import Plan, compile_plan, restore_plan
+from dpiw.plan.promise import canonical_json
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"

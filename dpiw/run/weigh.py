@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,9 @@ from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.generators.base import GenerativeModel
-from dpiw.methods.pairing import informed, needs_critic
-from dpiw.methods.weights.base import DensityRatio, WeightEstimator
-from dpiw.methods.weights.beta import BetaRatio
-from dpiw.methods.weights.beta_map_fit import PublicRows, calibrate_on_public_rows
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.post_processing import PostProcessing, parse_post_processing
-from dpiw.methods.weights.weigh import (
-    Normalisation,
-    Weights,
-    starting_ratio,
-    uniform_weights,
-    weigh,
-)
-from dpiw.methods.weights.weigh_measured import weigh_measured
-from dpiw.plan.plan import canonical_json
+from dpiw.methods.weights.base import SampledRows, WeightEstimator
+from dpiw.methods.weights.weigh import Weights, uniform_weights
+from dpiw.plan.promise import canonical_json
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.measurement import Measurement
 from dpiw.run.locks import working
@@ -106,10 +95,17 @@ def _model(run: ReleaseRun) -> GenerativeModel:
 
 def _tables(run: ReleaseRun) -> dict[str, int]:
     """Which tables are sampled, and how many rows of each."""
-    weights, rows = run.plan.weights, run.spec.synthetic_rows
-    if isinstance(weights, Measured):  # a base, of which the published rows are chosen
-        return {PUBLISHED_ROWS: weights.base_rows_for(rows)}
-    return {PUBLISHED_ROWS: rows} | ({} if weights is None else {FITTING_ROWS: rows})
+    weighed, fitting = run.plan.recipe.sampled
+    return {PUBLISHED_ROWS: weighed} | ({FITTING_ROWS: fitting} if fitting else {})
+
+
+def sampled_rows(run: ReleaseRun) -> SampledRows:
+    """The synthetic rows that `draw_synthetic` left; StageFailedError if they are not there."""
+    weighed = read_rows(run, PUBLISHED_ROWS)
+    if FITTING_ROWS in _tables(run):
+        return SampledRows(weighed=weighed, fitting=read_rows(run, FITTING_ROWS))
+    none = SyntheticTable(schema=weighed.schema, scaled=weighed.scaled.take(np.arange(0)))
+    return SampledRows(weighed=weighed, fitting=none)
 
 
 def debias(run: ReleaseRun) -> None:
@@ -121,55 +117,23 @@ def debias(run: ReleaseRun) -> None:
 def estimator(run: ReleaseRun) -> WeightEstimator | None:
     """The plan's weights, with the generator's critic where they ask it."""
     weights = run.plan.weights
-    if weights is None or not needs_critic(weights):
+    if weights is None or not weights.needs_critic:
         return weights
-    return informed(weights, _model(run))
+    return weights.informed(_model(run).judge)
 
 
 def _weights(run: ReleaseRun) -> Weights:
-    plan, weights = run.plan, estimator(run)
+    recipe, weights = run.plan.recipe, estimator(run)
     if weights is None:
         return uniform_weights(run.spec.synthetic_rows)
     stage = WEIGHTS_STAGE if run.draws(WEIGHTS_STAGE) else GENERATOR_STAGE
     measurement = committed_measurement(run, stage)
+    if recipe.weighing.post_processing.calibrate is not None:
+        recipe = recipe.with_public_rows(read_rows(run, run.public_rows.name).scaled)
     # Fixed by the measurement: repeating the step repeats its rows.
     rng = np.random.default_rng(int(measurement.digest[:32], 16))
-    if isinstance(weights, Measured):
-        return weigh_measured(
-            weights,
-            measurement,
-            read_rows(run, PUBLISHED_ROWS),
-            rows=run.spec.synthetic_rows,
-            rng=rng,
-            known=_model(run).one_way,
-        )
-    forecast = plan.forecast
-    ratio, steps = _calibrated(run, weights, weights.ratio(measurement, schema=plan.schema))
-    return weigh(
-        ratio,
-        read_rows(run, PUBLISHED_ROWS),
-        debias=weights.debias,
-        normalisation=Normalisation(run.spec.weights.normalisation),
-        resolution=None if forecast is None else forecast.resolution,
-        post_processing=steps,
-        rng=rng,
-    )
-
-
-def _calibrated(
-    run: ReleaseRun, weights: WeightEstimator, ratio: DensityRatio
-) -> tuple[DensityRatio, PostProcessing]:
-    """The ratio to be weighed by, and the steps: those of the spec, a fitted map filled in."""
-    steps = parse_post_processing(run.spec.weights.post_processing)
-    step = steps.calibrate
-    if step is None:
-        return ratio, steps
-    assert isinstance(ratio, BetaRatio)  # the plan sees to it
-    fitting = read_rows(run, FITTING_ROWS)
-    start = starting_ratio(ratio, fitting, debias=weights.debias)
-    public = PublicRows(table=read_rows(run, run.public_rows.name), declared=step.declared)
-    found = calibrate_on_public_rows(start, public, fitting, limit=step.limit)
-    return start, steps.with_calibration(*found.map)
+    rows = replace(sampled_rows(run), one_way=_model(run).one_way)
+    return recipe.weigh(weights, measurement, rows, rng=rng)
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:

@@ -24,7 +24,7 @@ from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights import beta, output
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
-from dpiw.methods.weights.critic_features import Critic
+from dpiw.methods.weights.critic_features import JudgeScale
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.output import OutputNoised
 from dpiw.methods.weights.solver import Regression, solve
@@ -129,7 +129,7 @@ class Ruler:
 
 def on_a_critic(*, tight: float) -> World:
     own = schema(1)
-    critic = Critic.of(Ruler())
+    critic = JudgeScale.of(Ruler())
     ready = calibrated(BetaNoised(features="critic", critic=critic, penalty=20.0), own)
     other = angled(ready.feature_map(own).matrix, own, (1.0,))
     return world_of(ready, own, (1.0,), other, tight=tight)

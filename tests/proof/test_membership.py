@@ -28,7 +28,6 @@ from sklearn.preprocessing import StandardScaler
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.pairing import informed
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.weigh import weigh
 from dpiw.methods.weights.weigh_measured import weigh_measured
@@ -97,7 +96,7 @@ class Pipeline:
             return rows.scaled, np.ones(PUBLISHED)
         if isinstance(self.plan.weights, Measured):
             return self._measured(self.plan.weights, table, model, noise, rng)
-        estimator = informed(self.plan.weights, model)
+        estimator = self.plan.weights.informed(model.judge)
         measured = estimator.measure(table, model.sample(FITTING, rng=rng), noise=noise)
         ratio = estimator.ratio(measured, schema=SCHEMA)
         return rows.scaled, np.exp(weigh(ratio, rows, debias=estimator.debias).log_weights)

@@ -40,7 +40,7 @@ from dpiw.methods.weights.credit import Misfit, evidence_credit
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.stack import PARTS
 from dpiw.methods.weights.tilting import BaseRows
-from dpiw.plan.plan import canonical_json
+from dpiw.plan.promise import canonical_json
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun

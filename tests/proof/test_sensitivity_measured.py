@@ -17,7 +17,8 @@ from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, Scale
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights import measured
-from dpiw.methods.weights.measured import UNIT, Measured, exact_sum
+from dpiw.methods.weights.feature_sum import UNIT, exact_sum
+from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit

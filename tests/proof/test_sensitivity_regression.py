@@ -13,7 +13,7 @@ import pytest
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.beta import BetaRegression
-from dpiw.methods.weights.critic_features import Critic
+from dpiw.methods.weights.critic_features import JudgeScale
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -103,7 +103,10 @@ def regressions(
 ) -> tuple[BetaRegression, BetaRegression, Array]:
     """The mechanism with L2 and with L1 noise, and a pool of its feature rows."""
     if features == "critic":
-        schema, settings = numeric_schema(1), {"critic": Critic.of(AnyJudge(int(rng.integers(99))))}
+        schema, settings = (
+            numeric_schema(1),
+            {"critic": JudgeScale.of(AnyJudge(int(rng.integers(99))))},
+        )
     else:
         schema, settings = schemas_of(features, rng)
         schema = schema if columns is None else numeric_schema(columns)

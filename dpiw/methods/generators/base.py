@@ -9,9 +9,8 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import UncalibratedError
+from dpiw.methods.base import Critic, Judge, Method, calibrated_for
 from dpiw.methods.one_way import OneWayMarginals
-from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
@@ -25,46 +24,35 @@ class GenerativeModel(Protocol):
         """One-way distributions that it knows, and how well; None if none were measured."""
         ...
 
+    @property
+    def judge(self) -> Judge | None:
+        """Itself, if it can tell its rows from real ones; None if not."""
+        ...
+
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
         ...
 
 
-class Synthesizer(Protocol):
-    """An SDGP before it has seen data: frozen public settings.
+class Synthesizer(Method, Protocol):
+    """An SDGP before it has seen data: frozen public settings."""
 
-    Formal guarantees:
-        `events` is known before any data is read and is what `measure` does to the data.
-        `measure` reads the table once and returns only noisy values.
-        `model(measurement)` needs nothing but the measurement and the public settings.
-    """
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """Build it, uncalibrated, from a spec's words.
 
-    @property
-    def method(self) -> str:
-        """The registry's name of this method."""
-        ...
+        Args:
+            settings: known fields; `noise` as text.
+            pure: whether delta is 0.
 
-    @property
-    def private(self) -> bool:
-        """False for benchmark-only methods, which publication refuses."""
-        ...
-
-    def calibrate(
-        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
-    ) -> Self:
-        """Return settings whose noise spends the zCDP-equivalent effort `rho` > 0.
-
-        The plan varies `rho` until the total (epsilon, delta) of the whole run is met, so noise
-        must be continuous and decreasing in `rho`.
+        Raises:
+            SpecError: a setting of the wrong type or out of range, or noise that is not pure.
         """
         ...
 
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
-        ...
-
-    def parameters(self) -> Mapping[str, Any]:
-        """Public settings and noise scales, JSON values only, for plan and certificate."""
+    @property
+    def critic(self) -> Critic:
+        """What the discriminator of its models can say."""
         ...
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
@@ -101,8 +89,7 @@ def ready_for(
     Raises:
         UncalibratedError: it was not, or not at all.
     """
-    if calibrated is None:
-        raise UncalibratedError(f"{method}: calibrate before asking for events or measuring")
-    if calibrated.schema != schema or (unit is not None and calibrated.unit != unit):
-        raise UncalibratedError(f"{method}: calibrated for another schema or privacy unit")
-    return calibrated
+    others = () if calibrated is None else (
+        calibrated.schema == schema, unit is None or calibrated.unit == unit
+    )  # fmt: skip
+    return calibrated_for(calibrated, *others, method=method)

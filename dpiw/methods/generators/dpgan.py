@@ -10,8 +10,7 @@ output.
 With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the
 discriminator's logit estimates log p_real/p_synthetic + log(N_D/n0) of the final generator's rows,
 against which it is trained in the last steps, when the generator rests. It lags, is noised and
-regularised: an approximate ratio. A Wasserstein critic is no ratio at all (docs/method.md section
-    12).
+regularised: an approximate ratio. A Wasserstein critic is none at all (docs/method.md section 12).
 
 `dpcgan` gives the target's level to both networks. The levels' proportions are public and stand in
 the spec, or are a noisy histogram, drawn first and charged beside the steps.
@@ -32,6 +31,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
+from dpiw.methods.base import check_effort
 from dpiw.methods.generators.adversarial import Array, Design, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.estimation import distribution
@@ -39,7 +39,7 @@ from dpiw.methods.generators.game import Game
 from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
-from dpiw.methods.generators.marginal_noise import check_effort, noise_scale
+from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum

@@ -15,11 +15,11 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import UncalibratedError
+from dpiw.methods.base import check_effort
 from dpiw.methods.generators.adversarial import Array, Design, PublicRandom, loss_of
 from dpiw.methods.generators.game import Game, PublicGradient
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings
-from dpiw.methods.generators.marginal_noise import check_effort
 from dpiw.methods.neural.backend import NUMPY
 from dpiw.methods.neural.mlp import Network
 from dpiw.methods.neural.optimisers import Adam

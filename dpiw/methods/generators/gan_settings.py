@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
+from dpiw.methods.base import Critic
 from dpiw.methods.generators.adversarial import LOSSES, Design, GeneratorTraining, PublicRandom
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.optimisers import Adam
@@ -86,7 +88,24 @@ class GANSettings:
     start: int = 0
     device: str = "cpu"
 
+    if TYPE_CHECKING:  # an annotation would make them settings
+        method: ClassVar[str]
+        private: ClassVar[bool]
     conditional: ClassVar[bool] = False
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; a private one has Gaussian noise, and needs a delta."""
+        if pure and cls.private:
+            raise SpecError(
+                f"delta: expected more than 0 with {cls.method}, whose noise is Gaussian"
+            )
+        return cls(**settings)
+
+    @property
+    def critic(self) -> Critic:
+        """Of the logistic loss, a log ratio; of a Wasserstein critic, a score."""
+        return Critic.LOG_RATIO if self.loss == "logistic" else Critic.SCORE
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
+from dpiw.methods.base import Critic, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.consistency import (
@@ -24,11 +25,12 @@ from dpiw.methods.generators.consistency import (
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import measured_domain
 from dpiw.methods.generators.marginal_noise import (
-    check_effort,
     marginal_multiplier,
     noise_scale,
     noise_variance,
+    typed,
     useful_bins,
+    with_noise,
 )
 from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
@@ -37,8 +39,6 @@ from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
-
-_KIND = "histogram"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +66,20 @@ class Histogram:
     noise: NoiseKind = NoiseKind.GAUSSIAN
     calibrated: HistogramNoise | None = None
 
+    method: ClassVar[str] = "histogram"
+    private: ClassVar[bool] = True
+    critic: ClassVar[Critic] = Critic.NONE
+
     def __post_init__(self) -> None:
         if self.bins < 2:
             raise SpecError(f"histogram.bins={self.bins}: expected a whole number >= 2")
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
             raise SpecError("histogram.noise: expected gaussian or laplace")
 
-    @property
-    def method(self) -> str:
-        """The registry's name."""
-        return _KIND
-
-    @property
-    def private(self) -> bool:
-        """True: everything that leaves `measure` went through a mechanism."""
-        return True
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
+        return cls(**typed(cls, with_noise(settings, pure=pure)))
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
@@ -97,7 +96,7 @@ class Histogram:
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive.
         """
-        check_effort(_KIND, rho=rho, nominal_rows=nominal_rows)
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(schema.released)
         multiplier = marginal_multiplier(self.noise, rho=rho, share=1.0, count=columns)
         return replace(
@@ -141,7 +140,7 @@ class Histogram:
             for j, size in enumerate(domain.sizes)
         }
         return Measurement(
-            kind=_KIND,
+            kind=self.method,
             arrays=arrays,
             facts={
                 "bins": ready.bins,
@@ -159,7 +158,7 @@ class Histogram:
         Raises:
             SpecError: the measurement is of another method, schema or discretisation.
         """
-        domain = measured_domain(measurement, kind=_KIND, schema=schema)
+        domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts = measurement.facts
         tables = [measurement.arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
         variance = noise_variance(NoiseKind(facts["noise"]), facts["scale"])

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from math import cbrt, isfinite, sqrt
+from collections.abc import Mapping
+from dataclasses import fields
+from math import cbrt, sqrt
+from typing import Any
 
 import numpy as np
 
 from dpiw.errors import SpecError, UnsupportedRelationError
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
+COUNT_NOISES = {kind.value: kind for kind in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE)}
+"""Kinds of noise that counts may have, by the word a spec uses."""
 
-def check_effort(method: str, *, rho: float, nominal_rows: int) -> None:
-    """Raise SpecError unless the effort and the public nominal size are positive."""
-    if not (isfinite(rho) and rho > 0):
-        raise SpecError(f"{method}: expected an effort rho > 0")
-    if nominal_rows < 1:
-        raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+
+def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
+    """Settings with `noise` as a kind: as asked, or laplace where delta is 0, or gaussian.
+
+    Raises:
+        SpecError: another kind, or gaussian noise where delta is 0.
+    """
+    noise = settings.get("noise", "laplace" if pure else "gaussian")
+    if not isinstance(noise, str) or noise not in COUNT_NOISES:
+        raise SpecError("generator.settings.noise: expected gaussian or laplace")
+    if pure and noise == "gaussian":
+        raise SpecError("generator.settings.noise: delta 0 needs laplace")
+    return {**settings, "noise": COUNT_NOISES[noise]}
+
+
+def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings, each of its default's type: numbers may be whole, and a bool is no number.
+
+    Args:
+        method: a dataclass of settings, all with defaults.
+        settings: known ones.
+
+    Raises:
+        SpecError: a setting is of another type than its default.
+    """
+    defaults = {one.name: one.default for one in fields(method)}
+    for key, value in settings.items():
+        real = isinstance(defaults[key], float)
+        admissible = (int, float) if real else (type(defaults[key]),)
+        if isinstance(value, bool) or not isinstance(value, admissible):
+            kind = "a number" if real else "a whole number"
+            raise SpecError(f"generator.settings.{key}: {method.method} expected {kind}")
+    return settings
 
 
 def marginal_multiplier(kind: NoiseKind, *, rho: float, share: float, count: int) -> float:

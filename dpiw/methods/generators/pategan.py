@@ -39,6 +39,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.base import Critic, check_effort
 from dpiw.methods.generators.adversarial import (
     Array,
     Design,
@@ -49,49 +50,19 @@ from dpiw.methods.generators.adversarial import (
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import check_real, check_whole, check_widths
-from dpiw.methods.generators.marginal_noise import check_effort, marginal_multiplier
+from dpiw.methods.generators.marginal_noise import marginal_multiplier, with_noise
 from dpiw.methods.generators.pate_state import PATEState
 from dpiw.methods.generators.teachers import Student, Teachers, deal
+from dpiw.methods.generators.vote_noise import VoteNoise, vote_sensitivity
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 ROWS_PER_TEACHER = 25
 MOST_TEACHERS = 1000
-
-
-def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
-    """How many votes of a query one unit can move; see the module."""
-    reach = unit.max_rows
-    if unit.relation is NeighbouringRelation.REPLACE_ONE and unit.max_rows > 1:
-        reach *= 2
-    return min(reach, teachers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class VoteNoise:
-    """What `calibrate` decides.
-
-    Attributes:
-        schema: for which schema.
-        unit: for which unit.
-        teachers: k.
-        multiplier: noise scale of one count over its sensitivity.
-    """
-
-    schema: PublicSchema
-    unit: PrivacyUnit
-    teachers: int
-    multiplier: float
-
-    @property
-    def scale(self) -> float:
-        """Noise scale of one count, in votes; rounded up, against ourselves."""
-        sensitivity = vote_sensitivity(self.unit, self.teachers)
-        return self.multiplier * sensitivity * (1 + 1e-15)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +116,13 @@ class PATEGAN:
 
     method: ClassVar[str] = "pategan"
     private: ClassVar[bool] = True
+    critic: ClassVar[Critic] = Critic.SCORE
+    """The student's; it is no log ratio."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
+        return cls(**with_noise(settings, pure=pure))
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
@@ -172,7 +150,11 @@ class PATEGAN:
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, the noise; JSON values."""
-        names = [name for name in self.__dataclass_fields__ if name not in ("noise", "calibrated")]
+        names = [
+            name
+            for name in self.__dataclass_fields__
+            if name not in ("noise", "calibrated", "critic")
+        ]
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         found = {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
         found["noise"] = self.noise.value

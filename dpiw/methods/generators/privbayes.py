@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
+from dpiw.methods.base import Critic, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
     Family,
@@ -37,13 +38,14 @@ from dpiw.methods.generators.consistency import (
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import combined, conditionals, distribution, measured_domain
 from dpiw.methods.generators.marginal_noise import (
-    check_effort,
     marginal_multiplier,
     noise_scale,
     noise_size,
     noise_variance,
     selection_epsilon,
+    typed,
     useful_bins,
+    with_noise,
 )
 from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
@@ -55,8 +57,6 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 MOST_CANDIDATES = 200_000
 """Families scored at most; beyond it a fit takes minutes, so the plan refuses."""
-
-_KIND = "privbayes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +110,10 @@ class PrivBayes:
     selection_share: float = 0.1
     calibrated: PrivBayesNoise | None = None
 
+    method: ClassVar[str] = "privbayes"
+    private: ClassVar[bool] = True
+    critic: ClassVar[Critic] = Critic.NONE
+
     def __post_init__(self) -> None:
         if self.degree not in (1, 2, 3, 4):
             raise SpecError(f"privbayes.degree={self.degree}: expected 1 to 4")
@@ -129,15 +133,10 @@ class PrivBayes:
                 "privbayes.one_way_share, selection_share: expected numbers > 0 with a sum below 1"
             )
 
-    @property
-    def method(self) -> str:
-        """The registry's name."""
-        return _KIND
-
-    @property
-    def private(self) -> bool:
-        """True: everything that leaves `measure` went through a mechanism."""
-        return True
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
+        return cls(**typed(cls, with_noise(settings, pure=pure)))
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
@@ -166,7 +165,7 @@ class PrivBayes:
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive, or the schema is too wide.
         """
-        check_effort(_KIND, rho=rho, nominal_rows=nominal_rows)
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(schema.released)
         if candidate_count(columns, self.degree) > MOST_CANDIDATES:
             raise SpecError(
@@ -240,7 +239,7 @@ class PrivBayes:
                 counter, family.members, ready, ready.family, noise
             )
         return Measurement(
-            kind=_KIND,
+            kind=self.method,
             arrays=arrays,
             facts={
                 "bins": bins,
@@ -303,7 +302,7 @@ class PrivBayes:
         Raises:
             SpecError: the measurement is of another method, schema or discretisation.
         """
-        domain = measured_domain(measurement, kind=_KIND, schema=schema)
+        domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts = measurement.facts
         families = [
             Family(child=int(child), parents=tuple(parents)) for child, parents in facts["network"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,9 @@ class NetworkModel:
     domain: Domain
     conditionals: Sequence[Conditional]
     one_way: OneWayMarginals
+
+    judge: ClassVar[None] = None
+    """It has no discriminator."""
 
     def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
         """Independent rows as codes, shape (rows, d)."""

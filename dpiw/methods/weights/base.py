@@ -1,108 +1,256 @@
-"""What an estimator of the density ratio p_real/p_synthetic is, as a protocol."""
+"""What an estimator of importance weights is, and what it is by default."""
 
 from __future__ import annotations
 
+import abc
+import enum
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema
-from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement
-from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import NoiseLaw, PrivacyUnit
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.base import Critic, Judge, Method
+
+if TYPE_CHECKING:
+    from dpiw.data.row_weights import ReplicateWeights
+    from dpiw.data.schema import PublicSchema
+    from dpiw.data.tables import PrivateTable, SyntheticTable
+    from dpiw.methods.one_way import OneWayMarginals
+    from dpiw.methods.weights.beta_map_fit import PublicRows
+    from dpiw.methods.weights.post_processing import PostProcessing
+    from dpiw.methods.weights.weigh import Weights
+    from dpiw.privacy.measurement import Measurement
+    from dpiw.privacy.randomness import NoiseSource
+
+Array = NDArray[np.float64]
 
 
-class DensityRatio(Protocol):
-    """A released log-linear ratio: noisy coefficients, features, and the law of the noise.
+class Normalisation(enum.Enum):
+    """What the weights are scaled to.
 
-    A ratio without such a law (`dpiw.methods.weights.mlp_ratio`) has no coefficients and no
-    features.
+    `SELF`: mean one; estimates are ratios, with a bias of second order. `UNNORMALISED`: as they
+    are; debiased estimates are unbiased for those with the non-private weights.
     """
 
-    @property
-    def law(self) -> NoiseLaw | None:
-        """Law of the noise in the coefficients, of dimension d'; None: noise of unknown law."""
-        ...
-
-    @property
-    def coefficients(self) -> NDArray[np.float64]:
-        """Noisy coefficients, shape (d',)."""
-        ...
-
-    def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """Feature matrix, shape (rows, d')."""
-        ...
-
-    def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """Noisy log ratio up to a constant, shape (rows,), natural log, not debiased."""
-        ...
-
-    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
-        """Covariance of the coefficients before noise if real and synthetic law agree, (d', d').
-
-        Public: from the published rows and nominal_rows. None where there is no noise to tell
-        from (`dpiw.methods.weights.signal`).
-        """
-        ...
+    SELF = "self"
+    UNNORMALISED = "unnormalised"
 
 
-class WeightEstimator(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Weighing:
+    """Public choices of how a measurement becomes weights.
+
+    Attributes:
+        rows: how many are published.
+        post_processing: named steps.
+        normalisation: self-normalised or as they are.
+        resolution: the plan's forecast; enters the verdict when given.
+        public: declared public rows, on which a beta calibration is fitted; None without one.
+    """
+
+    rows: int
+    post_processing: PostProcessing
+    normalisation: Normalisation = Normalisation.SELF
+    resolution: float | None = None
+    public: PublicRows | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SampledRows:
+    """Rows of a fitted generator; public.
+
+    Attributes:
+        weighed: the rows that get weights, or of which the published ones are chosen.
+        fitting: others of the same law, on which weights are fitted; may have no row.
+        one_way: one-way distributions that the generator knows; None if none.
+    """
+
+    weighed: SyntheticTable
+    fitting: SyntheticTable
+    one_way: OneWayMarginals | None = field(default=None, repr=False)
+
+
+class WeightEstimator(Method, abc.ABC):
     """A density-ratio estimator before it has seen data: frozen public settings.
 
-    The guarantees of `Synthesizer` hold here word for word. The synthetic table is public.
+    The synthetic table is public; it may depend on the private one only through measurements that
+    were paid for. What most estimators have in common is written here once; a subclass says where
+    it differs, and nobody else asks which one it is.
     """
 
-    @property
-    def method(self) -> str:
-        """The registry's name of this method."""
-        ...
-
-    @property
-    def private(self) -> bool:
-        """False for benchmark-only methods, which publication refuses."""
-        ...
+    method: ClassVar[str]
+    private: ClassVar[bool] = True
+    effort: ClassVar[float] = 0.5
+    """Share of the effort where a spec does not say."""
+    draws: ClassVar[bool] = True
+    """Whether it reads the private table; if not, its weights are post-processing, and free."""
+    pure_noise: ClassVar[str | None] = None
+    """Noise that promises delta = 0, and is the default there; None: there is none."""
+    bound_to_rows: ClassVar[bool] = False
+    """Whether its noise depends on which rows are published (`for_rows`), and on how many."""
+    known_everywhere: ClassVar[bool] = False
+    """Whether the released ratio is known at every row, as a beta calibration needs."""
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
+    """Fields that no spec may hold."""
 
     @property
     def debias(self) -> bool:
         """Whether the noise's mean effect is divided out of the weights."""
-        ...
+        return False
 
-    def calibrate(
-        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
-    ) -> Self:
-        """Return settings whose noise spends the zCDP-equivalent effort `rho` > 0."""
-        ...
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
+        """Build it, uncalibrated, from a spec's words.
 
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
-        ...
+        Args:
+            settings: of the method.
+            pure: whether the release promises delta = 0.
+            rows: how many the release will publish, if known.
 
-    def parameters(self) -> Mapping[str, Any]:
-        """Public settings, Lambda, sensitivity and noise scale, JSON values only."""
-        ...
+        Raises:
+            SpecError: an unknown setting or one out of range, or noise that is not pure.
+        """
+        known = {one.name for one in fields(cls)} - cls.set_later  # type: ignore[arg-type]
+        for name in sorted(set(settings) - known):
+            told = ", ".join(sorted(known)) or "none"
+            raise SpecError(f"weights.settings.{name}: unknown for {cls.method} (known: {told})")
+        if pure and cls.draws and cls.pure_noise is None:
+            raise SpecError(
+                f"weights.method={cls.method}: its noise is Gaussian; expected a delta > 0"
+            )
+        return cls(**cls._completed(dict(settings), pure=pure, rows=rows))
+
+    @classmethod
+    def _completed(
+        cls, settings: dict[str, Any], *, pure: bool, rows: int | None
+    ) -> dict[str, Any]:
+        """Settings with the defaults that depend on the release."""
+        if pure and cls.pure_noise is not None:
+            settings.setdefault("noise", cls.pure_noise)
+        return settings
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether it asks the fitted generator's discriminator."""
+        return False
+
+    def check_critic(self, critic: Critic) -> None:
+        """Refuse a generator whose discriminator cannot say what this asks. Public.
+
+        Raises:
+            SpecError: names the field and the generators that would do.
+        """
+
+    def informed(self, judge: Judge | None) -> Self:
+        """With the fitted generator, where this asks it; free, and the same every time."""
+        return self
+
+    def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
+        """Refuse what a release cannot do with these weights, before anything is planned.
+
+        Raises:
+            SpecError: names the field.
+        """
+        step = weighing.post_processing.calibrate
+        if step is not None and step.sha256 is None:
+            raise SpecError(
+                "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"
+                " that the rows' SHA-256 is known"
+            )
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """Sentences for the curator, from public facts (for instance: the noise cap binds)."""
-        ...
+        return ()
+
+    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
+        """Sentences for the certificate, about the use of these weights.
+
+        Args:
+            calibrated: whether a beta calibration follows.
+        """
+        return ()
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
         """tau: standard deviation of the log-weight noise at a reference row, public."""
-        ...
+        return 0.0
 
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """Share of the log ratio's variance that survives shrinkage, in [0, 1], public."""
-        ...
+    @abc.abstractmethod
+    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float | None:
+        """Share of the log ratio's variance that survives shrinkage, in [0, 1], public.
 
+        None where nothing public tells.
+        """
+
+    def sampled(self, published: int) -> tuple[int, int]:
+        """Rows to sample for `published` ones: to weigh, and to fit on."""
+        return published, published
+
+    def for_rows(self, published: SyntheticTable) -> Self:
+        """These settings for the rows that will be published."""
+        return self
+
+    @abc.abstractmethod
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
     ) -> Measurement:
-        """Fit on private against synthetic rows and return noisy coefficients."""
-        ...
+        """Fit on private against synthetic rows and return noisy values."""
 
-    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DensityRatio:
-        """Post-process a measurement into a density ratio. Costs nothing, repeatable."""
-        ...
+    @abc.abstractmethod
+    def weigh(
+        self,
+        measurement: Measurement,
+        rows: SampledRows,
+        weighing: Weighing,
+        *,
+        rng: np.random.Generator,
+    ) -> Weights:
+        """Turn a measurement into weights. Costs nothing.
+
+        Args:
+            measurement: drawn by these settings.
+            rows: of the generator.
+            weighing: how.
+            rng: of choices among rows; no privacy noise. The same state gives the same weights.
+
+        Raises:
+            WeightError: the measurement does not fit, or weights do not exist.
+        """
+
+    def replicates_of(
+        self,
+        measurement: Measurement,
+        rows: SyntheticTable,
+        log_weights: Array,
+        facts: Mapping[str, Any],
+    ) -> ReplicateWeights | None:
+        """Replicate weights of the published rows; free; None where none are asked for.
+
+        Args:
+            measurement: the weights are of.
+            rows: as published.
+            log_weights: theirs, shape (n,).
+            facts: what the certificate's diagnostics say of the weights.
+        """
+        return None
+
+
+def check_measurement(
+    measurement: Measurement, *, kind: str, own: Mapping[str, Any], method: str
+) -> None:
+    """Refuse a measurement of another method, or of other settings.
+
+    Args:
+        measurement: as drawn, or as read back.
+        kind: that it should be of.
+        own: facts that it should state.
+        method: by name.
+
+    Raises:
+        WeightError: it is of another kind, or states something else.
+    """
+    facts = measurement.facts
+    if measurement.kind != kind or any(facts.get(name) != own[name] for name in own):
+        raise WeightError(f"{method}: not a measurement with these settings")

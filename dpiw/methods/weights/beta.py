@@ -9,7 +9,8 @@ Source: docs/method.md sections 3, 4, 8 and 12, which correct Ji & Elkan (2013) 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,17 +18,22 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.methods.weights.critic_features import Critic, CriticMap
-from dpiw.methods.weights.features import FeatureMap, feature_map
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.base import calibrated_for, check_effort
+from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
+from dpiw.methods.weights.beta_map_fit import calibrate_on_public_rows
+from dpiw.methods.weights.beta_ratio import BetaRatio
+from dpiw.methods.weights.density_ratio import DensityRatio
+from dpiw.methods.weights.feature_settings import FeatureSettings
 from dpiw.methods.weights.penalty import (
     Calibration,
     calibration,
     check_moments,
     resolved_share,
 )
-from dpiw.methods.weights.settings import check_features, real
-from dpiw.methods.weights.signal import FitFacts, sampling_covariance
+from dpiw.methods.weights.post_processing import PostProcessing
+from dpiw.methods.weights.settings import real
+from dpiw.methods.weights.signal import FitFacts
 from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, solve
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
@@ -39,69 +45,26 @@ MEASUREMENT_KIND = "beta"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BetaRatio:
-    """A released log-linear density ratio on a public feature map.
+class BetaRegression(FeatureSettings):
+    """Settings of the noisy regression, those of the features among them; frozen and public.
 
     Attributes:
-        law: law of the noise in `coefficients`.
-        coefficients: b_bar, shape (d',).
-        map: the feature map.
-        fit: public facts of the fit; None for a fit without noise.
-    """
-
-    law: NoiseLaw
-    coefficients: NDArray[np.float64]
-    map: FeatureMap
-    fit: FitFacts | None = None
-
-    def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """Feature rows, shape (rows, d')."""
-        return self.map.matrix(synthetic.scaled)
-
-    def score(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """b_bar.x at feature rows of `map`, shape (rows,)."""
-        return np.asarray(features @ self.coefficients)
-
-    def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """b_bar.x, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy, not debiased."""
-        return self.score(self.features(synthetic))
-
-    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
-        """See `dpiw.methods.weights.signal.sampling_covariance`."""
-        if self.fit is None:
-            return None
-        return sampling_covariance(self.features(synthetic), self.fit)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BetaRegression:
-    """Settings of the noisy regression; frozen and public.
-
-    Attributes:
-        features: `linear`, `interactions` or `fourier` (see `dpiw.methods.weights.features`), or
-            `critic` (see `dpiw.methods.weights.critic_features`).
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of docs/method.md section 6.
-        frequencies, frequency_scale, omega_seed: of the `fourier` features.
         calibrated: what `calibrate` found.
-        critic: of the fitted generator, for the map of that name; public.
     """
 
-    features: str = "linear"
     noise: NoiseKind = NoiseKind.GAUSSIAN
     tau: float = 0.2
     penalty: float | None = None
-    frequencies: int = 300
-    frequency_scale: float | None = None
-    omega_seed: int | None = None
     calibrated: Calibration | None = None
-    critic: Critic | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "beta_debiased"
-    private: ClassVar[bool] = True
     debias: ClassVar[bool] = True
-    """Whether `dpiw.methods.weights.weigh` should debias; the measurement is the same."""
+    """Whether weights are debiased; the measurement is the same."""
+    pure_noise: ClassVar[str] = NoiseKind.SPHERICAL.value
+    known_everywhere: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
@@ -113,22 +76,17 @@ class BetaRegression:
         if self.penalty is not None:
             penalty = real("penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
-        scale = check_features(
-            self.features, self.frequencies, self.frequency_scale, self.omega_seed
-        )
-        object.__setattr__(self, "frequency_scale", scale)
+        super().__post_init__()
 
-    def feature_map(self, schema: PublicSchema) -> FeatureMap:
-        """The public feature map on this schema."""
-        if self.features == "critic":
-            return CriticMap(schema, self.critic)
-        return feature_map(
-            self.features,
-            schema,
-            frequencies=self.frequencies,
-            frequency_scale=self.frequency_scale,
-            omega_seed=self.omega_seed,
-        )
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
+        """As `WeightEstimator.from_settings`; gaussian noise is refused where delta is 0."""
+        found = super().from_settings(settings, pure=pure, rows=rows)
+        if pure and found.noise is NoiseKind.GAUSSIAN:
+            raise SpecError(
+                "weights.settings.noise=gaussian: expected spherical or laplace at delta 0"
+            )
+        return found
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -145,10 +103,7 @@ class BetaRegression:
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive.
         """
-        if not (math.isfinite(rho) and rho > 0):
-            raise SpecError("weights: expected an effort rho > 0")
-        if nominal_rows < 1:
-            raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+        check_effort("weights", rho=rho, nominal_rows=nominal_rows)
         found = calibration(
             self.feature_map(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),
@@ -166,9 +121,7 @@ class BetaRegression:
         return self.feature_map(schema).reference_eigenvalues() if fourier else None
 
     def _ready(self) -> Calibration:
-        if self.calibrated is None:
-            raise UncalibratedError(f"{self.method}: calibrate before use")
-        return self.calibrated
+        return calibrated_for(self.calibrated, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One draw of the coefficient vector.
@@ -176,9 +129,8 @@ class BetaRegression:
         Raises:
             UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
         """
-        ready = self._ready()
-        if ready.unit != unit or ready.bounds != self.feature_map(schema).bounds:
-            raise UncalibratedError(f"{self.method}: calibrated for another unit or schema")
+        ready, bounds = self._ready(), self.feature_map(schema).bounds
+        calibrated_for(ready, ready.unit == unit, ready.bounds == bounds, method=self.method)
         if self.noise is NoiseKind.GAUSSIAN:
             return (GaussianEvent(noise_multiplier=ready.multiplier),)
         return (LaplaceEvent(noise_multiplier=ready.multiplier),)
@@ -224,6 +176,26 @@ class BetaRegression:
                 f" penalty is set by the noise cap tau={self.tau:g}, so weights are shrunk",
             )
         return ()
+
+    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
+        """What the weights correct, what the verdict is about, and what intervals leave out."""
+        errors = (
+            "Ordinary standard errors of weighted analyses leave out the privacy noise of the"
+            " weights;"
+        )
+        if self.needs_critic:
+            told = f"{errors} of weights that ask a critic no interval includes it."
+        elif calibrated:
+            told = f"{errors} of calibrated weights no interval of dpiw.analysis includes it."
+        else:
+            told = f"{errors} dpiw.analysis.confidence_interval includes it."
+        return (
+            "Weights correct towards the regularised regression fit, not all the way to the truth.",
+            "The verdict is about relations between columns: on four public tables weights with the"
+            " verdict `use` bettered regressions nearly always and figures of single columns never,"
+            " and worsened most of those. Take figures of single columns with and without weights.",
+            told,
+        )
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
@@ -287,8 +259,8 @@ class BetaRegression:
         ready, schema = self._ready(), table.schema
         self.check(schema=schema)
         features = self.feature_map(schema)
-        if ready.bounds != features.bounds or synthetic.schema != schema:
-            raise UncalibratedError(f"{self.method}: calibrated for another schema")
+        same = ready.bounds == features.bounds and synthetic.schema == schema
+        calibrated_for(ready, same, method=self.method)
         if synthetic.rows == 0:
             raise WeightError("weights: expected at least one synthetic row")
         return Regression(
@@ -330,9 +302,7 @@ class BetaRegression:
         """
         features = self.feature_map(schema)
         facts, arrays = measurement.facts, measurement.arrays
-        own = self._facts()
-        if measurement.kind != MEASUREMENT_KIND or any(facts.get(k) != own[k] for k in own):
-            raise WeightError(f"{self.method}: not a measurement with these settings")
+        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         coefficients = np.asarray(arrays["coefficients"], dtype=np.float64)
         if coefficients.shape != (features.bounds.dimension,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")
@@ -345,6 +315,23 @@ class BetaRegression:
             synthetic_rows=facts["synthetic_rows"],
         )
         return BetaRatio(law=law, coefficients=coefficients, map=features, fit=fit)
+
+    def calibrated_on(
+        self, measurement: Measurement, rows: SampledRows, weighing: Weighing
+    ) -> tuple[DensityRatio, PostProcessing]:
+        """The ratio to weigh by, and the steps; a calibration is fitted on the public rows.
+
+        It starts from the ratio as its weights would be without one: with its own debiasing factor
+        in it, about the mean of the rows that are not published.
+        """
+        ratio = self.ratio(measurement, schema=rows.weighed.schema)
+        steps = weighing.post_processing
+        step = steps.calibrate
+        if step is None or weighing.public is None:
+            return ratio, steps
+        start = ratio.debiased(rows.fitting) if self.debias else ratio
+        fitted = calibrate_on_public_rows(start, weighing.public, rows.fitting, limit=step.limit)
+        return start, steps.with_calibration(*fitted.map)
 
 
 @dataclass(frozen=True, kw_only=True)

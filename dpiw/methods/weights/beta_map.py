@@ -4,25 +4,25 @@ With u the log ratio clipped to [-L, L] and s = sigmoid(u), the calibrated log r
 a log s - b log(1-s) + c. As -log(1-s) + log s = u, a = b = 1 and c = 0 change nothing. In the
 features g = ((log s + m)/L, (-log(1-s) - m)/L, 1/2) with m = (softplus(L) + softplus(-L))/2 the
 map is linear, and both coordinates run over [-1/2, 1/2]: the geometry of two centred columns.
-Imports nothing but NumPy.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.weights.debiasing import log_debias
+from dpiw.methods.weights.density_ratio import DensityRatio
+from dpiw.methods.weights.signal import Signal
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from dpiw.data.tables import SyntheticTable
-    from dpiw.methods.weights.base import DensityRatio
-    from dpiw.methods.weights.beta import BetaRatio
+    from dpiw.methods.weights.beta_ratio import BetaRatio
 
 Array = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def to_map(coefficients: Array, limit: float) -> tuple[float, float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebiasedRatio:
+class DebiasedRatio(DensityRatio):
     """A released ratio with its own debiasing factor in it: what a calibration starts from.
 
     It is a public function of a row once the coefficients are released, and so may be calibrated
@@ -82,10 +82,7 @@ class DebiasedRatio:
     base: BetaRatio
     centre: Array
 
-    @property
-    def text(self) -> str:
-        """For the certificate."""
-        return "debias b(x - mu) before the calibration"
+    texts: ClassVar[tuple[str, ...]] = ("debias b(x - mu) before the calibration",)
 
     @property
     def law(self) -> NoiseLaw:
@@ -113,7 +110,7 @@ class DebiasedRatio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibratedRatio:
+class CalibratedRatio(DensityRatio):
     """A released ratio seen through a beta calibration: log-linear in g, whatever it was before.
 
     It is fitted to the released ratio as it is, noise included, and so corrects what that noise
@@ -142,8 +139,17 @@ class CalibratedRatio:
         """Calibrated log ratio, shape (rows,)."""
         return np.asarray(self.features(synthetic) @ self.coefficients)
 
-    def sampling_covariance(self, synthetic: SyntheticTable) -> None:
-        """None: whether there is a signal is asked of the base."""
+    def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
+        """The base's, passed on by the slope, to first order.
+
+        The calibration has seen the base's noise and removes some of it; that is not subtracted.
+        """
+        slope = self.slope(synthetic)[:, None]
+        return [(law, slope * x) for law, x in self.base.noise_parts(synthetic)]
+
+    def signal(self, synthetic: SyntheticTable) -> Signal | None:
+        """That of the base: a calibration adds nothing to it."""
+        return self.base.signal(synthetic)
 
     def slope(self, synthetic: SyntheticTable) -> Array:
         """d(calibrated)/d(base log ratio) per row: a (1-s) + b s inside the limit, 0 outside."""
@@ -154,7 +160,7 @@ class CalibratedRatio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemperedRatio:
+class TemperedRatio(DensityRatio):
     """A ratio to the power alpha: the same coefficients and noise on features alpha x.
 
     So every formula of section 2 holds with alpha x for x, and b(alpha x) debiases.
@@ -162,6 +168,8 @@ class TemperedRatio:
 
     base: DensityRatio
     alpha: float
+
+    argument: ClassVar[tuple[str, str]] = ("alpha x", "alpha (x - mu)")
 
     @property
     def law(self) -> NoiseLaw | None:
@@ -184,3 +192,11 @@ class TemperedRatio:
     def sampling_covariance(self, synthetic: SyntheticTable) -> Array | None:
         """That of the base: the coefficients are the same."""
         return self.base.sampling_covariance(synthetic)
+
+    def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
+        """The base's, times alpha."""
+        return [(law, self.alpha * x) for law, x in self.base.noise_parts(synthetic)]
+
+    def signal(self, synthetic: SyntheticTable) -> Signal | None:
+        """That of the base: tempering adds nothing to it."""
+        return self.base.signal(synthetic)

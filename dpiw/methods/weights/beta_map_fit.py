@@ -12,8 +12,8 @@ import numpy as np
 
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError
-from dpiw.methods.weights.base import DensityRatio
 from dpiw.methods.weights.beta_map import DIMENSION, calibration_features, identity, to_map
+from dpiw.methods.weights.density_ratio import DensityRatio
 from dpiw.methods.weights.post_processing import BetaCalibrate
 from dpiw.methods.weights.solver import Regression, solve
 

@@ -30,14 +30,14 @@ jitter by r times the size of its outputs, features would stay within r/6e-6 (of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
+from dpiw.methods.base import Judge
 from dpiw.methods.weights.features import CONSTANT, FeatureBounds, bounds_of
 
 Array = NDArray[np.float64]
@@ -50,33 +50,12 @@ _REFERENCE = 2021
 """Fixes the synthetic rows by which the critic is standardised; public, and no privacy noise."""
 
 
-class Judge(Protocol):
-    """A fitted generator that can tell its rows from real ones."""
-
-    @property
-    def ratio(self) -> bool:
-        """Whether `critic` is a log ratio, up to a constant."""
-        ...
-
-    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        """Synthetic rows."""
-        ...
-
-    def critic(self, scaled: ScaledTable) -> Array:
-        """The discriminator's output, shape (rows,), higher where more real.
-
-        A row's output is a function of that row alone, **to the last bit**: no matrix product of
-        the table, which rounds by place and size (`dpiw.methods.neural.mlp.Network.row_outputs`).
-        """
-        ...
-
-
 _FLATTEST = 1e-6
 """Least spread of a critic's outputs, as a share of 1 and their largest size."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Critic:
+class JudgeScale:
     """A judge on a public scale.
 
     Attributes:
@@ -120,7 +99,7 @@ class CriticMap:
     """
 
     schema: PublicSchema
-    critic: Critic | None = field(default=None, compare=False)
+    critic: JudgeScale | None = field(default=None, compare=False)
 
     @property
     def bounds(self) -> FeatureBounds:

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.weights.critic_features import Judge
+from dpiw.methods.base import Critic, Judge
+from dpiw.methods.weights.density_ratio import RatioWithoutLaw
 from dpiw.methods.weights.settings import real
+from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
@@ -30,7 +32,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiscriminatorRatio:
+class DiscriminatorRatio(RatioWithoutLaw):
     """The clamped logit of a fitted generator's discriminator.
 
     Attributes:
@@ -41,29 +43,14 @@ class DiscriminatorRatio:
     judge: Judge
     limit: float
 
-    law = None
-    """No law: the noise went through every step of the training."""
-
-    @property
-    def coefficients(self) -> Array:
-        """None, shape (0,)."""
-        return np.zeros(0)
-
-    def features(self, synthetic: SyntheticTable) -> Array:
-        """None, shape (rows, 0)."""
-        return np.zeros((synthetic.rows, 0))
-
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
         found = np.nan_to_num(self.judge.critic(synthetic.scaled))
         return np.asarray(np.clip(found, -self.limit, self.limit))
 
-    def sampling_covariance(self, synthetic: SyntheticTable) -> None:
-        """None: nothing is known of it."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class DiscriminatorWeights:
+class DiscriminatorWeights(RatioEstimator):
     """Settings of the free weights; public.
 
     Attributes:
@@ -75,20 +62,37 @@ class DiscriminatorWeights:
     judge: Judge | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "discriminator"
-    private: ClassVar[bool] = True
-    debias: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+    set_later: ClassVar[frozenset[str]] = frozenset({"judge"})
 
     def __post_init__(self) -> None:
         """Raises SpecError: the limit is out of range."""
         object.__setattr__(self, "limit", real("limit", self.limit, above=0, at_most=20))
 
-    def informed(self, judge: Judge) -> Self:
+    @property
+    def needs_critic(self) -> bool:
+        """True."""
+        return True
+
+    def check_critic(self, critic: Critic) -> None:
+        """Refuse a critic that is no log ratio.
+
+        Raises:
+            SpecError: it is none.
+        """
+        if critic is not Critic.LOG_RATIO:
+            raise SpecError(
+                "weights.method=discriminator: expected generator.method dpgan or dpcgan with"
+                " loss: logistic; other critics are no ratios (use beta_*, features: critic)"
+            )
+
+    def informed(self, judge: Judge | None) -> Self:
         """These settings with the fitted generator.
 
         Raises:
             SpecError: its discriminator is no log ratio.
         """
-        if not judge.ratio:
+        if judge is None or not judge.ratio:
             raise SpecError(
                 "weights.method=discriminator: this generator's critic is no log ratio; expected"
                 " loss: logistic, or weights.settings.features: critic"
@@ -105,13 +109,8 @@ class DiscriminatorWeights:
         """None: nothing is read."""
         return ()
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Zero: no noise of its own, and that of the discriminator has no forecast."""
-        return 0.0
-
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """Zero: nothing can be said from public facts, so a plan makes no forecast of it."""
-        return 0.0
+    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:
+        """None: nothing can be said from public facts, so a plan makes no forecast of it."""
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """What the curator should know."""
@@ -119,6 +118,14 @@ class DiscriminatorWeights:
             "discriminator: its weights cost nothing and nothing forecasts them; their noise has no"
             " known law: they are not debiased, no interval includes it, and the verdict is at"
             " best `use with care`",
+        )
+
+    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
+        """What the weights are, and that no interval includes their noise."""
+        return (
+            "Weights are those of the generator's own discriminator: an approximate density ratio,"
+            " noised in every step of its training. That noise has no known law: weights are not"
+            " debiased, no noise is stated for them, and no interval includes it.",
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -8,7 +8,6 @@ are not debiased, and whether there is a signal is judged by replays on syntheti
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.base import calibrated_for, check_effort
 from dpiw.methods.neural.backend import DEVICES, make_backend
 from dpiw.methods.neural.mlp import ACTIVATIONS, Architecture
 from dpiw.methods.neural.ratio_training import (
@@ -28,9 +28,11 @@ from dpiw.methods.neural.ratio_training import (
     play,
 )
 from dpiw.methods.neural.training_state import TrainingState
+from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.mlp_ratio import NetworkRatio, inputs
 from dpiw.methods.weights.reference_rows import reference_rows
 from dpiw.methods.weights.settings import real, whole
+from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource, SeededNoise
@@ -61,7 +63,7 @@ class NetworkCalibration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DensityNetwork:
+class DensityNetwork(RatioEstimator):
     """Settings of the network; frozen and public.
 
     Attributes:
@@ -98,8 +100,6 @@ class DensityNetwork:
     calibrated: NetworkCalibration | None = None
 
     method: ClassVar[str] = "dp_mlp"
-    private: ClassVar[bool] = True
-    debias: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
@@ -131,10 +131,7 @@ class DensityNetwork:
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive, or the relation is replace-one.
         """
-        if not (math.isfinite(rho) and rho > 0):
-            raise SpecError("weights: expected an effort rho > 0")
-        if nominal_rows < 1:
-            raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+        check_effort("weights", rho=rho, nominal_rows=nominal_rows)
         widths = (schema.width, *self.hidden, 1)
         training = RatioTraining.of(
             architecture=Architecture(widths=widths, activation=self.activation),
@@ -159,16 +156,12 @@ class DensityNetwork:
         return Resumption.of(steps=self.steps, resumes=self.resumes)
 
     def _ready(self) -> NetworkCalibration:
-        if self.calibrated is None:
-            raise UncalibratedError(f"{self.method}: calibrate before use")
-        return self.calibrated
+        return calibrated_for(self.calibrated, method=self.method)
 
     def _ready_for(self, schema: PublicSchema) -> NetworkCalibration:
         ready = self._ready()
-        width = ready.training.architecture.widths[0]
-        if ready.schema != schema.name or width != schema.width:
-            raise UncalibratedError(f"{self.method}: calibrated for another schema")
-        return ready
+        same = (ready.schema, ready.training.architecture.widths[0]) == (schema.name, schema.width)
+        return calibrated_for(ready, same, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The steps of one training.
@@ -177,8 +170,7 @@ class DensityNetwork:
             UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
         """
         ready = self._ready_for(schema)
-        if ready.unit != unit:
-            raise UncalibratedError(f"{self.method}: calibrated for another unit or schema")
+        calibrated_for(ready, ready.unit == unit, method=self.method)
         return ready.training.private.events()
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
@@ -233,6 +225,14 @@ class DensityNetwork:
             found += (f"dp_mlp: lot={self.lot} is above nominal_rows: every row is in every lot",)
         return found
 
+    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
+        """What the weights are, and that no interval includes their noise."""
+        return (
+            "Weights are those of a network trained with noise in every step. That noise has no"
+            " known law: weights are not debiased, the stated noise is how replays on synthetic"
+            " rows vary, and no interval includes it. The signal test compares with those replays.",
+        )
+
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
         found: dict[str, Any] = {
@@ -272,8 +272,7 @@ class DensityNetwork:
         """
         schema = table.schema
         ready = self._ready_for(schema)
-        if synthetic.schema != schema:
-            raise UncalibratedError(f"{self.method}: calibrated for another schema")
+        calibrated_for(ready, synthetic.schema == schema, method=self.method)
         if synthetic.rows == 0:
             raise WeightError("weights: expected at least one synthetic row")
         return ready.training.fit(
@@ -336,9 +335,8 @@ class DensityNetwork:
             WeightError: the measurement is of another kind, or does not fit these settings.
         """
         ready = self._ready_for(schema)
-        facts, own = measurement.facts, self.parameters()
-        if measurement.kind != MEASUREMENT_KIND or any(facts.get(k) != own[k] for k in own):
-            raise WeightError(f"{self.method}: not a measurement with these settings")
+        own = self.parameters()
+        check_measurement(measurement, kind=MEASUREMENT_KIND, own=own, method=self.method)
         parameters = np.asarray(measurement.arrays["parameters"], dtype=np.float64)
         if parameters.shape != (ready.training.architecture.size,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")

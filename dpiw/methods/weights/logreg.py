@@ -10,9 +10,9 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights.beta import BetaRatio
-from dpiw.methods.weights.features import FeatureMap, feature_map
-from dpiw.methods.weights.settings import check_features, real
+from dpiw.methods.weights.beta_ratio import BetaRatio
+from dpiw.methods.weights.feature_settings import FeatureSettings
+from dpiw.methods.weights.settings import real
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
@@ -20,45 +20,26 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticRegressionRatio:
+class LogisticRegressionRatio(FeatureSettings):
     """scikit-learn's penalised logistic regression of private against synthetic rows.
 
     The constant is an appended, penalised feature, and rows of both classes weigh the same in
     total, as in `dpiw.methods.weights.beta`. Not private: its measurement is not publishable.
 
     Attributes:
-        features, frequencies, frequency_scale, omega_seed: the feature map, as for `beta_*`.
         penalty: Lam = 1/C of the sum objective, > 0.
     """
 
-    features: str = "linear"
     penalty: float = 1.0
-    frequencies: int = 300
-    frequency_scale: float | None = None
-    omega_seed: int | None = None
 
     method: ClassVar[str] = "logreg"
     private: ClassVar[bool] = False
-    debias: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
         penalty = real("penalty", self.penalty, above=0, at_most=1e12)
         object.__setattr__(self, "penalty", penalty)
-        scale = check_features(
-            self.features, self.frequencies, self.frequency_scale, self.omega_seed
-        )
-        object.__setattr__(self, "frequency_scale", scale)
-
-    def feature_map(self, schema: PublicSchema) -> FeatureMap:
-        """The feature map on this schema."""
-        return feature_map(
-            self.features,
-            schema,
-            frequencies=self.frequencies,
-            frequency_scale=self.frequency_scale,
-            omega_seed=self.omega_seed,
-        )
+        super().__post_init__()
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -69,10 +50,6 @@ class LogisticRegressionRatio:
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """None that an accountant could compose; `private` is False."""
         return ()
-
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Zero."""
-        return 0.0
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
         """One: nothing is hidden by noise."""

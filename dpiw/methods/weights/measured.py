@@ -13,136 +13,54 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.row_weights import MOST_NUMBERS
+from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.methods.one_way import OneWayMarginals
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.base import calibrated_for, check_effort
+from dpiw.methods.one_way import MOST_INDICATORS, OneWayMarginals
+from dpiw.methods.weights.base import (
+    Normalisation,
+    SampledRows,
+    Weighing,
+    WeightEstimator,
+    check_measurement,
+)
+from dpiw.methods.weights.feature_sum import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.means_noise import means_noise
 from dpiw.methods.weights.settings import real, whole
 from dpiw.methods.weights.stack import Stack, public_shares
 from dpiw.methods.weights.tilting import Targets
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
-from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
+from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+if TYPE_CHECKING:
+    from dpiw.data.row_weights import ReplicateWeights
+    from dpiw.methods.weights.weigh import Weights
 
 MEASUREMENT_KIND = "measured"
-
-UNIT = 2.0**-24
-"""Every feature of a private row is rounded to a multiple of it, so that sums are exact integers:
-what the other rows are changes nothing in a row's part, and no order of adding does."""
 
 REPLICATES = (20, 1000)
 """Fewest and most: the relative error of a variance from R replicates is about sqrt(2/R)."""
 
-_LARGEST = 2**53
-"""Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
-
-_BLOCK = 4096
-
 MOST_FEATURES = 8192
 """A fit takes their square in memory, and their cube in time."""
+
+MOST_FEATURES_HELD = 2**30
+"""Most rows times features while replicates are made: 8 GiB."""
 
 MOST_ROWS = 2**28
 """Of norm one: their sums are far from being clipped."""
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SumNoise:
-    """Every public number of one calibrated measurement.
-
-    Attributes:
-        unit: the unit and relation of the sensitivity.
-        nominal_rows: n0; under replace-one the public number of rows.
-        dimension: d, features of a row.
-        norm: R_phi, bound on a row's features.
-        constant: c, by which a row counts beside its features; 0 where the number is public.
-        multiplier: noise scale over sensitivity, as accounted.
-        sensitivity: of the sum in L2, rounding of the rows included.
-        law: of the noise; its scale covers the lattice rounding as well.
-    """
-
-    unit: PrivacyUnit
-    nominal_rows: int
-    dimension: int
-    norm: float
-    constant: float
-    multiplier: float
-    sensitivity: float
-    law: NoiseLaw
-
-    def to_json(self) -> dict[str, Any]:
-        """Public numbers for the certificate."""
-        return {
-            "relation": self.unit.relation.value,
-            "max_rows": self.unit.max_rows,
-            "nominal_rows": self.nominal_rows,
-            "dimension": self.dimension,
-            "norm_bound": self.norm,
-            "constant": self.constant,
-            "sensitivity": self.sensitivity,
-            "noise_multiplier": self.multiplier,
-            "scale": self.law.scale,
-        }
-
-
-def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_rows: int) -> SumNoise:
-    """Sensitivity and noise of the sum of a stack's features.
-
-    Add or remove k rows: k sqrt(R_phi^2 + c^2), as the row count is a coordinate of its own, c per
-    row. Replace one row: the diameter, at most 2 R_phi; the count does not change and is not
-    measured. Rounding moves a row's d (+ 1) coordinates by at most half a unit each.
-    """
-    replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
-    # Half the norm, as a power of two: a multiple of the unit, and then rounded by nothing.
-    constant = 0.0 if replaced else 2.0 ** round(math.log2(stack.norm / 2))
-    length = stack.dimension + (0 if replaced else 1)
-    slack = math.sqrt(length) * UNIT / 2
-    reach = 2 * (stack.norm + slack) if replaced else math.hypot(stack.norm + slack, constant)
-    sensitivity = unit.max_rows * reach * (1 + 1e-12)
-    law = calibrated_law(
-        kind=NoiseKind.GAUSSIAN,
-        noise_multiplier=multiplier,
-        sensitivity=sensitivity,
-        dimension=length,
-    )
-    return SumNoise(
-        unit=unit,
-        nominal_rows=nominal_rows,
-        dimension=stack.dimension,
-        norm=stack.norm,
-        constant=constant,
-        multiplier=multiplier,
-        sensitivity=sensitivity,
-        law=law,
-    )
-
-
-def exact_sum(stack: Stack, rows: ScaledTable, *, constant: float) -> Array:
-    """Sum of the rounded features, and c times the number of rows; exact in doubles.
-
-    Privacy:
-        Unprotected: of private rows it is confidential. One row changes it by that row's rounded
-        features alone, to the last bit. A row of more than the stack's norm, or of none, adds
-        nothing but its count: the schema's box holds no such row, and a table from elsewhere may.
-    """
-    total = np.zeros(stack.dimension, dtype=np.int64)
-    most = (stack.norm * (1 + 1e-12)) ** 2
-    for start in range(0, rows.rows, _BLOCK):
-        block = stack.matrix(rows.take(np.arange(start, min(start + _BLOCK, rows.rows))))
-        block[~(np.einsum("ij,ij->i", block, block) <= most)] = 0.0
-        total += np.rint(block / UNIT).astype(np.int64).sum(axis=0)
-    if constant:
-        total = np.append(total, rows.rows * round(constant / UNIT))
-    return np.asarray(np.clip(total, -_LARGEST, _LARGEST) * UNIT, dtype=np.float64)
 
 
 def _shares(given: object) -> dict[str, float]:
@@ -161,7 +79,7 @@ def _scales(given: object) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(WeightEstimator):
     """Settings of measured weights; frozen and public.
 
     Attributes:
@@ -191,7 +109,6 @@ class Measured:
     calibrated: SumNoise | None = None
 
     method: ClassVar[str] = "measured"
-    private: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
     """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
     and the generator's own marginals are kept. `dpiw rehearse` compares it with others, free."""
@@ -250,10 +167,7 @@ class Measured:
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive, or a part that the schema lacks.
         """
-        if not (math.isfinite(rho) and rho > 0):
-            raise SpecError("weights: expected an effort rho > 0")
-        if nominal_rows < 1:
-            raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+        check_effort("weights", rho=rho, nominal_rows=nominal_rows)
         stack = self.stack(schema)
         if stack.dimension > MOST_FEATURES:
             raise SpecError(
@@ -271,9 +185,7 @@ class Measured:
         return replace(self, features=stack.shares, scales=stack.scales, calibrated=found)
 
     def _ready(self) -> SumNoise:
-        if self.calibrated is None:
-            raise UncalibratedError(f"{self.method}: calibrate before use")
-        return self.calibrated
+        return calibrated_for(self.calibrated, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One draw of the sum.
@@ -282,8 +194,8 @@ class Measured:
             UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
         """
         ready, stack = self._ready(), self.stack(schema)
-        if ready.unit != unit or (ready.dimension, ready.norm) != (stack.dimension, stack.norm):
-            raise UncalibratedError(f"{self.method}: calibrated for another unit or schema")
+        same = (ready.dimension, ready.norm) == (stack.dimension, stack.norm)
+        calibrated_for(ready, ready.unit == unit, same, method=self.method)
         return (GaussianEvent(noise_multiplier=ready.multiplier),)
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
@@ -302,9 +214,46 @@ class Measured:
         mean = ready.norm**2 / ready.dimension
         return mean / (mean + spread)
 
-    def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
-        """None."""
-        return ()
+    def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
+        """Measured weights are made of a base, and are not worked over row by row.
+
+        Replicates are made from the features of all published rows, held at once.
+
+        Raises:
+            SpecError: steps, unnormalised weights, or too many numbers for the replicates.
+        """
+        if weighing.post_processing.steps:
+            raise SpecError(
+                "weights.post_processing: expected no steps with weights.method=measured"
+            )
+        if weighing.normalisation is not Normalisation.SELF:
+            raise SpecError("weights.normalisation: expected self with weights.method=measured")
+        if not self.replicates:
+            return
+        if weighing.rows * self.replicates > MOST_NUMBERS:
+            raise SpecError(
+                f"weights.settings.replicates={self.replicates}: expected at most {MOST_NUMBERS:,}"
+                " numbers, synthetic_rows times replicates"
+            )
+        features = self.stack(schema).dimension + MOST_INDICATORS
+        if weighing.rows * features > MOST_FEATURES_HELD:
+            raise SpecError(
+                f"synthetic_rows={weighing.rows}: expected at most"
+                f" {MOST_FEATURES_HELD // features} with replicates, which take {features} features"
+                " a row"
+            )
+
+    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
+        """What no feature reaches, and which intervals hold it."""
+        return (
+            "Weights move the generator's rows towards noisy means of public features. What no"
+            " feature reaches keeps the generator's error; dpiw.analysis.confidence_interval"
+            " includes it, ordinary standard errors leave it and the privacy noise out.",
+        )
+
+    def sampled(self, published: int) -> tuple[int, int]:
+        """A base, of which the published rows are chosen; nothing is fitted on other rows."""
+        return self.base_rows_for(published), 0
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
@@ -345,8 +294,8 @@ class Measured:
             UncalibratedError: before `calibrate`, or for another schema.
         """
         ready, stack = self._ready(), self.stack(table.schema)
-        if (ready.dimension, ready.norm) != (stack.dimension, stack.norm):
-            raise UncalibratedError(f"{self.method}: calibrated for another schema")
+        same = (ready.dimension, ready.norm) == (stack.dimension, stack.norm)
+        calibrated_for(ready, same, method=self.method)
         exact = exact_sum(stack, table.confidential(), constant=ready.constant)
         return Measurement(
             kind=MEASUREMENT_KIND,
@@ -355,13 +304,35 @@ class Measured:
             publishable=noise.publishable,
         )
 
-    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NoReturn:
-        """There is none before base rows are there: `dpiw.methods.weights.weigh_measured`.
+    def weigh(
+        self,
+        measurement: Measurement,
+        rows: SampledRows,
+        weighing: Weighing,
+        *,
+        rng: np.random.Generator,
+    ) -> Weights:
+        """As `WeightEstimator.weigh`: `dpiw.methods.weights.weigh_measured`."""
+        from dpiw.methods.weights.weigh_measured import weigh_measured
 
-        Raises:
-            WeightError: always.
-        """
-        raise WeightError(f"{self.method}: its weights need base rows; expected weigh_measured")
+        return weigh_measured(
+            self, measurement, rows.weighed, rows=weighing.rows, rng=rng, known=rows.one_way
+        )
+
+    def replicates_of(
+        self,
+        measurement: Measurement,
+        rows: SyntheticTable,
+        log_weights: Array,
+        facts: Mapping[str, Any],
+    ) -> ReplicateWeights | None:
+        """As many as were asked for, of the law of the published weights; the same every time."""
+        from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
+
+        if not self.replicates:
+            return None
+        law = law_of_measured(self, rows, log_weights, facts["measured"])
+        return replicate_measured(law, measurement, count=self.replicates)
 
     def targets(
         self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
@@ -377,9 +348,8 @@ class Measured:
         Raises:
             WeightError: the measurement is of another kind, or does not fit these settings.
         """
-        ready, facts, own = self._ready(), measurement.facts, self._facts()
-        if measurement.kind != MEASUREMENT_KIND or any(facts.get(k) != own[k] for k in own):
-            raise WeightError(f"{self.method}: not a measurement with these settings")
+        ready = self._ready()
+        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         drawn = np.asarray(measurement.arrays["sum"], dtype=np.float64)
         if drawn.shape != (ready.law.dimension,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")

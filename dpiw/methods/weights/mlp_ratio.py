@@ -18,8 +18,10 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.neural.ratio_training import RatioTraining, log_ratio_of, play
+from dpiw.methods.weights.density_ratio import RatioWithoutLaw
 from dpiw.methods.weights.signal import Signal
 from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 Array = NDArray[np.float64]
 
@@ -33,7 +35,7 @@ def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NetworkRatio:
+class NetworkRatio(RatioWithoutLaw):
     """The released network as a log ratio.
 
     Attributes:
@@ -50,21 +52,6 @@ class NetworkRatio:
     nominal_rows: int
     replays: int
     _played: dict[str, Array] = field(default_factory=dict, repr=False)
-
-    law = None
-    """No law: see the module."""
-
-    @property
-    def coefficients(self) -> Array:
-        """None, shape (0,)."""
-        return np.zeros(0)
-
-    def features(self, synthetic: SyntheticTable) -> Array:
-        """None, shape (rows, 0)."""
-        return np.zeros((synthetic.rows, 0))
-
-    def sampling_covariance(self, synthetic: SyntheticTable) -> None:
-        """None: the replays hold the sampling error."""
 
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
@@ -98,6 +85,12 @@ class NetworkRatio:
                 found[:, i] = self._log_ratio(state.average, rows)
             self._played[key] = found - found.mean(axis=0)
         return self._played[key]
+
+    def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
+        """As the replays vary, sampling error included."""
+        played = self.chance(synthetic)
+        own = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=played.shape[1])
+        return [(own, played / max(1, played.shape[1] - 1) ** 0.5)]
 
     def signal(self, synthetic: SyntheticTable) -> Signal | None:
         """The log ratio's variance over the rows against that of the replays; None without any.

@@ -6,9 +6,8 @@ Delta2 costs one Gaussian event of multiplier s, whatever X is, and the event is
 exists. The paper's version (its corollaries 1 and 2) has a sensitivity that is too small and
 composes per row (docs/method.md section 12).
 
-It is never better than noise on the coefficients: each log weight's noise is sigma_max(X)/norm(x)
-times larger, about sqrt(rows), and it does not fall with more budget spent on rows. It is offered
-for comparison, and for releases of at most d' rows.
+Each log weight's noise is sigma_max(X)/norm(x), about sqrt(rows), times that of noise on the
+coefficients, whatever is spent on rows. It is for comparison, and for at most d' rows.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.beta import BetaRegression
+from dpiw.methods.weights.density_ratio import DensityRatio
 from dpiw.methods.weights.features import FeatureMap
 from dpiw.methods.weights.penalty import calibration
 from dpiw.methods.weights.settings import whole
 from dpiw.methods.weights.signal import FitFacts, sampling_covariance
-from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, solve
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource
@@ -57,7 +57,7 @@ def rows_digest(synthetic: SyntheticTable) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputRatio:
+class OutputRatio(DensityRatio):
     """Noisy log ratios of the published rows: one coordinate, one coefficient, per row.
 
     Attributes:
@@ -110,6 +110,18 @@ class OutputNoised(BetaRegression):
     published: SyntheticTable | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "output_noised"
+    bound_to_rows: ClassVar[bool] = True
+    known_everywhere: ClassVar[bool] = False
+    set_later: ClassVar[frozenset[str]] = BetaRegression.set_later | {"published"}
+
+    @classmethod
+    def _completed(
+        cls, settings: dict[str, Any], *, pure: bool, rows: int | None
+    ) -> dict[str, Any]:
+        found = super()._completed(settings, pure=pure, rows=rows)
+        if rows is not None and found.setdefault("rows", rows) != rows:
+            raise SpecError(f"weights.settings.rows: expected {rows}, the release's synthetic_rows")
+        return found
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range, or laplace noise."""
@@ -239,15 +251,10 @@ class OutputNoised(BetaRegression):
             WeightError: no synthetic rows to fit on.
         """
         ready, schema, published = self._ready(), table.schema, self.published
-        features = self.feature_map(schema)
         if published is None or published.schema != schema:
             raise UncalibratedError("output_noised: give the published rows by `for_rows` first")
-        if ready.bounds != features.bounds or synthetic.schema != schema:
-            raise UncalibratedError(f"{self.method}: calibrated for another schema")
-        if synthetic.rows == 0:
-            raise WeightError("weights: expected at least one synthetic row")
-        self.check(schema=schema)
-        x = features.matrix(published.scaled)
+        problem = self.regression(table, synthetic)
+        x = self.feature_map(schema).matrix(published.scaled)
         spectral = float(np.linalg.norm(x, 2)) * (1 + 1e-9)
         sensitivity = spectral * ready.sensitivity
         law = calibrated_law(
@@ -256,13 +263,7 @@ class OutputNoised(BetaRegression):
             sensitivity=sensitivity,
             dimension=published.rows,
         )
-        problem = Regression(
-            private=features.matrix(table.confidential()),
-            synthetic=features.matrix(synthetic.scaled),
-            synthetic_weight=ready.nominal_rows / synthetic.rows,
-            penalty=ready.penalty,
-        )
-        exact = x @ solve(problem, tolerance=GRADIENT_TOLERANCE * ready.bounds.norm)
+        exact = x @ self.solution(problem)
         return Measurement(
             kind=MEASUREMENT_KIND,
             arrays={"log_ratio": noisy_vector(exact, law=law, noise=noise)},
@@ -286,9 +287,8 @@ class OutputNoised(BetaRegression):
         Raises:
             WeightError: the measurement is of another kind, or does not fit these settings.
         """
-        facts, own = measurement.facts, self._facts()
-        if measurement.kind != MEASUREMENT_KIND or any(facts.get(k) != own[k] for k in own):
-            raise WeightError(f"{self.method}: not a measurement with these settings")
+        facts = measurement.facts
+        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         released = np.asarray(measurement.arrays["log_ratio"], dtype=np.float64)
         if released.shape != (self.rows,):
             raise WeightError(f"{self.method}: the measurement does not fit these settings")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import enum
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights.beta_map import (
-    CalibratedRatio,
-    DebiasedRatio,
-    TemperedRatio,
-    to_coefficients,
+from dpiw.methods.weights.base import (
+    Normalisation,
+    SampledRows,
+    Weighing,
+    WeightEstimator,
 )
 from dpiw.methods.weights.debiasing import (
     debias_self_normalised,
@@ -24,48 +24,33 @@ from dpiw.methods.weights.debiasing import (
     normalised,
     weighted_centre,
 )
+from dpiw.methods.weights.density_ratio import DensityRatio
 from dpiw.methods.weights.diagnostics import Diagnostics, diagnose
-from dpiw.methods.weights.mlp_ratio import NetworkRatio
 from dpiw.methods.weights.post_processing import (
-    Clip,
-    ParetoSmooth,
     PostProcessing,
     SelfNormalise,
-    Temper,
     parse_post_processing,
 )
 from dpiw.methods.weights.resampling import resample_rows
-from dpiw.methods.weights.signal import Signal, noise_test
-from dpiw.methods.weights.smoothing import pareto_smooth
-from dpiw.privacy.units import NoiseKind, NoiseLaw
+from dpiw.privacy.units import NoiseLaw
 
 if TYPE_CHECKING:
+    from dpiw.data.schema import PublicSchema
     from dpiw.data.tables import SyntheticTable
-    from dpiw.methods.weights.base import DensityRatio
-    from dpiw.methods.weights.beta import BetaRatio
+    from dpiw.privacy.measurement import Measurement
 
 __all__ = [
     "Normalisation",
     "PostProcessing",
+    "RatioEstimator",
+    "Weighing",
     "Weights",
     "parse_post_processing",
-    "starting_ratio",
     "uniform_weights",
     "weigh",
 ]
 
 Array = NDArray[np.float64]
-
-
-class Normalisation(enum.Enum):
-    """What the weights are scaled to.
-
-    `SELF`: mean one; estimates are ratios, with a bias of second order. `UNNORMALISED`: as they
-    are; debiased estimates are unbiased for those with the non-private weights.
-    """
-
-    SELF = "self"
-    UNNORMALISED = "unnormalised"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,20 +101,39 @@ def uniform_weights(rows: int) -> Weights:
     )
 
 
-def starting_ratio(
-    ratio: BetaRatio, fitting: SyntheticTable, *, debias: bool
-) -> BetaRatio | DebiasedRatio:
-    """What a beta calibration starts from: the ratio as its weights would be without one.
+class RatioEstimator(WeightEstimator):
+    """An estimator whose measurement is a density ratio that can be asked of any row."""
 
-    Args:
-        ratio: the released ratio.
-        fitting: public rows that are not published; mu is the weighted mean of their features.
-        debias: as for `weigh`.
-    """
-    if not debias:
-        return ratio
-    features = ratio.features(fitting)
-    return DebiasedRatio(base=ratio, centre=weighted_centre(ratio.score(features), features))
+    @abc.abstractmethod
+    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DensityRatio:
+        """Post-process a measurement into a density ratio. Costs nothing, repeatable."""
+
+    def calibrated_on(
+        self, measurement: Measurement, rows: SampledRows, weighing: Weighing
+    ) -> tuple[DensityRatio, PostProcessing]:
+        """The ratio to weigh by, and the steps; a calibration among them is fitted where it can."""
+        schema = rows.weighed.schema
+        return self.ratio(measurement, schema=schema), weighing.post_processing
+
+    def weigh(
+        self,
+        measurement: Measurement,
+        rows: SampledRows,
+        weighing: Weighing,
+        *,
+        rng: np.random.Generator,
+    ) -> Weights:
+        """As `WeightEstimator.weigh`: `weigh` by the released ratio."""
+        ratio, steps = self.calibrated_on(measurement, rows, weighing)
+        return weigh(
+            ratio,
+            rows.weighed,
+            debias=self.debias,
+            normalisation=weighing.normalisation,
+            resolution=weighing.resolution,
+            post_processing=steps,
+            rng=rng,
+        )
 
 
 def weigh(
@@ -146,7 +150,7 @@ def weigh(
 
     Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
     resampling. Everything is computed from released values and public constants: free. After a
-    calibration there is no factor: it is in the ratio before it (`starting_ratio`), or left to the
+    calibration there is no factor: it is in the ratio before it (`DebiasedRatio`), or left to the
     calibration.
 
     Args:
@@ -172,11 +176,11 @@ def weigh(
     features, log_ratio = whole.features(synthetic), whole.log_ratio(synthetic)
     if log_ratio.size == 0:
         raise WeightError("weights: expected at least one synthetic row")
-    raw, debiased = _debiased(log_ratio, features, whole.law, debias, steps, normalisation)
+    raw, debiased = _debiased(whole, log_ratio, features, debias, normalisation)
     final, reshaped = _reshaped(raw, steps, normalisation)
-    parts = _noise_parts(whole, synthetic)
+    parts = whole.noise_parts(synthetic)
     noise = _noise(parts, log_ratio, normalisation)
-    signal = _signal(ratio, synthetic)
+    signal = ratio.signal(synthetic)
     assessed = whole.law is not None or signal is not None
     found = Weights(
         log_weights=final,
@@ -197,39 +201,32 @@ def weigh(
 
 def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio, tuple[str, ...]]:
     """The ratio after the steps that act on it, and their texts."""
-    texts = []
-    calibrate = steps.calibrate
-    if calibrate is not None:
-        texts += [ratio.text] if isinstance(ratio, DebiasedRatio) else []
-        texts.append(calibrate.text)
-        coefficients = to_coefficients(*calibrate.map, calibrate.limit)
-        ratio = CalibratedRatio(base=ratio, coefficients=coefficients, limit=calibrate.limit)
+    texts = [*ratio.texts]
     for step in steps.steps:
-        if isinstance(step, Temper):
+        rewritten = step.on_ratio(ratio)
+        if rewritten is not None:
+            ratio = rewritten
             texts.append(step.text)
-            ratio = TemperedRatio(base=ratio, alpha=step.alpha)
     return ratio, tuple(texts)
 
 
 def _debiased(
+    ratio: DensityRatio,
     log_ratio: Array,
     features: Array,
-    law: NoiseLaw | None,
     debias: bool,
-    steps: PostProcessing,
     normalisation: Normalisation,
 ) -> tuple[Array, tuple[str, ...]]:
-    # The features of a tempered ratio are alpha x, so b(alpha x) and b(alpha (x - mu)) come out.
-    tempered = any(isinstance(step, Temper) for step in steps.steps)
+    """Log weights without the noise's mean effect. Of a tempered ratio the features are alpha x."""
+    law, (plain, centred) = ratio.law, ratio.argument
+    without = not debias or law is None or law.scale == 0
     if normalisation is Normalisation.UNNORMALISED:
-        if not debias or law is None or law.scale == 0:
+        if without or law is None:
             return log_ratio, ()
-        told = "debias b(alpha x)" if tempered else "debias b(x)"
-        return debias_unnormalised(log_ratio, features, law), (told,)
-    if not debias or law is None or law.scale == 0:
+        return debias_unnormalised(log_ratio, features, law), (f"debias b({plain})",)
+    if without or law is None:
         return normalised(log_ratio), ()
-    told = "debias b(alpha (x - mu))" if tempered else "debias b(x - mu)"
-    return debias_self_normalised(log_ratio, features, law)[0], (told,)
+    return debias_self_normalised(log_ratio, features, law)[0], (f"debias b({centred})",)
 
 
 def _reshaped(
@@ -238,35 +235,14 @@ def _reshaped(
     """Log weights after the steps that act on them, and their texts."""
     found, texts = raw, []
     for step in steps.steps:
-        if isinstance(step, ParetoSmooth):
-            found, _ = pareto_smooth(found)
-            texts.append(step.text)
-        elif isinstance(step, Clip):
-            mean = found - normalised(found)  # the log of the mean weight, row by row
-            found = np.minimum(found, mean + np.log(step.at))
+        reshaped = step.on_log_weights(found)
+        if reshaped is not None:
+            found = reshaped
             texts.append(step.text)
     if normalisation is Normalisation.SELF:
         found = normalised(found)
         texts.append(SelfNormalise().text)
     return found, tuple(texts)
-
-
-def _noise_parts(ratio: DensityRatio, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
-    """Independent noises z and the features f with which z.f enters the log weights.
-
-    Through a calibration the base's noise passes by its slope, to first order. The calibration
-    has seen the base's noise and removes some of it; that is not subtracted.
-    """
-    if isinstance(ratio, NetworkRatio):  # no law: as the replays vary, sampling error included
-        played = ratio.chance(synthetic)
-        own = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=played.shape[1])
-        return [(own, played / max(1, played.shape[1] - 1) ** 0.5)]
-    if isinstance(ratio, TemperedRatio):
-        return [(law, ratio.alpha * x) for law, x in _noise_parts(ratio.base, synthetic)]
-    if isinstance(ratio, CalibratedRatio):
-        slope = ratio.slope(synthetic)[:, None]
-        return [(law, slope * x) for law, x in _noise_parts(ratio.base, synthetic)]
-    return [] if ratio.law is None else [(ratio.law, ratio.features(synthetic))]
 
 
 def _noise(
@@ -278,22 +254,6 @@ def _noise(
         centre = weighted_centre(log_ratio, x) if self_normalised else np.zeros(x.shape[1])
         total += log_weight_noise(law, x - centre) ** 2
     return np.asarray(np.sqrt(total))
-
-
-def _signal(ratio: DensityRatio, synthetic: SyntheticTable) -> Signal | None:
-    """Asked of the released ratio itself: calibration and tempering add nothing to it."""
-    if isinstance(ratio, CalibratedRatio | TemperedRatio):
-        return _signal(ratio.base, synthetic)
-    if isinstance(ratio, NetworkRatio):
-        return ratio.signal(synthetic)
-    if ratio.law is None or ratio.law.scale == 0:
-        return None
-    return noise_test(
-        ratio.coefficients,
-        ratio.features(synthetic),
-        ratio.law,
-        ratio.sampling_covariance(synthetic),
-    )
 
 
 def _resampled(weights: Weights, steps: PostProcessing, rng: np.random.Generator) -> Weights:

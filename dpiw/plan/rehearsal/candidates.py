@@ -12,11 +12,11 @@ from typing import Any
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.registry import NONE, WEIGHTS
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import ReleaseSpec, SharesSpec
 
-NONE, OWN = "none", "spec"
+OWN = "spec"
 
 _LINEAR = {"features": {"linear": 1.0, "target": 1.0}}
 _FOURIER = {"omega_seed": 1}
@@ -68,9 +68,10 @@ class Candidate:
 def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
     """The spec at the sizes a rehearsal plays: at most `rows` synthetic rows.
 
-    `output_noised` weights keep theirs: their noise depends on the number.
+    Weights whose noise depends on the number keep theirs.
     """
-    bound = spec.weights.method == OutputNoised.method
+    method = spec.weights.method
+    bound = method in WEIGHTS and WEIGHTS[method].bound_to_rows
     return spec.model_copy(
         update={
             "synthetic_rows": spec.synthetic_rows if bound else min(spec.synthetic_rows, rows),
@@ -94,7 +95,7 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
     )
     found = [none]
     own = spec.weights
-    if own.method != NONE:
+    if own.wanted:
         plan = compile_plan(_weighted(spec, own.method, own.settings), schema)
         found.append(Candidate(name=OWN, told=_told(own.method, own.settings), plan=plan))
     for name, (settings, shares) in MEASURED.items():

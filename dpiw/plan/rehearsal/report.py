@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpiw import __version__
-from dpiw.plan.rehearsal.candidates import NONE, Candidate
+from dpiw.methods.weights.registry import NONE
+from dpiw.plan.rehearsal.candidates import Candidate
 from dpiw.plan.rehearsal.populations import KINDS
 from dpiw.plan.rehearsal.rehearsal import FLOOR, Rehearsal, Score
 from dpiw.plan.rehearsal.scores import MEASURES

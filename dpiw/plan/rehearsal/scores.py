@@ -204,11 +204,11 @@ def _logistic(x: Array, y: Array, share: Array) -> Array:
     """Coefficients and intercept, shape (p + 1,); zeros where one class has no weight."""
     from sklearn.linear_model import LogisticRegression
 
-    mass = float(share @ y)
-    if not 0 < mass < share.sum():
+    ones = y > 0.5
+    if not (share[ones].sum() > 0 and share[~ones].sum() > 0):
         return np.zeros(x.shape[1] + 1)
     model = LogisticRegression(C=1 / (PENALTY_PER_ROW * len(x)), max_iter=5000)
-    model.fit(x, y > 0.5, sample_weight=share * len(x))
+    model.fit(x, ones, sample_weight=share * len(x))
     return np.concatenate([model.coef_[0], model.intercept_])
 
 

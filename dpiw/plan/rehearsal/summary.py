@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.plan.rehearsal.candidates import NONE, OWN
+from dpiw.methods.weights.registry import NONE
+from dpiw.plan.rehearsal.candidates import OWN
 from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, Score
 from dpiw.plan.rehearsal.scores import MEASURES, RELATIVE
 

@@ -24,9 +24,9 @@ from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
+from dpiw.methods.weights import measured as measured_weights
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
-from dpiw.plan import stages as private_stages
 from dpiw.plan.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.release.manifest import REPLICATES
@@ -377,7 +377,7 @@ def test_features_that_replicates_could_not_hold_are_refused(make_workplace, mon
     place = make_workplace(weights=WITH_REPLICATES)
     spec = load_spec(place.spec)
     width = compile_plan(spec, load_schema(spec)).weights.calibrated.dimension + MOST_INDICATORS
-    monkeypatch.setattr(private_stages, "MOST_FEATURES_HELD", 300 * width - 1)
+    monkeypatch.setattr(measured_weights, "MOST_FEATURES_HELD", 300 * width - 1)
     with pytest.raises(SpecError, match=f"at most 299 with replicates, which take {width} feat"):
         compile_plan(spec, load_schema(spec))
 
@@ -385,7 +385,7 @@ def test_features_that_replicates_could_not_hold_are_refused(make_workplace, mon
 def test_a_rehearsal_replays_measured_weights(publishing):
     run, release = publishing(weights=PLAIN)
     mechanism = mechanism_of(release)
-    ours, theirs = mechanism.weights.calibrated, run.plan.weights.calibrated
+    ours, theirs = mechanism.recipe.weights.calibrated, run.plan.weights.calibrated
     assert ours.multiplier == pytest.approx(theirs.multiplier, rel=1e-6)
     found = analysis.rehearse(
         release, lambda s: analysis.mean(s, "age"), rng=np.random.default_rng(32), replicates=20

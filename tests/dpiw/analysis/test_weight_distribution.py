@@ -126,15 +126,15 @@ def test_the_mechanism_is_rebuilt_from_the_certificate(publishing, generator):
     found = mechanism_of(release)
     unit = release.certificate.unit
     for ours, theirs in (
-        (found.generator, run.plan.generator),
-        (found.weights, run.plan.weights),
+        (found.recipe.generator, run.plan.generator),
+        (found.recipe.weights, run.plan.weights),
     ):
-        ours_events = ours.events(schema=found.schema, unit=unit)
-        theirs_events = theirs.events(schema=found.schema, unit=unit)
+        ours_events = ours.events(schema=found.recipe.schema, unit=unit)
+        theirs_events = theirs.events(schema=found.recipe.schema, unit=unit)
         for a, b in zip(ours_events, theirs_events, strict=True):
             for name, value in vars(b).items():
                 assert getattr(a, name) == pytest.approx(value, rel=1e-6)
-    assert found.weights.parameters()["penalty"] == pytest.approx(
+    assert found.recipe.weights.parameters()["penalty"] == pytest.approx(
         run.plan.weights.parameters()["penalty"], rel=1e-6
     )
 

@@ -15,7 +15,7 @@ from dpiw.data.cell_formats import (
 )
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SpecError
-from dpiw.plan.plan import spec_digest
+from dpiw.plan.promise import spec_digest
 from dpiw.plan.spec import load_schema, load_spec, parse_spec
 
 SPEC = {

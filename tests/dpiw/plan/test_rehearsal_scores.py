@@ -133,3 +133,14 @@ def test_a_target_of_one_class_has_no_coefficients():
         WeightedRows(scaled=type(table.scaled)(flat, 50), weights=table.weights)
     )
     assert not portrait.coefficients.any()
+
+
+def test_one_class_with_uneven_weights_is_one_class():
+    """Sums of weights in another order differ in the last bit, which is no second class."""
+    table, rng = rows(MIXED, 500, 1), np.random.default_rng(5)
+    ones = dict(table.scaled.columns) | {"y": np.ones(500, dtype=np.int32)}
+    for _ in range(40):
+        weights = rng.random(500)
+        weights /= weights.sum()
+        shown = WeightedRows(scaled=type(table.scaled)(ones, 500), weights=weights)
+        assert not scorer(MIXED).portrait(shown).coefficients.any()

@@ -350,7 +350,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(UncalibratedError, match="another schema"):
         estimator.events(schema=other, unit=UNIT)
     unit = PrivacyUnit(relation=UNIT.relation, max_rows=2, id_column="id")
-    with pytest.raises(UncalibratedError, match="another unit"):
+    with pytest.raises(UncalibratedError, match="privacy unit"):
         estimator.events(schema=SCHEMA, unit=unit)
     with pytest.raises(WeightError, match="at least one synthetic row"):
         estimator.measure(private(uniform(5, 1)), synthetic(uniform(0, 1)), noise=SeededNoise(1))

@@ -5,7 +5,6 @@ import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
-from dpiw.methods.weights.beta import BetaRatio
 from dpiw.methods.weights.beta_map import (
     CalibratedRatio,
     TemperedRatio,
@@ -15,6 +14,7 @@ from dpiw.methods.weights.beta_map import (
     to_map,
 )
 from dpiw.methods.weights.beta_map_fit import PublicRows, calibrate_on_public_rows
+from dpiw.methods.weights.beta_ratio import BetaRatio
 from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.post_processing import BetaCalibrate, Temper
 from dpiw.methods.weights.weigh import PostProcessing, weigh

@@ -37,7 +37,7 @@ def settings_of(name, own):
 CASES = [
     (name, settings_of(name, own))
     for name in (name for name in WEIGHTS if name != "measured")
-    for own in (MAPS[:1] if name in ("none", "dp_mlp", "discriminator") else MAPS)
+    for own in (MAPS[:1] if name in ("dp_mlp", "discriminator") else MAPS)
 ]
 SETTINGS = [
     (n, s, k) for n, s in CASES for k in ("add", "replace") if (n, k) != ("dp_mlp", "replace")
@@ -79,10 +79,11 @@ def test_names_and_flags(case):
 def test_cost_and_forecast_are_known_before_data(case, mixed):
     name, estimator, unit, *_ = case
     events = estimator.events(schema=mixed, unit=unit)
-    assert len(events) == (0 if name in ("none", "logreg", "discriminator") else 1)
+    assert len(events) == (0 if name in ("logreg", "discriminator") else 1)
     most = np.inf if name == "dp_mlp" else 0.2 + 1e-9  # a network's noise has no cap
     assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= most
-    assert 0 <= estimator.resolution(schema=mixed, nominal_rows=500) <= 1
+    resolution = estimator.resolution(schema=mixed, nominal_rows=500)
+    assert resolution is None if name == "discriminator" else 0 <= resolution <= 1
     assert all(isinstance(w, str) for w in estimator.warnings(schema=mixed, nominal_rows=500))
     json.dumps(estimator.parameters(), allow_nan=False)
 
@@ -124,15 +125,13 @@ def test_weights_come_out(case, mixed, normalisation):
     assert np.all(np.isfinite(weights.log_weights))
     if normalisation is Normalisation.SELF:
         assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
-    if name == "none":
-        assert np.all(weights.log_weights == 0)
-    assert (weights.law is None) is (name in ("none", "logreg", "dp_mlp", "discriminator"))
+    assert (weights.law is None) is (name in ("logreg", "dp_mlp", "discriminator"))
 
 
 def test_only_noise_that_nobody_can_repeat_is_publishable(case):
     name, estimator, _, private, synthetic = case
     measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
-    assert measured.publishable is (name in ("none", "discriminator"))
+    assert measured.publishable is (name == "discriminator")
 
 
 def test_estimators_and_measurements_pickle_and_tables_do_not(case):

@@ -12,11 +12,10 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.neural.mlp import Architecture, Network
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
-from dpiw.methods.weights.critic_features import REACH, Critic, CriticMap
+from dpiw.methods.weights.critic_features import REACH, CriticMap, JudgeScale
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.logreg import LogisticRegressionRatio
+from dpiw.methods.weights.features import LinearMap, feature_map
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh
 from dpiw.privacy.events import GaussianEvent
@@ -59,7 +58,7 @@ def ready(schema, unit, kind=BetaDebiased, *, rho=0.5, judge=None, **settings):
     one = kind(features="critic", **settings).calibrate(
         rho=rho, schema=schema, unit=unit, nominal_rows=4000
     )
-    return one if judge is None else dataclasses.replace(one, critic=Critic.of(judge))
+    return one if judge is None else dataclasses.replace(one, critic=JudgeScale.of(judge))
 
 
 def test_the_free_ratio_is_the_clamped_logit(schema):
@@ -110,7 +109,7 @@ def test_no_spec_brings_a_critic_of_its_own(method, name):
 
 def test_the_map_s_bounds_hold_and_are_known_before_the_critic(schema, numeric):
     """Whatever the critic says, infinities and NaN included; those of one centred column."""
-    features = CriticMap(schema, Critic.of(Tilted(schema, factor=40.0)))
+    features = CriticMap(schema, JudgeScale.of(Tilted(schema, factor=40.0)))
     rows = features.matrix(Tilted(schema).sample(500, rng=np.random.default_rng(3)).scaled)
     bounds = features.bounds
     assert bounds == CriticMap(schema).bounds == LinearMap(numeric(1)).bounds
@@ -132,11 +131,11 @@ def test_the_map_s_bounds_hold_and_are_known_before_the_critic(schema, numeric):
 def test_the_critic_s_scale_does_not_matter(schema):
     rows = real_rows(schema, 200).confidential()
     one, other = (
-        Critic.of(Tilted(schema, factor=factor, shift=shift)).values(rows)
+        JudgeScale.of(Tilted(schema, factor=factor, shift=shift)).values(rows)
         for factor, shift in ((1.0, 0.0), (37.0, -2.0))
     )
     np.testing.assert_allclose(one, other, atol=1e-12)
-    uniform = Critic.of(Tilted(schema)).values(
+    uniform = JudgeScale.of(Tilted(schema)).values(
         Tilted(schema).sample(20_000, rng=np.random.default_rng(4)).scaled
     )
     assert 2 * REACH * uniform.std() == pytest.approx(1, abs=0.03)
@@ -151,7 +150,7 @@ def test_a_collapsed_generator_does_not_make_rounding_seen(schema, size):
             place = np.arange(scaled.rows) % 3 - 1
             return size * (1 + place * 2**-50)
 
-    critic = Critic.of(Collapsed(schema=schema))
+    critic = JudgeScale.of(Collapsed(schema=schema))
     rows = [ScaledTable({c.name: np.zeros(n) for c in schema.released}, n) for n in (3000, 2999)]
     one, other = (critic.values(table) for table in rows)
     assert np.abs(one[1:] - other).max() < 1e-8
@@ -298,4 +297,4 @@ def test_a_critic_on_any_scale_becomes_a_ratio(schema, unit, kind):
 
 def test_estimators_that_ask_no_generator_refuse_the_map(schema):
     with pytest.raises(SpecError, match="expected a method that asks a generator"):
-        LogisticRegressionRatio(features="critic").feature_map(schema)
+        feature_map("critic", schema, frequencies=3, frequency_scale=None, omega_seed=None)

@@ -8,7 +8,6 @@ import pytest
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.logreg import LogisticRegressionRatio
-from dpiw.methods.weights.none import NoWeights
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.privacy.randomness import SeededNoise
 
@@ -73,5 +72,3 @@ def test_foreign_measurements_are_refused(tables):
     short = replace(measured, arrays={"coefficients": np.zeros(1)})
     with pytest.raises(WeightError, match="does not fit"):
         estimator.ratio(short, schema=schema)
-    with pytest.raises(WeightError, match="not a measurement of this method"):
-        NoWeights().ratio(measured, schema=schema)

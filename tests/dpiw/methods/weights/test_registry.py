@@ -15,7 +15,7 @@ from dpiw.privacy.units import NoiseKind
 def test_names_are_those_of_the_methods():
     assert {name: chosen.method for name, chosen in WEIGHTS.items()} == {n: n for n in WEIGHTS}
     assert set(WEIGHTS) >= {
-        "beta_noised", "beta_debiased", "none", "logreg", "output_noised", "dp_mlp",
+        "beta_noised", "beta_debiased", "logreg", "output_noised", "dp_mlp",
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.debiasing import log_debias
+from dpiw.methods.weights.density_ratio import DensityRatio
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.post_processing import Clip, ParetoSmooth, Resample, SelfNormalise, Temper
 from dpiw.methods.weights.smoothing import pareto_smooth
@@ -12,7 +13,7 @@ from dpiw.methods.weights.weigh import Normalisation, PostProcessing, uniform_we
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
-class Ratio:
+class Ratio(DensityRatio):
     """A released ratio with known features."""
 
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.3, dimension=2)

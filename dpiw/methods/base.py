@@ -1,0 +1,118 @@
+"""What generators and weights have in common, and the little that they may know of each other."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import SpecError, UncalibratedError
+from dpiw.privacy.events import PrivacyEvent
+from dpiw.privacy.units import PrivacyUnit
+
+
+class Method(Protocol):
+    """A method that a spec names, before it has seen data: frozen public settings.
+
+    Formal guarantees:
+        `events` is known before any data is read and is what `measure` does to the data.
+        `measure` reads the table once and returns only noisy values.
+        What follows needs nothing but the measurement and the public settings: it is free, and may
+        be repeated.
+    """
+
+    @property
+    def method(self) -> str:
+        """The registry's name of this method."""
+        ...
+
+    @property
+    def private(self) -> bool:
+        """False for benchmark-only methods, which publication refuses."""
+        ...
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Return settings whose noise spends the zCDP-equivalent effort `rho` > 0.
+
+        The plan varies `rho` until the total (epsilon, delta) of the whole run is met, so noise
+        must be continuous and decreasing in `rho`.
+        """
+        ...
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
+        ...
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise scales, JSON values only, for plan and certificate."""
+        ...
+
+
+class Critic(enum.Enum):
+    """What the discriminator of a generator's model can say of a row.
+
+    `NONE`: there is no discriminator. `SCORE`: a number, higher where a row is more real.
+    `LOG_RATIO`: log(p_real/p_synthetic), up to a constant (docs/method.md section 12).
+    """
+
+    NONE = "none"
+    SCORE = "score"
+    LOG_RATIO = "log ratio"
+
+
+class Judge(Protocol):
+    """A fitted generator that can tell its rows from real ones."""
+
+    @property
+    def ratio(self) -> bool:
+        """Whether `critic` is a log ratio, up to a constant."""
+        ...
+
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        """Synthetic rows."""
+        ...
+
+    def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
+        """The discriminator's output, shape (rows,), higher where more real.
+
+        A row's output is a function of that row alone, **to the last bit**: no matrix product of
+        the table, which rounds by place and size (`dpiw.methods.neural.mlp.Network.row_outputs`).
+        """
+        ...
+
+
+def check_effort(what: str, *, rho: float, nominal_rows: int) -> None:
+    """Raise SpecError unless the effort and the public nominal size are positive."""
+    if not (math.isfinite(rho) and rho > 0):
+        raise SpecError(f"{what}: expected an effort rho > 0")
+    if nominal_rows < 1:
+        raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+
+
+_Ready = TypeVar("_Ready")
+
+
+def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Ready:
+    """What `calibrate` decided, if it is there and all `others` hold.
+
+    Args:
+        calibrated: of the method; None before `calibrate`.
+        others: whether it was for this schema, this unit, and so on.
+        method: by name.
+
+    Raises:
+        UncalibratedError: it is not, or one does not hold.
+    """
+    if calibrated is None:
+        raise UncalibratedError(f"{method}: calibrate before use")
+    if not all(others):
+        raise UncalibratedError(f"{method}: calibrated for another schema or privacy unit")
+    return calibrated

@@ -1,0 +1,149 @@
+"""A release without files, ledger and processes: one straight way from a table to weighted rows.
+
+A run takes the same steps, one by one, with a record between them; rehearsals, the bootstrap and
+the benchmarks take them here. Each step says what it costs; those after a measurement are free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.generators.base import GenerativeModel, Synthesizer
+from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
+from dpiw.methods.weights.beta_map_fit import PublicRows
+from dpiw.methods.weights.weigh import Weights, uniform_weights
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recipe:
+    """Everything that a release is made with, decided before data is read.
+
+    Attributes:
+        schema: the public schema.
+        generator: calibrated.
+        weights: calibrated; None where rows are published unweighted.
+        weighing: how weights are made of a measurement, and how many rows are published.
+    """
+
+    schema: PublicSchema
+    generator: Synthesizer
+    weights: WeightEstimator | None
+    weighing: Weighing
+
+    @property
+    def sampled(self) -> tuple[int, int]:
+        """Rows to sample: to weigh, and to fit weights on."""
+        published = self.weighing.rows
+        return (published, 0) if self.weights is None else self.weights.sampled(published)
+
+    def with_public_rows(self, scaled: ScaledTable) -> Recipe:
+        """With rows of the real law that are public, if a beta calibration asks for them."""
+        step = self.weighing.post_processing.calibrate
+        if step is None:
+            return self
+        table = SyntheticTable(schema=self.schema, scaled=scaled)
+        public = PublicRows(table=table, declared=step.declared)
+        return replace(self, weighing=replace(self.weighing, public=public))
+
+    def sample(self, model: GenerativeModel, *, rng: np.random.Generator) -> SampledRows:
+        """The model's rows. Costs nothing."""
+        weighed, fitting = self.sampled
+        return SampledRows(
+            weighed=model.sample(weighed, rng=rng),
+            fitting=model.sample(fitting, rng=rng),
+            one_way=model.one_way,
+        )
+
+    def weigh(
+        self,
+        weights: WeightEstimator | None,
+        measurement: Measurement,
+        rows: SampledRows,
+        *,
+        rng: np.random.Generator,
+    ) -> Weights:
+        """Weights of the rows; one each where there are none. Costs nothing.
+
+        Args:
+            weights: those of the recipe, informed.
+            measurement: the weights' own, or the generator's where weights draw nothing.
+            rows: of the generator.
+            rng: of choices among rows; the same state gives the same weights.
+
+        Raises:
+            WeightError: weights do not exist.
+        """
+        if weights is None:
+            return uniform_weights(self.weighing.rows)
+        return weights.weigh(measurement, rows, self.weighing, rng=rng)
+
+
+def ready_to_measure(
+    weights: WeightEstimator, rows: SampledRows
+) -> tuple[WeightEstimator, SyntheticTable]:
+    """Weights that know the published rows if their noise depends on them, and rows to fit on.
+
+    Fitted on others than the published ones where there are some, so that a row's weight does not
+    depend on its having been in the fit.
+    """
+    published = weights.bound_to_rows or rows.fitting.rows == 0
+    return weights.for_rows(rows.weighed), rows.weighed if published else rows.fitting
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Played:
+    """A release, in memory.
+
+    Attributes:
+        rows: as published.
+        weights: theirs.
+        estimator: by which they were made; None where they are all one.
+        fitted: the generator's measurement.
+        measurement: that the weights are made of; the generator's where they draw nothing.
+    """
+
+    rows: SyntheticTable
+    weights: Weights
+    estimator: WeightEstimator | None
+    fitted: Measurement
+    measurement: Measurement
+
+
+def play(
+    recipe: Recipe, table: PrivateTable, *, noise: NoiseSource, rng: np.random.Generator
+) -> Played:
+    """Make a release.
+
+    Args:
+        recipe: how.
+        table: in the place of the confidential one.
+        noise: of the measurements.
+        rng: of rows, and of choices among them; no privacy noise.
+
+    Privacy:
+        The events of generator and weights. Nothing is charged here: a table that is confidential
+        goes through `dpiw.run`.
+
+    Raises:
+        WeightError: weights do not exist.
+    """
+    fitted = measurement = recipe.generator.measure(table, noise=noise)
+    model = recipe.generator.model(fitted, schema=recipe.schema)
+    rows = recipe.sample(model, rng=rng)
+    weights = recipe.weights and recipe.weights.informed(model.judge)
+    if weights is not None and weights.draws:
+        ready, fitting = ready_to_measure(weights, rows)
+        measurement = ready.measure(table, fitting, noise=noise)
+    found = recipe.weigh(weights, measurement, rows, rng=rng)
+    kept = rows.weighed
+    if found.chosen is not None:
+        kept = SyntheticTable(schema=recipe.schema, scaled=kept.scaled.take(found.chosen))
+    return Played(
+        rows=kept, weights=found, estimator=weights, fitted=fitted, measurement=measurement
+    )

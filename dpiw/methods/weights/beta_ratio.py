@@ -1,0 +1,60 @@
+"""The log-linear density ratio that noisy coefficients on a feature map release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.tables import SyntheticTable
+from dpiw.methods.weights.beta_map import DebiasedRatio
+from dpiw.methods.weights.debiasing import weighted_centre
+from dpiw.methods.weights.density_ratio import DensityRatio
+from dpiw.methods.weights.features import FeatureMap
+from dpiw.methods.weights.signal import FitFacts, sampling_covariance
+from dpiw.privacy.units import NoiseLaw
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetaRatio(DensityRatio):
+    """A released log-linear density ratio on a public feature map.
+
+    Attributes:
+        law: law of the noise in `coefficients`.
+        coefficients: b_bar, shape (d',).
+        map: the feature map.
+        fit: public facts of the fit; None for a fit without noise.
+    """
+
+    law: NoiseLaw
+    coefficients: NDArray[np.float64]
+    map: FeatureMap
+    fit: FitFacts | None = None
+
+    def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """Feature rows, shape (rows, d')."""
+        return self.map.matrix(synthetic.scaled)
+
+    def score(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """b_bar.x at feature rows of `map`, shape (rows,)."""
+        return np.asarray(features @ self.coefficients)
+
+    def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """b_bar.x, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy, not debiased."""
+        return self.score(self.features(synthetic))
+
+    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
+        """See `dpiw.methods.weights.signal.sampling_covariance`."""
+        if self.fit is None:
+            return None
+        return sampling_covariance(self.features(synthetic), self.fit)
+
+    def debiased(self, others: SyntheticTable) -> DebiasedRatio:
+        """With its own debiasing factor in it, about the weighted mean of other rows' features.
+
+        Args:
+            others: public rows that are not published.
+        """
+        features = self.features(others)
+        return DebiasedRatio(base=self, centre=weighted_centre(self.score(features), features))

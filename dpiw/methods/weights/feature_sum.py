@@ -1,0 +1,119 @@
+"""A sum of rows' features, exact to the last bit, and the noise that one row of it needs.
+
+Source: docs/method.md section 14.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import ScaledTable
+from dpiw.methods.weights.stack import Stack
+from dpiw.privacy.mechanisms import calibrated_law
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+
+Array = NDArray[np.float64]
+
+UNIT = 2.0**-24
+"""Every feature of a private row is rounded to a multiple of it, so that sums are exact integers:
+what the other rows are changes nothing in a row's part, and no order of adding does."""
+
+_LARGEST = 2**53
+"""Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumNoise:
+    """Every public number of one calibrated measurement.
+
+    Attributes:
+        unit: the unit and relation of the sensitivity.
+        nominal_rows: n0; under replace-one the public number of rows.
+        dimension: d, features of a row.
+        norm: R_phi, bound on a row's features.
+        constant: c, by which a row counts beside its features; 0 where the number is public.
+        multiplier: noise scale over sensitivity, as accounted.
+        sensitivity: of the sum in L2, rounding of the rows included.
+        law: of the noise; its scale covers the lattice rounding as well.
+    """
+
+    unit: PrivacyUnit
+    nominal_rows: int
+    dimension: int
+    norm: float
+    constant: float
+    multiplier: float
+    sensitivity: float
+    law: NoiseLaw
+
+    def to_json(self) -> dict[str, Any]:
+        """Public numbers for the certificate."""
+        return {
+            "relation": self.unit.relation.value,
+            "max_rows": self.unit.max_rows,
+            "nominal_rows": self.nominal_rows,
+            "dimension": self.dimension,
+            "norm_bound": self.norm,
+            "constant": self.constant,
+            "sensitivity": self.sensitivity,
+            "noise_multiplier": self.multiplier,
+            "scale": self.law.scale,
+        }
+
+
+def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_rows: int) -> SumNoise:
+    """Sensitivity and noise of the sum of a stack's features.
+
+    Add or remove k rows: k sqrt(R_phi^2 + c^2), as the row count is a coordinate of its own, c per
+    row. Replace one row: the diameter, at most 2 R_phi; the count does not change and is not
+    measured. Rounding moves a row's d (+ 1) coordinates by at most half a unit each.
+    """
+    replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
+    # Half the norm, as a power of two: a multiple of the unit, and then rounded by nothing.
+    constant = 0.0 if replaced else 2.0 ** round(math.log2(stack.norm / 2))
+    length = stack.dimension + (0 if replaced else 1)
+    slack = math.sqrt(length) * UNIT / 2
+    reach = 2 * (stack.norm + slack) if replaced else math.hypot(stack.norm + slack, constant)
+    sensitivity = unit.max_rows * reach * (1 + 1e-12)
+    law = calibrated_law(
+        kind=NoiseKind.GAUSSIAN,
+        noise_multiplier=multiplier,
+        sensitivity=sensitivity,
+        dimension=length,
+    )
+    return SumNoise(
+        unit=unit,
+        nominal_rows=nominal_rows,
+        dimension=stack.dimension,
+        norm=stack.norm,
+        constant=constant,
+        multiplier=multiplier,
+        sensitivity=sensitivity,
+        law=law,
+    )
+
+
+def exact_sum(stack: Stack, rows: ScaledTable, *, constant: float) -> Array:
+    """Sum of the rounded features, and c times the number of rows; exact in doubles.
+
+    Privacy:
+        Unprotected: of private rows it is confidential. One row changes it by that row's rounded
+        features alone, to the last bit. A row of more than the stack's norm, or of none, adds
+        nothing but its count: the schema's box holds no such row, and a table from elsewhere may.
+    """
+    total = np.zeros(stack.dimension, dtype=np.int64)
+    most = (stack.norm * (1 + 1e-12)) ** 2
+    for start in range(0, rows.rows, _BLOCK):
+        block = stack.matrix(rows.take(np.arange(start, min(start + _BLOCK, rows.rows))))
+        block[~(np.einsum("ij,ij->i", block, block) <= most)] = 0.0
+        total += np.rint(block / UNIT).astype(np.int64).sum(axis=0)
+    if constant:
+        total = np.append(total, rows.rows * round(constant / UNIT))
+    return np.asarray(np.clip(total, -_LARGEST, _LARGEST) * UNIT, dtype=np.float64)

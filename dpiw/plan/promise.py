@@ -1,0 +1,37 @@
+"""What a release promises, as one digest: two specs with the same promise share their run keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from dpiw import __version__
+from dpiw.data.cell_formats import without_defaults
+from dpiw.data.schema import PublicSchema
+from dpiw.plan.spec import Promise, ReleaseSpec, SourceFormat
+
+
+def canonical_json(value: object) -> str:
+    """One text for one value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
+
+
+def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
+    """The spec's post-processing without the paths of files; their SHA-256 stand for them."""
+    return [
+        {name: value for name, value in step.items() if name != "rows"}
+        for step in spec.model_dump(mode="json")["weights"]["post_processing"]
+    ]
+
+
+def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
+    """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
+    promised: dict[str, Any] = dict.fromkeys(Promise.model_fields, True)
+    promised["source"] = set(SourceFormat.model_fields)
+    decisions = spec.model_dump(mode="json", include=promised)
+    decisions["source"] = without_defaults(decisions["source"])
+    decisions["public_truth"] = spec.public_truth is not None
+    decisions["weights"]["post_processing"] = public_steps(spec)
+    body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
+    return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
