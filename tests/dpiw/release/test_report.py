@@ -3,6 +3,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 from xml.etree import ElementTree
 
@@ -279,11 +280,18 @@ def test_many_levels_are_folded_into_one_row() -> None:
 
 
 def test_a_budget_bar_never_leaves_its_track() -> None:
-    drawing = plots.budget_bar(0.9, 0.5, texts=("a", "b", "c"), title="t", width=100)
-    widths = [
-        float(text) for text in re.findall(r'<rect class="[ab]\w+" .*?width="([\d.]+)"', drawing)
+    parts = {"a": Decimal(9), "b": Decimal(5)}
+    drawing = plots.budget_bar(Decimal(10), Decimal(14), parts, title="t")
+    assert drawing is not None
+    bars = [one for one in drawing.shapes if one.attributes.get("class") in ("before", "after")]
+    assert [bar.hint for bar in bars] == ["a: 9", "b: 5"]
+    widths = [float(bar.attributes["width"]) / drawing.width for bar in bars]
+    assert widths == pytest.approx([0.9, 0.1])
+    assert [shape.text for shape in drawing.shapes if shape.text] == [
+        "a: 9",
+        "b: 5",
+        "left: 0 of 10",
     ]
-    assert widths == pytest.approx([90, 10])
 
 
 def test_what_the_weights_repaired_is_told_where_the_truth_is_public() -> None:
