@@ -1,11 +1,11 @@
-"""The report's plots of costs, weights and columns: released rows over public bounds."""
+"""The report's plots and figures of costs, weights and columns: released rows, public bounds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from html import escape
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,9 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
+from dpiw.release.report.formats import number, short_decimal
 from dpiw.release.report.marginals import MISSING, Axis, axis, margins
-from dpiw.release.report.markup import figure, number, paragraph, section, short_decimal, table
+from dpiw.release.report.plots import Drawing
 from dpiw.release.report.truth import PublicTruth
 
 Array = NDArray[np.float64]
@@ -24,8 +25,53 @@ Array = NDArray[np.float64]
 _BARS = 12
 
 
-def cost_section(certificate: Certificate) -> str:
-    """What each stage cost, and what is left of the population's lifetime budget."""
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What stages cost, the lifetime budgets by letter, and what each accountant computed."""
+
+    stages: Drawing
+    budgets: Mapping[str, Drawing | None]
+    accountants: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSpread:
+    """Noise in the log weights: that of the middle row, and the factor on its weight."""
+
+    drawing: Drawing
+    middle: str
+    factor: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSpread:
+    """The weights (None: all are one), noise in them, and what the heaviest 1% of rows carry."""
+
+    drawing: Drawing | None
+    noise: NoiseSpread | None
+    heaviest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnCard:
+    """One column: its name, what it is, and its shares before and after weighting."""
+
+    name: str
+    note: str
+    drawings: tuple[Drawing, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repairs:
+    """Statistics whose truth is public: their rows, and how many came closer to it."""
+
+    rows: tuple[tuple[str, ...], ...]
+    better: int
+    middle: str
+
+
+def cost_of(certificate: Certificate) -> Cost:
+    """Draw a release's costs, as its certificate states them."""
     rows = [
         (f"{record.stage}: {record.method}", record.standalone_epsilon,
          f"ε = {record.standalone_epsilon:.3g} if alone")
@@ -35,155 +81,94 @@ def cost_section(certificate: Certificate) -> str:
     rows.append(
         ("together", float(certificate.epsilon), f"ε = {short_decimal(certificate.epsilon)}")
     )
-    stages = (
-        plots.cost_bars(rows, title="Privacy loss by stage"),
-        "Privacy loss of each stage that read the confidential table, as if it were the only one, "
-        "and of all together. Stages are accounted jointly, which costs less than their sum.",
-    )
-    return section(
-        "What it cost",
-        figure(*stages),
-        *(_budget(certificate, name) for name in ("epsilon", "delta")),
-        paragraph(_accountants(certificate), soft=True),
+    return Cost(
+        stages=plots.cost_bars(rows, title="Privacy loss by stage"),
+        budgets={"ε": _budget(certificate, "epsilon"), "δ": _budget(certificate, "delta")},
+        accountants=tuple(f"{k}: ε = {number(v)}" for k, v in certificate.accountants.items()),
     )
 
 
-def _budget(certificate: Certificate, name: str) -> str:
-    letter = {"epsilon": "ε", "delta": "δ"}[name]
-    current = Decimal(getattr(certificate, name))
-    spent = Decimal(getattr(certificate, f"spent_{name}"))
-    budget = Decimal(getattr(certificate, f"budget_{name}"))
-    if budget == 0:
-        return ""
-    earlier = max(spent - current, Decimal(0))
-    left = max(budget - spent, Decimal(0))
-    texts = (
-        f"earlier: {number(float(earlier))}",
-        f"this release: {number(float(current))}",
-        f"left: {number(float(left))} of {number(float(budget))}",
+def _budget(certificate: Certificate, name: str) -> Drawing | None:
+    current, spent, budget = (
+        Decimal(getattr(certificate, prefix + name)) for prefix in ("", "spent_", "budget_")
     )
-    bar = plots.budget_bar(
-        float(earlier / budget), float(current / budget), texts=texts,
+    return plots.budget_bar(
+        budget, spent, {"earlier": max(spent - current, Decimal(0)), "this release": current},
         title=f"Lifetime {name} of population {certificate.population}",
     )  # fmt: skip
-    return figure(
-        bar,
-        f"Lifetime {letter} of population {certificate.population}. What is spent never comes "
-        "back; when nothing is left, nothing more is published.",
-    )
 
 
-def _accountants(certificate: Certificate) -> str:
-    found = [f"{name}: ε = {number(value)}" for name, value in certificate.accountants.items()]
-    if len(found) < 2:
-        return f"Computed by one accountant: {', '.join(found) or 'not stated'}."
-    return (
-        f"Computed as {', '.join(found)}. The first is the least that any of our accountants "
-        "allows, and the promise rests on it; the second is Renyi accounting alone. The audit "
-        "counts again with code of its own."
-    )
-
-
-def weights_section(certificate: Certificate, weights: Array, noise: Array | None) -> str:
-    """How the weights are spread and how noisy they are.
+def spread_of(weights: Array, noise: Array | None, tau: object) -> WeightSpread:
+    """Draw the weights, and the noise in them.
 
     Args:
-        certificate: of the release.
         weights: shape (rows,), mean one.
         noise: shape (rows,), standard deviation of each log weight's privacy noise; None: unknown.
+        tau: what was forecast of it; anything but a finite number: nothing was.
     """
-    figures = [_weight_figure(weights)]
-    if noise is not None and float(np.max(noise)) > 0:
-        figures.append(_noise_figure(np.asarray(noise, dtype=np.float64), certificate))
-    else:
-        figures.append(paragraph("These weights carry no privacy noise, or none was stated."))
     heavy = np.sort(weights)[::-1][: max(1, math.ceil(weights.size / 100))]
-    share = float(heavy.sum() / weights.sum())
-    return section(
-        "The weights",
-        f'<div class="pair">{"".join(figures)}</div>',
-        paragraph(f"The heaviest 1% of the rows carry {share:.1%} of all weight."),
+    noisy = noise is not None and float(np.max(noise)) > 0
+    return WeightSpread(
+        drawing=_weight_histogram(weights),
+        noise=_noise(np.asarray(noise, dtype=np.float64), tau) if noisy else None,
+        heaviest=f"{float(heavy.sum() / weights.sum()):.1%}",
     )
 
 
-def _weight_figure(weights: Array) -> str:
+def _weight_histogram(weights: Array) -> Drawing | None:
     logs = np.log10(np.maximum(weights, 1e-300))
     low, high = float(logs.min()), float(logs.max())
     if high - low < 1e-9:
-        return paragraph("All weights are one: weighted and unweighted results agree.")
+        return None
     low, high = min(low, 0.0), max(high, 0.0)
     shares = np.histogram(logs, bins=30, range=(low, high))[0] / weights.size
-    svg = plots.histogram(
+    return plots.histogram(
         shares, labels=(f"{10**low:.3g}", f"{10**high:.3g}"),
         marks=(((0.0 - low) / (high - low), "1"),), title="Weights of the rows",
     )  # fmt: skip
-    return figure(
-        svg,
-        "Weights of the rows, of mean one, on a logarithmic axis. Rows right of the dotted line "
-        "count for more than one row, left of it for less.",
-    )
 
 
-def _noise_figure(noise: Array, certificate: Certificate) -> str:
-    tau = certificate.diagnostics.get("tau")
-    marked = isinstance(tau, int | float) and math.isfinite(tau)
-    top = 1.05 * max(float(noise.max()), float(tau or 0.0) if marked else 0.0)
+def _noise(noise: Array, tau: object) -> NoiseSpread:
+    known = float(tau) if isinstance(tau, int | float) and math.isfinite(tau) else None
+    top = 1.05 * max(float(noise.max()), known or 0.0)
     shares = np.histogram(noise, bins=30, range=(0.0, top))[0] / noise.size
-    marks = ((float(tau or 0.0) / top, f"tau = {tau:.3g}"),) if marked else ()
     middle = float(np.median(noise))
-    svg = plots.histogram(
-        shares, labels=("0", f"{top:.3g}"), marks=marks, title="Privacy noise in the log weights"
-    )
-    return figure(
-        svg,
-        "Standard deviation of the privacy noise in each row's log weight. For the middle row it "
-        f"is {middle:.2g}: the noise typically multiplies or divides that weight by "
-        f"{math.exp(min(middle, 700.0)):.3g}.",
+    drawing = plots.histogram(
+        shares, labels=("0", f"{top:.3g}"), title="Privacy noise in the log weights",
+        marks=() if known is None else ((known / top, f"tau = {known:.3g}"),),
+    )  # fmt: skip
+    return NoiseSpread(
+        drawing=drawing, middle=f"{middle:.2g}", factor=f"{math.exp(min(middle, 700.0)):.3g}"
     )
 
 
-def columns_section(
+def column_cards(
     frame: pd.DataFrame,
     weights: Array,
     schema: PublicSchema,
-    truth: Mapping[str, ArrayLike] | None,
-) -> str:
-    """Every released column's margin, unweighted and weighted, and the truth where it is public.
+    truth: Mapping[str, ArrayLike],
+) -> tuple[ColumnCard, ...]:
+    """Draw every released column, unweighted and weighted, and the truth where it is public.
 
     Args:
         frame: the synthetic rows.
         weights: shape (rows,), mean one.
         schema: the public schema.
-        truth: shares per column of a simulated example; None for a real release.
+        truth: shares per column of a simulated example; empty for a real release.
 
     Raises:
         ReleaseError: a column's truth does not have one share per bin or level.
     """
     before = margins(frame, schema=schema)
     after = margins(frame, schema=schema, weights=weights)
-    known = {} if truth is None else truth
-    figures = []
+    cards = []
     for column in schema.released:
-        name = column.name
-        cells = axis(column)
-        plot = _column_plot(cells, before[name], after[name], _shares(known, name, cells), name)
-        note = escape(column.description or column.kind.value)
-        figures.append(
-            f'<figure class="card"><h3>{escape(name)}</h3><figcaption>{note}</figcaption>'
-            f"{plot}</figure>"
-        )
-    legend = '<li><span class="swatch before"></span>synthetic rows as they are</li>'
-    legend += '<li><span class="swatch after"></span>synthetic rows, weighted</li>'
-    if known:
-        legend += '<li><span class="swatch truth"></span>known truth (simulated example)</li>'
-    return section(
-        "Every column, before and after weighting",
-        paragraph(
-            "Shares of rows per bin or level. Axes are the public bounds of the data dictionary. "
-            "Where both agree, weighting changes nothing in that column."
-        ),
-        f'<ul class="legend">{legend}</ul><div class="grid">{"".join(figures)}</div>',
-    )
+        name, cells = column.name, axis(column)
+        known = _shares(truth, name, cells)
+        drawings = _column_drawings(cells, before[name], after[name], known, name)
+        note = column.description or column.kind.value
+        cards.append(ColumnCard(name=name, note=note, drawings=drawings))
+    return tuple(cards)
 
 
 def _shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
@@ -197,20 +182,22 @@ def _shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | N
     return shares
 
 
-def _column_plot(cells: Axis, before: Array, after: Array, truth: Array | None, name: str) -> str:
+def _column_drawings(
+    cells: Axis, before: Array, after: Array, truth: Array | None, name: str
+) -> tuple[Drawing, ...]:
     title = f"Shares of column {name}, before and after weighting"
     if not cells.edges:
         labels, before, after, truth = _fold(cells.labels, before, after, truth)
-        return plots.bars(labels, before, after, truth=truth, title=title)
+        return (plots.bars(labels, before, after, truth=truth, title=title),)
     stop = len(cells.edges) - 1
-    plot = plots.histogram(
+    bins = plots.histogram(
         before[:stop], after=after[:stop], truth=None if truth is None else truth[:stop],
         labels=cells.labels, title=title, height=80.0, width=264.0,
     )  # fmt: skip
-    if cells.nullable:
-        known = None if truth is None else truth[stop:]
-        plot += plots.bars((MISSING,), before[stop:], after[stop:], truth=known, title=title)
-    return plot
+    if not cells.nullable:
+        return (bins,)
+    known = None if truth is None else truth[stop:]
+    return bins, plots.bars((MISSING,), before[stop:], after[stop:], truth=known, title=title)
 
 
 def _fold(
@@ -229,32 +216,17 @@ def _fold(
     return names, gather(before), gather(after), None if truth is None else gather(truth)
 
 
-def truth_section(frame: pd.DataFrame, weights: Array, truth: PublicTruth | None) -> str:
-    """Statistics whose truth is public (simulated examples): before and after weighting."""
+def repairs_of(frame: pd.DataFrame, weights: Array, truth: PublicTruth | None) -> Repairs | None:
+    """Compare statistics whose truth is public, before and after weighting; None: there is none."""
     if truth is None or not truth.statistics:
-        return ""
+        return None
     repairs = truth.repairs(frame, weights)
-    rows = [
-        (item.name, number(item.truth), number(item.unweighted), number(item.weighted),
-         _change(item.change))
-        for item in repairs
-    ]  # fmt: skip
-    better = sum(item.change < 1 for item in repairs)
-    middle = float(np.median([item.change for item in repairs]))
-    return section(
-        "What the weights repaired",
-        paragraph(
-            "This population is simulated, so its truth is known and public. With weights"
-            f" {better} of {len(repairs)} statistics come closer to it; the median error is"
-            f" {middle:.0%} of what it is without weights."
+    return Repairs(
+        rows=tuple(
+            (item.name, number(item.truth), number(item.unweighted), number(item.weighted),
+             "–" if math.isinf(item.change) else f"{item.change:.0%}")
+            for item in repairs
         ),
-        table(
-            ("Statistic", "Truth", "Unweighted", "Weighted", "Error, weighted / unweighted"),
-            rows,
-            numbers=(1, 2, 3, 4),
-        ),
-    )
-
-
-def _change(change: float) -> str:
-    return "–" if math.isinf(change) else f"{change:.0%}"
+        better=sum(item.change < 1 for item in repairs),
+        middle=f"{float(np.median([item.change for item in repairs])):.0%}",
+    )  # fmt: skip

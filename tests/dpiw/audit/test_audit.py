@@ -1,5 +1,6 @@
 """The audit of real releases: nothing when all is well, each kind of finding where it must be."""
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -16,6 +17,7 @@ import pytest
 
 from dpiw.audit import KINDS, Severity, places, report_json, write_report
 from dpiw.audit import auditing as replay
+from dpiw.audit.findings import Finding
 from dpiw.audit.folders import _check_previous, _differences, release_folders
 from dpiw.audit.page import build_page
 from dpiw.audit.tally import tally
@@ -71,6 +73,25 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
         assert words in page
     assert not re.search(r"<script|https?://|src=|@import", page)
     assert str(site.releases) not in page + data_path.read_text()
+
+
+def test_every_text_of_the_page_is_escaped(site):
+    hostile = "<script>alert('x')</script>\" onload=\"y"
+    report = site.audit()
+    counted = copy.deepcopy(report.counted)
+    counted.populations["town"].id_column = counted.populations["town"].at = hostile
+    for run in counted.runs.values():
+        run.period = hostile
+    folders = [dataclasses.replace(folder, name=hostile) for folder in report.folders]
+    findings = [Finding(code=code, subject=hostile, text=hostile) for code in KINDS]
+    page = build_page(
+        dataclasses.replace(
+            report, ledger=hostile, folders=folders, counted=counted, findings=findings
+        )
+    )
+    assert page.count("&lt;script&gt;") == 2 * len(KINDS) + 7
+    assert "<script" not in page
+    assert '" onload' not in page
 
 
 def test_it_never_looks_into_a_workspace(site):

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import html
+import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
+from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
@@ -17,6 +21,7 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.marginals import BINS, axis, margins
 from dpiw.release.report.report import build_report
+from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
 from tests.dpiw.release.release_example import (
     DTYPES,
@@ -25,6 +30,8 @@ from tests.dpiw.release.release_example import (
     example_frame,
     example_log_weights,
 )
+
+_STATISTICS = ({"kind": "mean", "column": "age", "value": 30.0},)
 
 
 def _report(certificate: Certificate | None = None, **changes: Any) -> str:
@@ -148,6 +155,62 @@ def test_every_text_is_escaped() -> None:
     assert "<i>x" not in page  # a level of the example schema
     assert "sex <b>" not in page
     assert "&lt;script&gt;" in page
+
+
+class _Elements(HTMLParser):
+    """Every element of a page as a browser reads it, with its attributes, and every text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_names_and_levels_cannot_leave_a_text_or_an_attribute() -> None:
+    """Not of a plot's shapes and what is said of it, nor as words of the template language."""
+    number = "\"><script>x</script><a onload='y' {{ 7 * 6 }} {% raw %}"
+    letter, level = f"{number} b", f"</text></svg>{number}"
+    columns = [
+        {"name": number, "kind": "integer", "lower": 0, "upper": 9, "description": level},
+        {"name": letter, "kind": "categorical", "levels": [level, "other"]},
+    ]
+    frame = pd.DataFrame({number: [1, 2], letter: pd.Series([level, "other"], dtype="str")})
+    page = _report(
+        frame=frame,
+        schema=PublicSchema.from_mapping({"name": "hostile", "columns": columns}),
+        log_weights=np.zeros(2),
+        log_weight_noise_sd=None,
+        truth=_truth({}, {"kind": "mean", "column": number, "value": 1.0}),
+    )
+    found, usual = _Elements(page), _Elements(_report(truth=_truth({}, *_STATISTICS)))
+    assert found.names == usual.names
+    assert {name for name, _ in found.attributes} == {name for name, _ in usual.attributes}
+    for name in (number, letter):
+        said = ("aria-label", f"Shares of column {name}, before and after weighting")
+        assert said in found.attributes
+        assert name in found.texts  # above its plot
+    assert found.texts.count(level) == 2  # what the first column is, and the hint of a long level
+    assert level[:14] + "…" in found.texts  # the level beside its bar
+    assert f"mean {number}" in found.texts
+    assert f"release.mean({json.dumps(number)})" in "".join(found.texts)
+
+
+def test_a_template_that_names_what_is_not_there_fails() -> None:
+    @dataclass(frozen=True)
+    class Half:
+        certificate: Certificate
+
+    with pytest.raises(UndefinedError, match="'weighted' is undefined"):
+        render("release/report/report.html.j2", Half(example_certificate()))
 
 
 def test_every_released_column_has_a_plot_and_identifiers_have_none() -> None:
@@ -279,11 +342,18 @@ def test_many_levels_are_folded_into_one_row() -> None:
 
 
 def test_a_budget_bar_never_leaves_its_track() -> None:
-    drawing = plots.budget_bar(0.9, 0.5, texts=("a", "b", "c"), title="t", width=100)
-    widths = [
-        float(text) for text in re.findall(r'<rect class="[ab]\w+" .*?width="([\d.]+)"', drawing)
+    parts = {"a": Decimal(9), "b": Decimal(5)}
+    drawing = plots.budget_bar(Decimal(10), Decimal(14), parts, title="t")
+    assert drawing is not None
+    bars = [one for one in drawing.shapes if one.attributes.get("class") in ("before", "after")]
+    assert [bar.hint for bar in bars] == ["a: 9", "b: 5"]
+    widths = [float(bar.attributes["width"]) / drawing.width for bar in bars]
+    assert widths == pytest.approx([0.9, 0.1])
+    assert [shape.text for shape in drawing.shapes if shape.text] == [
+        "a: 9",
+        "b: 5",
+        "left: 0 of 10",
     ]
-    assert widths == pytest.approx([90, 10])
 
 
 def test_what_the_weights_repaired_is_told_where_the_truth_is_public() -> None:

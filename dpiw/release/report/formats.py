@@ -1,0 +1,34 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: object) -> str:
+    """Write a value for people: four significant digits, a dash for none."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or abs(value) >= 1e4:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def short_decimal(decimal_text: str) -> str:
+    """Shorten a cost written as decimal text; rounded up, never down."""
+    if len(decimal_text) <= 8:
+        return decimal_text
+    return f"{math.ceil(float(decimal_text) * 1e4) / 1e4:.10g}"
+
+
+def percent_above(probability: float) -> str:
+    """Write an upper bound in percent; rounded up, never down."""
+    return f"{math.ceil(probability * 1000 - 1e-9) / 10:g}%"
+
+
+def three_digits_above(value: float) -> str:
+    """Write an upper bound with three significant digits; rounded up, never down."""
+    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / scale - 1e-9) * scale:.4g}"

@@ -1,0 +1,23 @@
+"""The one door to Jinja2: pages of HTML from the templates inside this package.
+
+Templates hold every tag and every sentence of a page; Python hands them numbers and names. All that
+comes in is escaped, in texts and in attributes, and a name that is not there is an error.
+"""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def render(template: str, view: object) -> str:
+    """Return one page; the same view gives the same text.
+
+    Args:
+        template: its path inside dpiw, as `release/report/report.html.j2`.
+        view: a dataclass; the template knows its fields by their names.
+    """
+    environment = Environment(
+        loader=PackageLoader("dpiw", ""), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    return environment.get_template(template).render(vars(view))
