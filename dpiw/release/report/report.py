@@ -115,7 +115,7 @@ def build_report(
         guess=percent_above((growth + float(certificate.delta)) / (1 + growth)),
         presence=certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE,
         rows=f"{len(frame):,}",
-        weighted=settings.get("method") != "none" and settings.get("published") is not False,
+        weighted=settings.get("published") is not False,
         diagnostics=tuple(
             (_DIAGNOSTIC_NAMES.get(name, name.replace("_", " ")), number(value))
             for name, value in diagnostics.items()
