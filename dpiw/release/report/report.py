@@ -44,6 +44,10 @@ _DIAGNOSTIC_NAMES = {
 }
 
 
+NO_WEIGHTS = "none"
+"""What a certificate says of rows that are published unweighted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportView:
     """What the report's template may name.
@@ -115,7 +119,7 @@ def build_report(
         guess=percent_above((growth + float(certificate.delta)) / (1 + growth)),
         presence=certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE,
         rows=f"{len(frame):,}",
-        weighted=settings.get("published") is not False,
+        weighted=settings.get("method") != NO_WEIGHTS and settings.get("published") is not False,
         diagnostics=tuple(
             (_DIAGNOSTIC_NAMES.get(name, name.replace("_", " ")), number(value))
             for name, value in diagnostics.items()
