@@ -19,6 +19,7 @@ from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.play import Recipe
 from dpiw.methods.weights.base import WeightEstimator
+from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
 from dpiw.plan.promise import canonical_json, spec_digest
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
@@ -43,32 +44,9 @@ __all__ = [
     "StagePlan",
     "WeightsForecast",
     "compile_plan",
+    "composed_epsilon",
     "restore_plan",
 ]
-
-RESOLUTION_FLOOR = 0.25
-"""Weights that can show less than this share of the log ratio's variance are not worth budget.
-
-`resolution` is computed from public facts alone: how much of the log ratio's variance survives
-the shrinkage that the noise forces on the regression (docs/method.md section 6, `docs/method.md`).
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightsForecast:
-    """What the weights will be able to show, from public facts only.
-
-    Attributes:
-        method: the estimator the spec asks for.
-        tau: predicted standard deviation of the log-weight noise at a reference row.
-        resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
-        feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
-    """
-
-    method: str
-    tau: float
-    resolution: float
-    feasible: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,31 +165,6 @@ def _solve(
     return rho, methods.calibrate(spec, schema, rho)
 
 
-def _forecast(
-    spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
-) -> WeightsForecast | None:
-    weights = methods.weights
-    if weights is None:
-        return None
-    resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
-    if resolution is None:  # nothing public tells
-        return None
-    return WeightsForecast(
-        method=spec.weights.method,
-        tau=weights.predicted_log_weight_noise(schema=schema),
-        resolution=resolution,
-        feasible=resolution >= RESOLUTION_FLOOR,
-    )
-
-
-def _infeasible(forecast: WeightsForecast) -> str:
-    return (
-        f"weights: at this epsilon, nominal_rows and schema they could show"
-        f" {forecast.resolution:.0%} of the log ratio's variance (expected at least"
-        f" {RESOLUTION_FLOOR:.0%})"
-    )
-
-
 def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     """Calibrate every noise scale to the spec's total and judge feasibility. Reads no data.
 
@@ -225,21 +178,52 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     if ready.weights is not None:
         ready.weights.check_release(weighing_of(spec), schema)
     warnings: list[str] = []
-    forecast = _forecast(spec, schema, ready)
+    forecast = forecast_of(spec, schema, ready.weights)
     if forecast is not None and not forecast.feasible:
         if spec.weights.when_infeasible == "refuse":
-            raise SpecError(_infeasible(forecast))
+            raise SpecError(infeasible(forecast))
         if spec.weights.when_infeasible == "none":
             warnings.append(
-                f"{_infeasible(forecast)}: none are published, and the whole budget goes to the"
+                f"{infeasible(forecast)}: none are published, and the whole budget goes to the"
                 " generator"
             )
             rho, ready = _solve(spec, schema, ready.generator_alone())
         else:
-            warnings.append(f"{_infeasible(forecast)}: kept because the spec says so")
+            warnings.append(f"{infeasible(forecast)}: kept because the spec says so")
     if ready.weights is not None:
         warnings += ready.weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
     return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Composed:
+    """What the plan's events cost together; see `Plan`."""
+
+    epsilon_pld: float
+    epsilon_rdp: float | None
+
+
+def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
+    """Epsilon of all stages' events at the spec's delta, by privacy loss distributions.
+
+    Raises:
+        PrivacyError: it is more than the spec promises.
+    """
+    events = [event for stage in stages for event in stage.events]
+    composed = accounting.epsilon(events, delta=float_below(spec.delta))
+    if Decimal(composed) > spec.epsilon:
+        raise PrivacyError(
+            f"the plan's events cost epsilon={composed:.6g}; the spec promises {spec.epsilon}"
+        )
+    return composed
+
+
+def _compose(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> _Composed:
+    events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
+    return _Composed(
+        epsilon_pld=composed_epsilon(spec, stages),
+        epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
+    )
 
 
 def _assemble(
@@ -249,15 +233,10 @@ def _assemble(
     methods: PrivateMethods,
     forecast: WeightsForecast | None,
     warnings: tuple[str, ...],
+    composed: _Composed | None = None,
 ) -> Plan:
     stages = methods.stages(spec, schema)
-    events = [event for stage in stages for event in stage.events]
-    delta = float_below(spec.delta)
-    composed = accounting.epsilon(events, delta=delta)
-    if Decimal(composed) > spec.epsilon:
-        raise PrivacyError(
-            f"the plan's events cost epsilon={composed:.6g}; the spec promises {spec.epsilon}"
-        )
+    known = composed or _compose(spec, stages)
     return Plan(
         spec=spec,
         schema=schema,
@@ -266,20 +245,36 @@ def _assemble(
         weights=methods.weights,
         stages=stages,
         cost=spec.cost,
-        epsilon_pld=composed,
-        epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
+        epsilon_pld=known.epsilon_pld,
+        epsilon_rdp=known.epsilon_rdp,
         forecast=forecast,
         warnings=warnings,
     )
 
 
+RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld", "epsilon_rdp")
+"""What a run keeps of its plan, for `restore_plan`."""
+
+
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
-    """Rebuild the plan a run was started with, from its stored effort; nothing is searched anew."""
+    """Rebuild the plan a run was started with, from what was kept; nothing is searched anew.
+
+    The composed epsilons are those that were kept: `composed_epsilon` asks again where noise is
+    about to be drawn.
+
+    Args:
+        spec: of the run.
+        schema: of the run.
+        record: holds `RESTORED`; one of an earlier version may lack the epsilons, which are then
+            composed again.
+    """
     methods = PrivateMethods.of_spec(spec)
     if not record["publishes_weights"]:
         methods = methods.generator_alone()
-    effort = float(record["effort"])
-    stored = record["forecast"]
+    effort, stored = float(record["effort"]), record["forecast"]
+    known = None
+    if "epsilon_pld" in record:
+        known = _Composed(epsilon_pld=record["epsilon_pld"], epsilon_rdp=record["epsilon_rdp"])
     return _assemble(
         spec,
         schema,
@@ -287,4 +282,5 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
         methods.calibrate(spec, schema, effort),
         None if stored is None else WeightsForecast(**stored),
         tuple(record["warnings"]),
+        known,
     )

@@ -22,6 +22,7 @@ from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.play import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
+from dpiw.plan.plan import composed_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
@@ -189,6 +190,7 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
             " period or source.snapshot"
         )
     check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
+    composed_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
     (planned,) = [found for found in run.plan.stages if found.name == stage.stage]
     events = [accounting.event_to_json(event) for event in planned.events]
     if not stage.declares(events) or stage.resumption != planned.resumption:

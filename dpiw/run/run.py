@@ -31,7 +31,7 @@ from dpiw.data.tables import write_snapshot
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.weights.post_processing import parse_post_processing
-from dpiw.plan.plan import Plan, compile_plan, restore_plan
+from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import canonical_json
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 
@@ -161,13 +161,14 @@ class ReleaseRun:
             "publishes_weights": plan.weights is not None,
             "forecast": None if plan.forecast is None else vars(plan.forecast),
             "warnings": list(plan.warnings),
+            "epsilon_pld": plan.epsilon_pld,
+            "epsilon_rdp": plan.epsilon_rdp,
         }
         if path.exists():
             stored = json.loads(path.read_bytes())
-            record |= {
-                name: stored[name]
-                for name in ("effort", "publishes_weights", "forecast", "warnings")
-            }
+            for name in RESTORED:  # an earlier version kept less
+                record.pop(name)
+                record |= {name: stored[name]} if name in stored else {}
         write_durably(path, canonical_json(record).encode())
 
     @classmethod

@@ -1,0 +1,59 @@
+"""What weights will be able to show, told from public facts before any budget is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpiw.data.schema import PublicSchema
+from dpiw.methods.weights.base import WeightEstimator
+from dpiw.plan.spec import ReleaseSpec
+
+RESOLUTION_FLOOR = 0.25
+"""Weights that can show less than this share of the log ratio's variance are not worth budget.
+
+`resolution` is computed from public facts alone: how much of the log ratio's variance survives
+the shrinkage that the noise forces on the regression (docs/method.md section 6).
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsForecast:
+    """What the weights will be able to show, from public facts only.
+
+    Attributes:
+        method: the estimator the spec asks for.
+        tau: predicted standard deviation of the log-weight noise at a reference row.
+        resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
+        feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
+    """
+
+    method: str
+    tau: float
+    resolution: float
+    feasible: bool
+
+
+def forecast_of(
+    spec: ReleaseSpec, schema: PublicSchema, weights: WeightEstimator | None
+) -> WeightsForecast | None:
+    """What calibrated weights will show; None without weights, or where nothing public tells."""
+    if weights is None:
+        return None
+    resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
+    if resolution is None:
+        return None
+    return WeightsForecast(
+        method=spec.weights.method,
+        tau=weights.predicted_log_weight_noise(schema=schema),
+        resolution=resolution,
+        feasible=resolution >= RESOLUTION_FLOOR,
+    )
+
+
+def infeasible(forecast: WeightsForecast) -> str:
+    """Why weights are not worth their budget, for people."""
+    return (
+        f"weights: at this epsilon, nominal_rows and schema they could show"
+        f" {forecast.resolution:.0%} of the log ratio's variance (expected at least"
+        f" {RESOLUTION_FLOOR:.0%})"
+    )
