@@ -32,7 +32,7 @@ from dpiw.plan.stages import (
     check_memory,
     device_of,
 )
-from dpiw.privacy import accounting
+from dpiw.privacy import accounting, calibration
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.rounding import float_below
 from dpiw.privacy.units import PrivacyCost
@@ -195,7 +195,7 @@ def _solve(
     spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
 ) -> tuple[float, PrivateMethods]:
     try:
-        rho = accounting.calibrate(
+        rho = calibration.calibrate(
             lambda rho: methods.calibrate(spec, schema, rho).events(spec, schema),
             epsilon=float_below(spec.epsilon),
             delta=float_below(spec.delta),
