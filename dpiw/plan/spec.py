@@ -102,7 +102,6 @@ def _plain_settings(value: object) -> object:
 Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
 Count = Annotated[int, BeforeValidator(_count)]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
-Positive = Annotated[float, BeforeValidator(_share), Field(gt=0, allow_inf_nan=False)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
