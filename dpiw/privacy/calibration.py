@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from dpiw.errors import PrivacyError
-from dpiw.privacy.accounting import GRID, epsilon
+from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent
 
 
@@ -30,9 +30,10 @@ def calibrate(
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
-    start = math.log(_first_guess(epsilon, delta))
-    coarse = _Search(make_events, epsilon=epsilon, delta=delta, grid=10 * GRID).solve(start)
-    return math.exp(_Search(make_events, epsilon=epsilon, delta=delta, grid=GRID).solve(coarse))
+    found = math.log(_first_guess(epsilon, delta))
+    for grid in (10 * accounting.GRID, accounting.GRID):
+        found = _Search(make_events, epsilon=epsilon, delta=delta, grid=grid).solve(found)
+    return math.exp(found)
 
 
 class _Search:
@@ -54,7 +55,8 @@ class _Search:
         self._target, self._delta, self._grid = epsilon, delta, grid
 
     def _excess(self, log_rho: float) -> float:
-        total = epsilon(self._make_events(math.exp(log_rho)), delta=self._delta, grid=self._grid)
+        events = self._make_events(math.exp(log_rho))
+        total = accounting.epsilon(events, delta=self._delta, grid=self._grid)
         # Compared before the logarithm, so that "not above" is exact.
         if total > self._target:
             return max(math.log(total / self._target), 1e-16)
