@@ -35,6 +35,7 @@ from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh
 from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy import accounting
+from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -158,7 +159,7 @@ def _alone(dataset: str, kind: str, method: str, epsilon: float, data: Path) -> 
 
     if not made.private:
         return at(1.0)
-    rho = accounting.calibrate(
+    rho = calibrate(
         lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=own.delta
     )
     return at(rho)
@@ -185,7 +186,7 @@ def _together(
     def events(rho: float) -> list[Any]:
         return [event for one in at(rho) for event in one.events(schema=schema, unit=UNIT)]
 
-    rho = accounting.calibrate(events, epsilon=epsilon, delta=own.delta)
+    rho = calibrate(events, epsilon=epsilon, delta=own.delta)
     first, second = at(rho)
     return first, second
 

@@ -28,7 +28,7 @@ from dpiw.methods.weights.logreg import LogisticRegressionRatio
 from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh
-from dpiw.privacy import accounting
+from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -101,7 +101,7 @@ def _calibrated(method: str, schema: PublicSchema, rows: int) -> Any:
     def at(rho: float) -> Any:
         return made.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=rows)
 
-    rho = accounting.calibrate(
+    rho = calibrate(
         lambda rho: at(rho).events(schema=schema, unit=UNIT),
         epsilon=EPSILON,
         delta=0.0 if pure else 1e-6 / rows,

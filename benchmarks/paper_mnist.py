@@ -32,7 +32,7 @@ from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import WeightsSpec
-from dpiw.privacy import accounting
+from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -146,7 +146,7 @@ def _alone(kind: str) -> Any:
     def at(rho: float) -> Any:
         return made.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=mnist.ROWS)
 
-    rho = accounting.calibrate(
+    rho = calibrate(
         lambda rho: at(rho).events(schema=schema, unit=UNIT),
         epsilon=float(mnist.EPSILON),
         delta=float(mnist.DELTA),

@@ -33,7 +33,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.registry import make_generator
-from dpiw.privacy import accounting
+from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -54,7 +54,7 @@ def load(folder: Path) -> tuple[PublicSchema, pd.DataFrame]:
 def calibrated(method: str, schema: PublicSchema, rows: int, epsilon: float, delta: float) -> Any:
     generator = make_generator(method, {}, pure=delta == 0)
     facts: dict[str, Any] = {"schema": schema, "unit": UNIT, "nominal_rows": rows}
-    rho = accounting.calibrate(
+    rho = calibrate(
         lambda rho: generator.calibrate(rho=rho, **facts).events(schema=schema, unit=UNIT),
         epsilon=epsilon,
         delta=delta,

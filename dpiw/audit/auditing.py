@@ -143,7 +143,7 @@ def _theirs(book: Book, name: str) -> object:
     one = book.populations.get(name)
     if one is None:
         return None
-    spent = book.spent(name)
+    spent = book.account(name).spent
     return (
         Units(epsilon=one.budget.epsilon_units, delta=one.budget.delta_units),
         Units(epsilon=spent.epsilon_units, delta=spent.delta_units),

@@ -204,11 +204,6 @@ class Column:
         return min(12 - _digits(high - low), _MAX_DIGITS - _digits(max(abs(low), abs(high))))
 
     @property
-    def fill_number(self) -> float:
-        """The fill of a numeric column, in own units."""
-        return self.lower_number if self.fill is None else float(self.number(self.fill))
-
-    @property
     def fill_code(self) -> int:
         """The fill of a discrete column, as a level's index."""
         if self.kind is ColumnKind.BOOLEAN:

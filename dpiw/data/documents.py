@@ -7,6 +7,7 @@ compares, so two different files never mean the same thing.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 import math
@@ -29,8 +30,8 @@ _HEX = re.compile(r"[0-9a-f]+")
 def plain(value: Any) -> Any:
     """Return `value` as plain JSON types, the same on every machine.
 
-    Tuples become lists, enums their values, decimals their text, numpy scalars and arrays Python
-    numbers and lists. A number JSON cannot hold becomes the text `inf`, `-inf` or `nan`.
+    Tuples become lists, dataclasses objects, enums their values, decimals their text, numpy scalars
+    and arrays numbers and lists. A number JSON cannot hold becomes the text `inf`, `-inf` or `nan`.
 
     Raises:
         ReleaseError: a value has no JSON form.
@@ -45,6 +46,8 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, np.generic | np.ndarray):
         return plain(value.tolist())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(vars(value))
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):

@@ -274,11 +274,6 @@ class PublicSchema:
                 names.append(f"{block.column}{sign}{label}" if block.indicator else block.column)
         return tuple(names)
 
-    @property
-    def centred_names(self) -> tuple[str, ...]:
-        """The centred features have the encoded layout."""
-        return self.encoded_names
-
     def encode(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """Matrix in [0, 1], shape (rows, width): values (missing: 1/2) and one-hot blocks."""
         matrix = np.zeros((scaled.rows, self.width))
@@ -334,26 +329,6 @@ class PublicSchema:
         return matrix
 
     @property
-    def centred_squared_norm(self) -> float:
-        """Sup over rows of the squared norm of `centred`: 1/4 a value, (1 - 1/L)/2 a block."""
-        return float(sum((1 - 1 / b.width) / 2 if b.indicator else 0.25 for b in self.blocks))
-
-    @property
-    def centred_squared_diameter(self) -> float:
-        """Sup over pairs of rows of the squared distance of `centred`.
-
-        Per column: numeric 1; levels 1 (0 if there is only one); nullable numeric 5/4, a present
-        value at a bound against a missing one.
-        """
-        total = 0.0
-        for column in self.released:
-            if column.is_numeric:
-                total += 1.25 if column.nullable else 1.0
-            else:
-                total += float(column.cardinality + column.nullable > 1)
-        return total
-
-    @property
     def centred_reference_variances(self) -> NDArray[np.float64]:
         """Variance of each centred coordinate of a uniform row, shape (width,).
 
@@ -365,8 +340,3 @@ class PublicSchema:
             variance = share * (1 - share) / 2 if block.indicator else 1 / 12
             variances[block.start : block.stop] = variance
         return variances
-
-    @property
-    def centred_reference_squared_norm(self) -> float:
-        """Expected squared norm of `centred` for a uniform row: the variances' sum."""
-        return float(self.centred_reference_variances.sum())

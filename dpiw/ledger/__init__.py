@@ -3,14 +3,16 @@
     entries   one entry, canonical JSON, the hash chain
     charges   what a draw costs, as a cost and as a Renyi vector
     populations  the people a lifetime budget protects, and their terms
-    values    runs, stages, grants, reports
+    values    runs, stages, grants
     accounts  what a population holds, and what still fits: the filters
-    book      the rules: which entry may come next
+    book      what all entries amount to, and whether one may come next
+    transitions  the rules of a run: what may become of it
     attempts  the rules of reserving: which attempt may come next
     recovery  the rules of taking a ledger up again that lost entries
-    replay    replaying stored entries against chain and rules
+    replay    replaying stored entries against chain and rules, and the report
     stores    the database: a SQLite file or a PostgreSQL server
-    draws     the operations on a stage, one transaction each
+    reading   every question, and the transaction of every operation
+    draws     the operations on an attempt, one transaction each
     ledger    the other operations
 
 Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import it.
@@ -20,17 +22,15 @@ from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead
 from dpiw.ledger.ledger import Ledger
 from dpiw.ledger.populations import MAX_UNPAID_READS, CompositionRule, Population
 from dpiw.ledger.recovery import RecoveredRelease, Recovery
+from dpiw.ledger.replay import Fault, FaultKind, VerifyReport
 from dpiw.ledger.values import (
     AttemptRecord,
-    Fault,
-    FaultKind,
     Grant,
     Reservation,
     RunRecord,
     RunState,
     StageRecord,
     StageState,
-    VerifyReport,
 )
 
 __all__ = [

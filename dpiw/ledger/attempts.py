@@ -1,4 +1,4 @@
-"""The rules of reserving: which attempt of a run may come next (see `dpiw.ledger.book`)."""
+"""The rules of reserving: which attempt of a run may come next (see `dpiw.ledger.transitions`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations on a stage: take the right to draw, keep checkpoints, commit, lose."""
+"""The operations on an attempt: read, take the right to draw, keep checkpoints, commit, lose."""
 
 from __future__ import annotations
 
@@ -7,14 +7,45 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpiw.errors import LedgerConflictError
-from dpiw.ledger.book import known_run, known_stage
 from dpiw.ledger.entries import EntryKind, check_digest
 from dpiw.ledger.reading import LedgerReader, granted
+from dpiw.ledger.transitions import known_attempt, known_run, known_stage
 from dpiw.ledger.values import Grant, StageState, token_digest
 
 
-class StageLedger(LedgerReader):
-    """What a confidential stage asks of the ledger; one transaction each."""
+class AttemptLedger(LedgerReader):
+    """What becomes of a reservation; one transaction each."""
+
+    def void(self, run_key: str, attempt: int) -> None:
+        """Give back an attempt of which nothing was ever armed; again is no error.
+
+        Raises:
+            GrantSpentError: a stage was armed.
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            record = known_attempt(known_run(page.book, run_key), attempt)
+            if not record.voided:
+                self._append_for_run(
+                    page,
+                    run_key,
+                    kind=EntryKind.VOID,
+                    attempt=attempt,
+                    payload=record.charge.to_payload(),
+                )
+
+    def read(self, run_key: str, attempt: int) -> None:
+        """Put a read of the confidential table on record, before its first byte is read.
+
+        Each call is one read. It stays unpaid until a draw of the attempt is committed.
+
+        Raises:
+            BudgetExceededError: the population's unpaid reads are used up.
+            GrantSpentError: no stage of the attempt waits for a draw, or the run was recovered.
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
 
     def arm(self, run_key: str, attempt: int, stage: str) -> Grant:
         """Take the right to draw this stage's noise; exactly one caller ever gets it.

@@ -7,14 +7,10 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dpiw.errors import (
-    LedgerConflictError,
-    LedgerTamperedError,
-)
+from dpiw.errors import LedgerConflictError, LedgerTamperedError
 from dpiw.ledger.accounts import check_kind
-from dpiw.ledger.book import known_attempt, known_run
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.draws import StageLedger
+from dpiw.ledger.draws import AttemptLedger
 from dpiw.ledger.entries import (
     FORMAT,
     EntryKind,
@@ -38,6 +34,7 @@ from dpiw.ledger.recovery import (
 )
 from dpiw.ledger.reservations import reservation_payload, same_reservation
 from dpiw.ledger.stores.store import open_store
+from dpiw.ledger.transitions import known_run
 from dpiw.ledger.values import Reservation
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
@@ -46,7 +43,7 @@ from dpiw.privacy.units import PrivacyCost
 BUSY_TIMEOUT_SECONDS = 30.0
 
 
-class Ledger(StageLedger):
+class Ledger(AttemptLedger):
     """What every population has spent, for ever; refuses to overspend.
 
     Use `Ledger.open` or `Ledger.create`. Safe for many processes and threads. Every method raises
@@ -137,7 +134,7 @@ class Ledger(StageLedger):
                 )
             return known
 
-    # --- reserve and void ----------------------------------------------------------------------
+    # --- reserve and recover -------------------------------------------------------------------
 
     def reserve(
         self,
@@ -157,7 +154,7 @@ class Ledger(StageLedger):
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
 
         The same (run_key, attempt) with the same content returns the reservation that exists and
-        charges nothing. The rules for further attempts are in `dpiw.ledger.book`.
+        charges nothing. The rules for further attempts are in `dpiw.ledger.transitions`.
 
         Args:
             population: a registered name.
@@ -212,37 +209,6 @@ class Ledger(StageLedger):
             period=period,
             head=entry.head,
         )
-
-    def void(self, run_key: str, attempt: int) -> None:
-        """Give back an attempt of which nothing was ever armed; again is no error.
-
-        Raises:
-            GrantSpentError: a stage was armed.
-            LedgerConflictError: no such reservation.
-        """
-        with self._page(write=True) as page:
-            record = known_attempt(known_run(page.book, run_key), attempt)
-            if not record.voided:
-                self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.VOID,
-                    attempt=attempt,
-                    payload=record.charge.to_payload(),
-                )
-
-    def read(self, run_key: str, attempt: int) -> None:
-        """Put a read of the confidential table on record, before its first byte is read.
-
-        Each call is one read. It stays unpaid until a draw of the attempt is committed.
-
-        Raises:
-            BudgetExceededError: the population's unpaid reads are used up.
-            GrantSpentError: no stage of the attempt waits for a draw, or the run was recovered.
-            LedgerConflictError: no such reservation.
-        """
-        with self._page(write=True) as page:
-            self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
 
     def recover(
         self,

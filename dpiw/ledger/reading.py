@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,37 +13,21 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from dpiw.errors import (
-    GrantSpentError,
-    LedgerTamperedError,
-    SpecError,
-)
+from dpiw.errors import GrantSpentError, LedgerTamperedError, SpecError
 from dpiw.ledger.accounts import Account
-from dpiw.ledger.book import (
-    Book,
-    known_run,
-    known_stage,
-)
-from dpiw.ledger.entries import (
-    Entry,
-    LedgerHead,
-    PublishedHead,
-    chained,
-    from_stored,
-)
+from dpiw.ledger.book import Book
+from dpiw.ledger.entries import Entry, LedgerHead, PublishedHead, chained, from_stored
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery
-from dpiw.ledger.replay import replay
+from dpiw.ledger.replay import Fault, FaultKind, Moment, VerifyReport, replay
 from dpiw.ledger.stores.store import Store
+from dpiw.ledger.transitions import known_run, known_stage
 from dpiw.ledger.values import (
-    Fault,
-    FaultKind,
     Grant,
     Reservation,
     RunRecord,
     StageRecord,
     StageState,
-    VerifyReport,
     token_digest,
 )
 from dpiw.privacy.renyi import RenyiVector
@@ -65,30 +49,6 @@ class Page:
     connection: Connection
     book: Book
     head: LedgerHead | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moment:
-    """Everything that a ledger held at one moment.
-
-    Attributes:
-        location: the ledger's.
-        rows: as they are stored.
-        report: what replaying them found.
-        book: what they amount to; up to the fault, if there is one.
-    """
-
-    location: str
-    rows: tuple[Mapping[str, Any], ...]
-    report: VerifyReport
-    book: Book
-
-    def export(self) -> list[dict[str, Any]]:
-        """All entries as JSON values. Raises LedgerTamperedError if a row is no entry."""
-        try:
-            return [from_stored(row).to_json() for row in self.rows]
-        except ValueError as error:
-            raise LedgerTamperedError(f"ledger {self.location}: unreadable entry") from error
 
 
 class LedgerReader:
@@ -113,7 +73,7 @@ class LedgerReader:
 
     def population(self, name: str) -> Population:
         """The registered terms. Raises UnknownPopulationError."""
-        return self._read(lambda book: book.population(name))
+        return self._read(lambda book: book.account(name).population)
 
     def populations(self) -> tuple[Population, ...]:
         """All registered populations, by name."""
@@ -122,11 +82,11 @@ class LedgerReader:
 
     def spent(self, name: str) -> PrivacyCost:
         """What is held against the budget: every attempt not voided, and every conflict."""
-        return self._read(lambda book: book.spent(name))
+        return self._read(lambda book: book.account(name).spent)
 
     def remaining(self, name: str) -> PrivacyBudget:
         """Lifetime budget less what is held; never below zero."""
-        return self._read(lambda book: book.remaining(name))
+        return self._read(lambda book: book.account(name).remaining)
 
     def account(self, name: str) -> Account:
         """All that is held, at one moment. Raises UnknownPopulationError."""

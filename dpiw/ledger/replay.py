@@ -1,16 +1,81 @@
-"""Replay stored entries: does the chain hold, and is every step legal?"""
+"""Replay stored entries: does the chain hold, and is every step legal? And what was found."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dpiw.errors import BudgetExceededError, DPIWError
+from dpiw.errors import BudgetExceededError, DPIWError, LedgerTamperedError
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import NO_ENTRY, Entry, EntryKind, LedgerHead, entry_hash, from_stored
-from dpiw.ledger.values import Fault, FaultKind
 
 Row = Mapping[str, Any]
+
+
+class FaultKind(enum.Enum):
+    """What `verify` found wrong first."""
+
+    EDITED = "edited"
+    MISSING = "missing"
+    OUT_OF_ORDER = "out_of_order"
+    ILLEGAL_TRANSITION = "illegal_transition"
+    OVERSPENT = "overspent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """The first thing wrong with the chain, and the entry it shows at."""
+
+    kind: FaultKind
+    seq: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"entry {self.seq}: {self.kind.value}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyReport:
+    """The result of replaying the whole ledger; `ok` when `fault` is None.
+
+    A chain cannot show that its own tail was cut, or that all of it was replaced: compare `head`
+    with the heads of published manifests (`Ledger.check_heads`).
+    """
+
+    entries: int
+    head: LedgerHead | None
+    fault: Fault | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was found."""
+        return self.fault is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Everything that a ledger held at one moment.
+
+    Attributes:
+        location: the ledger's.
+        rows: as they are stored.
+        report: what replaying them found.
+        book: what they amount to; up to the fault, if there is one.
+    """
+
+    location: str
+    rows: tuple[Row, ...]
+    report: VerifyReport
+    book: Book
+
+    def export(self) -> list[dict[str, Any]]:
+        """All entries as JSON values. Raises LedgerTamperedError if a row is no entry."""
+        try:
+            return [from_stored(row).to_json() for row in self.rows]
+        except ValueError as error:
+            raise LedgerTamperedError(f"ledger {self.location}: unreadable entry") from error
 
 
 def replay(

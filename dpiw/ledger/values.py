@@ -15,7 +15,7 @@ from dpiw.privacy.units import PrivacyCost
 
 
 class StageState(enum.Enum):
-    """Where one stage of one attempt stands; `dpiw.ledger.book` holds the transitions."""
+    """Where one stage of one attempt stands; `dpiw.ledger.transitions` says what follows."""
 
     RESERVED = "reserved"
     ARMED = "armed"
@@ -294,43 +294,3 @@ class Grant:
     def digest(self) -> str:
         """What the ledger keeps of the token; a measurement names it (`Measurement.under`)."""
         return token_digest(self.token)
-
-
-class FaultKind(enum.Enum):
-    """What `verify` found wrong first."""
-
-    EDITED = "edited"
-    MISSING = "missing"
-    OUT_OF_ORDER = "out_of_order"
-    ILLEGAL_TRANSITION = "illegal_transition"
-    OVERSPENT = "overspent"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """The first thing wrong with the chain, and the entry it shows at."""
-
-    kind: FaultKind
-    seq: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"entry {self.seq}: {self.kind.value}: {self.reason}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifyReport:
-    """The result of replaying the whole ledger; `ok` when `fault` is None.
-
-    A chain cannot show that its own tail was cut, or that all of it was replaced: compare `head`
-    with the heads of published manifests (`Ledger.check_heads`).
-    """
-
-    entries: int
-    head: LedgerHead | None
-    fault: Fault | None
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing wrong was found."""
-        return self.fault is None

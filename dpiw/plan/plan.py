@@ -31,7 +31,7 @@ from dpiw.plan.stages import (
     device_of,
     weighing_of,
 )
-from dpiw.privacy import accounting
+from dpiw.privacy import accounting, calibration
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.rounding import float_below
 from dpiw.privacy.units import PrivacyCost
@@ -152,7 +152,7 @@ def _solve(
     spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
 ) -> tuple[float, PrivateMethods]:
     try:
-        rho = accounting.calibrate(
+        rho = calibration.calibrate(
             lambda rho: methods.calibrate(spec, schema, rho).events(spec, schema),
             epsilon=float_below(spec.epsilon),
             delta=float_below(spec.delta),

@@ -1,4 +1,4 @@
-"""What a whole run costs: events to (epsilon, delta), and the noise that meets a total.
+"""What a whole run costs: events to (epsilon, delta).
 
 Totals come from privacy loss distributions (PLDs), composed as objects of `dp_accounting`, always
 in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
@@ -11,32 +11,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 from dpiw.errors import PrivacyError
-from dpiw.privacy.divergences import total_units
+from dpiw.privacy.event_records import event_from_json, event_to_json, stored_event
 from dpiw.privacy.events import (
-    ExponentialMechanismEvent,
     GaussianEvent,
+    NoiseEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
-    event_from_json,
-    event_to_json,
     merge_events,
     pure_epsilon,
-    stored_event,
     to_dp_event,
 )
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
 from dpiw.privacy.pld import compose_privacy_losses, optimistic_privacy_losses
-from dpiw.privacy.renyi import ORDERS
+from dpiw.privacy.renyi import ORDERS, exactly, units_up
 
 __all__ = [
     "LATTICE_MARGIN",
     "EpsilonBounds",
-    "calibrate",
     "delta",
     "epsilon",
     "epsilon_bounds",
@@ -57,7 +53,9 @@ as continuous ones (relative error in delta near 1e-10), float rounding in the P
 and, for DP-SGD, noise drawn in floats. Pure sums (`delta = 0`) need and take no margin.
 """
 
-_GRID = 1e-4
+GRID = 1e-4
+"""Step of the privacy loss, natural log units."""
+
 _SMALLEST_PLD_DELTA = 1e-12
 """Below it the convolutions' rounding counts; the RDP bound is used instead."""
 
@@ -68,7 +66,7 @@ _SMALLEST_PLD_MULTIPLIER = 0.05
 """Below it one event alone would need a grid of millions of points; likewise."""
 
 
-def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = _GRID) -> float:
+def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID) -> float:
     """Total epsilon of all events together at `delta`, an upper bound.
 
     Args:
@@ -96,7 +94,7 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = _GRID
     return min(pure, _approximate_epsilon(_with_margin(merged), delta, grid))
 
 
-def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = _GRID) -> float:
+def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID) -> float:
     """Total delta of all events together at `epsilon` >= 0, an upper bound.
 
     Raises:
@@ -164,8 +162,8 @@ def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBo
         bounds = dataclasses.replace(bounds, gaussian=closed)
     if delta < _SMALLEST_PLD_DELTA or not _grid_pays(merged, bounds.rdp):
         return bounds
-    above = compose_privacy_losses(merged, _GRID)
-    below = optimistic_privacy_losses(exact, _GRID)
+    above = compose_privacy_losses(merged, GRID)
+    below = optimistic_privacy_losses(exact, GRID)
     return dataclasses.replace(
         bounds,
         pld=float(above.get_epsilon_for_delta(delta)),
@@ -201,116 +199,17 @@ def renyi_vector(
     merged = _with_margin(merge_events(events))
     if not merged:
         raise PrivacyError("renyi_vector: expected at least one event")
-    return tuple(total_units(merged, order) for order in orders)
-
-
-def calibrate(
-    make_events: Callable[[float], Sequence[PrivacyEvent]], *, epsilon: float, delta: float
-) -> float:
-    """The effort rho whose events cost `epsilon` at `delta`: never more, within 1e-4 less.
-
-    Where the cost jumps past the target, the effort just below the jump.
-
-    Args:
-        make_events: the run's events for rho > 0; every cost continuous and increasing in rho.
-        epsilon: the total to meet, > 0.
-        delta: in [0, 1).
-
-    Raises:
-        PrivacyError: the target is not admissible; or no rho in [1e-16, 1e16] times the first guess
-            brackets it, as when fixed events alone cost more or nothing depends on rho.
-    """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
-    if not 0 <= delta < 1:
-        raise PrivacyError("delta: expected a number in [0, 1)")
-    start = math.log(_first_guess(epsilon, delta))
-    coarse = _Search(make_events, epsilon=epsilon, delta=delta, grid=10 * _GRID).solve(start)
-    return math.exp(_Search(make_events, epsilon=epsilon, delta=delta, grid=_GRID).solve(coarse))
-
-
-class _Search:
-    """Root search for log epsilon(rho) = log target in log rho, where the curve is near a line."""
-
-    _AIM = math.log1p(-3e-5)
-    _WIDTH = 1e-4
-    _STEPS = 60
-
-    def __init__(
-        self,
-        make_events: Callable[[float], Sequence[PrivacyEvent]],
-        *,
-        epsilon: float,
-        delta: float,
-        grid: float,
-    ) -> None:
-        self._make_events = make_events
-        self._target, self._delta, self._grid = epsilon, delta, grid
-
-    def _excess(self, log_rho: float) -> float:
-        total = epsilon(self._make_events(math.exp(log_rho)), delta=self._delta, grid=self._grid)
-        # Compared before the logarithm, so that "not above" is exact.
-        if total > self._target:
-            return max(math.log(total / self._target), 1e-16)
-        return math.log(max(total, 1e-300) / self._target)
-
-    def solve(self, log_rho: float) -> float:
-        """Largest log rho found whose cost is at most the target, within 1e-4 of it."""
-        first = log_rho
-        low: tuple[float, float] | None = None
-        high: tuple[float, float] | None = None
-        for attempt in range(1, self._STEPS + 1):
-            excess = self._excess(log_rho)
-            if excess <= 0:
-                low = (log_rho, excess)
-                if excess >= -self._WIDTH:
-                    return log_rho
-            else:
-                high = (log_rho, excess)
-            if low and high and high[0] - low[0] < 1e-9:
-                break
-            log_rho = self._next(low, high, halve=attempt % 4 == 0)
-            if abs(log_rho - first) > math.log(1e16):
-                break
-        if low and high:
-            return low[0]  # a jump in the cost: its lower side
-        raise PrivacyError(
-            "calibration: no noise level meets the target epsilon; "
-            "the events that do not depend on it may already cost more"
-        )
-
-    def _next(
-        self, low: tuple[float, float] | None, high: tuple[float, float] | None, *, halve: bool
-    ) -> float:
-        known = low or high
-        assert known is not None
-        if low is None or high is None:
-            # epsilon grows about as the square root of rho; step a little past the root.
-            step = 2 * (self._AIM - known[1])
-            return known[0] + (max(step, 0.01) if high is None else min(step, -0.01))
-        slope = (high[1] - low[1]) / (high[0] - low[0])
-        guess = low[0] + (self._AIM - low[1]) / slope
-        width = high[0] - low[0]
-        if halve or not low[0] + 1e-3 * width < guess < high[0] - 1e-3 * width:
-            return (low[0] + high[0]) / 2
-        return guess
-
-
-def _first_guess(target: float, delta: float) -> float:
-    if delta == 0:
-        return target**2 / 2
-    log_term = -math.log(delta)
-    return (math.sqrt(log_term + target) - math.sqrt(log_term)) ** 2
+    with exactly():
+        totals = [sum(one.count * one.renyi_epsilon(order) for one in merged) for order in orders]
+    return tuple(units_up(Decimal(total)) for total in totals)
 
 
 def _with_margin(merged: Sequence[PrivacyEvent]) -> tuple[Any, ...]:
     """The events as accounted; see `LATTICE_MARGIN`. Events of a pure epsilon are exact."""
     return tuple(
-        event
-        if isinstance(event, ExponentialMechanismEvent)
-        else dataclasses.replace(
-            event, noise_multiplier=event.noise_multiplier / (1 + LATTICE_MARGIN)
-        )
+        dataclasses.replace(event, noise_multiplier=event.noise_multiplier / (1 + LATTICE_MARGIN))
+        if isinstance(event, NoiseEvent)
+        else event
         for event in merged
     )
 
@@ -332,7 +231,9 @@ def _approximate_epsilon(merged: Sequence[Any], delta: float, grid: float) -> fl
 
 def _grid_pays(merged: Sequence[Any], bound: float) -> bool:
     return bound <= _LARGEST_PLD_EPSILON and all(
-        getattr(event, "noise_multiplier", 1.0) >= _SMALLEST_PLD_MULTIPLIER for event in merged
+        event.noise_multiplier >= _SMALLEST_PLD_MULTIPLIER
+        for event in merged
+        if isinstance(event, NoiseEvent)
     )
 
 

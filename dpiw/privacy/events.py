@@ -1,26 +1,100 @@
-"""Privacy events: what a mechanism did, checked, merged, and to and from other forms."""
+"""Privacy events: what a mechanism did, and what each kind of it is to every accountant.
+
+A kind is one class and its line in `EVENT_TYPES`: the class says its strength, its epsilon if it is
+pure, its Renyi divergence, its privacy loss distribution (PLD) and its form in `dp_accounting`.
+Nothing else asks which kind an event is, but for what is true of one kind alone: the closed form of
+Gaussian noise, the blocks of `dpiw.privacy.bounded_range`. The audit has ladders of its own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dpiw.errors import PrivacyError, UncalibratedError
+from dpiw.privacy.bounded_range import FloatArray, block_curve, selection_curve
+
+
+class _Kind(ABC):
+    """What every kind says: of one of its `count` mechanisms, where nothing else is said."""
+
+    count: int
+    exact = True
+    """Whether the PLD's curve is the mechanism's own; if not, it bounds it from above."""
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """What must be finite and positive: a noise multiplier or an epsilon."""
+
+    @property
+    def pure(self) -> float:
+        """Epsilon of all `count` at delta = 0; infinite if there is none."""
+        return math.inf
+
+    def check(self) -> None:
+        """Raise as `check_event`."""
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise PrivacyError("privacy event: expected a whole count >= 1")
+        if not (math.isfinite(self.strength) and self.strength > 0):
+            raise UncalibratedError(
+                f"{type(self).__name__}: expected a finite noise multiplier or epsilon > 0"
+            )
+
+    @abstractmethod
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Upper bound of the Renyi divergence at `order` > 1, in the caller's decimal context."""
+
+    @abstractmethod
+    def dp_event(self) -> Any:
+        """The form in `dp_accounting`."""
+
+    @abstractmethod
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """The PLD of `dp_accounting` on a grid, rounded up; `down` (only if `exact`): down."""
+
+
+class NoiseEvent(_Kind):
+    """The kinds whose cost is that of noise with a `noise_multiplier`."""
+
+    noise_multiplier: float
+
+    @property
+    def strength(self) -> float:
+        """The noise multiplier."""
+        return self.noise_multiplier
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianEvent:
+class GaussianEvent(NoiseEvent):
     """`count` Gaussian mechanisms of standard deviation / L2 sensitivity `noise_multiplier`."""
 
     noise_multiplier: float
     count: int = 1
 
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Order / (2 m^2)."""
+        return order / (2 * Decimal(self.noise_multiplier) ** 2)
+
+    def dp_event(self) -> Any:
+        """Of the same name there."""
+        return _library().GaussianDpEvent(self.noise_multiplier)
+
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """As the library has it."""
+        return _pld().from_gaussian_mechanism(self.noise_multiplier, **_rounding(grid, down))
+
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceEvent:
+class LaplaceEvent(NoiseEvent):
     """`count` Laplace mechanisms of scale / L1 sensitivity `noise_multiplier`.
 
     Spherical Laplace noise of scale / L2 sensitivity `noise_multiplier` is dominated by this same
@@ -30,9 +104,29 @@ class LaplaceEvent:
     noise_multiplier: float
     count: int = 1
 
+    @property
+    def pure(self) -> float:
+        """1 / m each."""
+        return self.count / self.noise_multiplier
+
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Mironov (2017), proposition 6; vectors of the same L1 shift have less: it is convex."""
+        a, shift = order, 1 / Decimal(self.noise_multiplier)
+        near = a / (2 * a - 1) * ((a - 1) * shift).exp()
+        far = (a - 1) / (2 * a - 1) * (-a * shift).exp()
+        return (near + far).ln() / (a - 1)
+
+    def dp_event(self) -> Any:
+        """Of the same name there."""
+        return _library().LaplaceDpEvent(self.noise_multiplier)
+
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """As the library has it."""
+        return _pld().from_laplace_mechanism(self.noise_multiplier, **_rounding(grid, down))
+
 
 @dataclass(frozen=True, kw_only=True)
-class ExponentialMechanismEvent:
+class ExponentialMechanismEvent(_Kind):
     """`count` exponential mechanisms, each epsilon-DP and of privacy-loss range epsilon.
 
     With scores of sensitivity S and probabilities proportional to exp(score * epsilon / (2 S)).
@@ -40,15 +134,72 @@ class ExponentialMechanismEvent:
 
     epsilon: float
     count: int = 1
+    exact = False
+
+    @property
+    def strength(self) -> float:
+        """Epsilon."""
+        return self.epsilon
+
+    @property
+    def pure(self) -> float:
+        """Epsilon each."""
+        return self.count * self.epsilon
+
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Of privacy-loss range epsilon: epsilon^2/8-zCDP (Cesar & Rogers 2021, lemma 3.2)."""
+        epsilon = Decimal(self.epsilon)
+        return min(epsilon, order * epsilon**2 / 8)
+
+    def dp_event(self) -> Any:
+        """None there in version 0.6: the weaker zCDP statement, which RDP accounting reads."""
+        return _library().ZCDpEvent(rho=self.epsilon**2 / 8)
+
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """From the curve of one selection, a bound of it: nothing to round down."""
+        assert not down
+        return _bounded_pld(grid, self.epsilon, partial(selection_curve, self.epsilon))
+
+    def block_privacy_loss(self, grid: float) -> Any:
+        """The PLD of all `count` together, as one block of `dpiw.privacy.bounded_range`."""
+        # A block's lattice covers a range of epsilon times at most 1 + 1/16.
+        largest = self.epsilon * (1.07 * self.count)
+        return _bounded_pld(grid, largest, partial(block_curve, self.epsilon, self.count))
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonSampledGaussianEvent:
+class PoissonSampledGaussianEvent(NoiseEvent):
     """`count` steps of a Gaussian mechanism on a Poisson sample (DP-SGD)."""
 
     sampling_probability: float
     noise_multiplier: float
     count: int = 1
+
+    def check(self) -> None:
+        """Also that the sampling probability is one."""
+        super().check()
+        if not 0 < self.sampling_probability <= 1:
+            raise PrivacyError("privacy event: expected a sampling probability in (0, 1]")
+
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Mironov, Talwar & Zhang (2019), 3.3, both directions; the next whole order is no less."""
+        whole, probability = math.ceil(order), Decimal(self.sampling_probability)
+        multiplier, total = Decimal(self.noise_multiplier), Decimal(0)
+        for k in range(whole + 1):
+            weight = math.comb(whole, k) * (1 - probability) ** (whole - k) * probability**k
+            total += weight * (Decimal(k * k - k) / (2 * multiplier**2)).exp()
+        return total.ln() / (whole - 1)
+
+    def dp_event(self) -> Any:
+        """A sampled Gaussian event there."""
+        noise = _library().GaussianDpEvent(self.noise_multiplier)
+        return _library().PoissonSampledDpEvent(self.sampling_probability, noise)
+
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """As the library has it."""
+        noise, probability = self.noise_multiplier, self.sampling_probability
+        grids = _rounding(grid, down)
+        return _pld().from_gaussian_mechanism(noise, sampling_prob=probability, **grids)
 
 
 PrivacyEvent = (
@@ -74,18 +225,7 @@ def check_event(event: PrivacyEvent) -> None:
     """
     if type(event) not in EVENT_TYPES.values():
         raise PrivacyError(f"privacy event of unknown type {type(event).__name__}")
-    if isinstance(event.count, bool) or not isinstance(event.count, int) or event.count < 1:
-        raise PrivacyError("privacy event: expected a whole count >= 1")
-    if isinstance(event, ExponentialMechanismEvent):
-        strength = event.epsilon
-    else:
-        strength = event.noise_multiplier
-    if not (math.isfinite(strength) and strength > 0):
-        raise UncalibratedError(
-            f"{type(event).__name__}: expected a finite noise multiplier or epsilon > 0"
-        )
-    if isinstance(event, PoissonSampledGaussianEvent) and not 0 < event.sampling_probability <= 1:
-        raise PrivacyError("privacy event: expected a sampling probability in (0, 1]")
+    event.check()
 
 
 def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
@@ -114,82 +254,47 @@ def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
     return tuple(sorted(merged, key=repr))
 
 
-def event_to_json(event: PrivacyEvent) -> dict[str, Any]:
-    """A JSON-able mapping with a `type` of `EVENT_TYPES`."""
-    check_event(event)
-    name = next(name for name, kind in EVENT_TYPES.items() if kind is type(event))
-    fields = dataclasses.asdict(event)
-    count = fields.pop("count")
-    return {"type": name, **{key: float(value) for key, value in fields.items()}, "count": count}
-
-
-def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:
-    """Read what `event_to_json` wrote.
-
-    Raises:
-        PrivacyError: an unknown type, or other fields than the type has.
-    """
-    kind = EVENT_TYPES.get(str(data.get("type")))
-    if kind is None:
-        raise PrivacyError(f"privacy event: type must be one of {', '.join(sorted(EVENT_TYPES))}")
-    fields = {key: value for key, value in data.items() if key != "type"}
-    if set(fields) != {field.name for field in dataclasses.fields(kind)}:
-        raise PrivacyError(f"privacy event: fields are not those of {kind.__name__}")
-    for value in fields.values():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise PrivacyError("privacy event: expected numbers")
-    event = kind(**fields)
-    check_event(event)
-    return event
-
-
-def stored_event(data: Mapping[str, Any]) -> PrivacyEvent:
-    """Read an event as the ledger stores it: its floats are shortest exact decimal texts.
-
-    Raises:
-        PrivacyError: as `event_from_json`, or a text that is not a number.
-    """
-    try:
-        numbers = {
-            key: float(value) if key != "type" and isinstance(value, str) else value
-            for key, value in data.items()
-        }
-    except ValueError:
-        raise PrivacyError("privacy event: expected numbers") from None
-    return event_from_json(numbers)
-
-
 def to_dp_event(event: PrivacyEvent) -> Any:
-    """The `dp_accounting` form of an event, `count` included.
-
-    The exponential mechanism has none in dp_accounting 0.6; it is given as the weaker zCDP
-    statement rho = epsilon^2/8 per selection (Cesar & Rogers 2021), which RDP accounting reads.
-    """
-    import dp_accounting
-
+    """The `dp_accounting` form of an event, `count` included."""
     check_event(event)
-    if isinstance(event, GaussianEvent):
-        single: Any = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-    elif isinstance(event, LaplaceEvent):
-        single = dp_accounting.LaplaceDpEvent(event.noise_multiplier)
-    elif isinstance(event, ExponentialMechanismEvent):
-        single = dp_accounting.ZCDpEvent(rho=event.epsilon**2 / 8)
-    else:
-        single = dp_accounting.PoissonSampledDpEvent(
-            event.sampling_probability, dp_accounting.GaussianDpEvent(event.noise_multiplier)
-        )
-    return dp_accounting.SelfComposedDpEvent(single, event.count)
+    return _library().SelfComposedDpEvent(event.dp_event(), event.count)
 
 
 def pure_epsilon(events: Sequence[PrivacyEvent]) -> float:
     """Exact sum of the epsilons of pure events, rounded up; infinite if one is not pure."""
     total = 0.0
     for event in events:
-        if isinstance(event, LaplaceEvent):
-            part = event.count / event.noise_multiplier
-        elif isinstance(event, ExponentialMechanismEvent):
-            part = event.count * event.epsilon
-        else:
-            return math.inf
-        total = math.nextafter(total + part, math.inf)
+        total = math.nextafter(total + event.pure, math.inf)
     return total
+
+
+def _library() -> Any:
+    """Loaded when the first event needs it."""
+    import dp_accounting
+
+    return dp_accounting
+
+
+def _pld() -> Any:
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution
+
+
+def _rounding(grid: float, down: bool) -> dict[str, Any]:
+    return {
+        "value_discretization_interval": grid,
+        "pessimistic_estimate": not down,
+        "use_connect_dots": not down,
+    }
+
+
+def _bounded_pld(grid: float, largest: float, curve: Callable[[FloatArray], FloatArray]) -> Any:
+    """The PLD of a curve above a mechanism's own, for losses of at most `largest`."""
+    from dp_accounting.pld import pld_pmf
+
+    reach = math.ceil(largest / grid)
+    support = np.arange(-reach, reach + 1)
+    above = np.clip(curve((support * grid).astype(np.float64)), 0.0, 1.0)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(grid, support, above)
+    return _pld().PrivacyLossDistribution(pmf)

@@ -12,16 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dpiw.data.documents import (
-    canonical_json,
-    decimal_of,
-    hexadecimal,
-    parse_canonical,
-    plain,
-    typed,
-)
-from dpiw.data.documents import record as record_of
-from dpiw.errors import ManifestError, SpecError
+from dpiw.data.documents import canonical_json, parse_canonical, plain, record
+from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.errors import ManifestError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 FORMAT_VERSION = 1
@@ -29,14 +22,8 @@ FORMAT_VERSION = 1
 DO_NOT_USE = "do not use"
 """The verdict with which `load_release` warns."""
 
-_TEXTS = (
-    "release_id", "population", "period", "plan_digest", "verdict", "verdict_rule", "ledger_head",
-)  # fmt: skip
-_DECIMALS = ("epsilon", "delta", "spent_epsilon", "spent_delta", "budget_epsilon", "budget_delta")
-_LISTS = ("post_processing", "assumptions", "caveats")
-_MAPPINGS = ("account", "accountants", "generator", "weights", "diagnostics", "versions")
+_NAME = "certificate.json"
 _ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
-_UNIT = ("relation", "max_rows", "id_column")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,30 +48,7 @@ class StageRecord:
     standalone_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("events", "noise"):
-            object.__setattr__(self, name, tuple(plain(list(getattr(self, name)))))
-        object.__setattr__(self, "parameters", plain(self.parameters))
-        if self.standalone_epsilon is not None:
-            object.__setattr__(self, "standalone_epsilon", float(self.standalone_epsilon))
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return JSON values under this record's field names."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
-
-    @classmethod
-    def from_mapping(cls, value: Any) -> StageRecord:
-        """Read what `to_mapping` wrote; unknown keys are refused."""
-        what = "certificate.json stages"
-        record_of(value, [field.name for field in fields(cls)], what=what, error=ManifestError)
-        for name, kind in (("stage", str), ("method", str), ("parameters", dict)):
-            typed(value[name], kind, what=f"{what}.{name}", error=ManifestError)
-        for name in ("events", "noise"):
-            for item in typed(value[name], list, what=f"{what}.{name}", error=ManifestError):
-                typed(item, dict, what=f"{what}.{name}", error=ManifestError)
-        if value["standalone_epsilon"] is not None:
-            name = f"{what}.standalone_epsilon"
-            typed(value["standalone_epsilon"], float, what=name, error=ManifestError)
-        return cls(**{**value, "events": tuple(value["events"]), "noise": tuple(value["noise"])})
+        settle(self, what=f"{_NAME} stages", error=ManifestError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,17 +97,17 @@ class Certificate:
     population: str
     period: str
     unit: PrivacyUnit
-    epsilon: str
-    delta: str
+    epsilon: DecimalText
+    delta: DecimalText
     attempts: tuple[Mapping[str, Any], ...]
-    spent_epsilon: str
-    spent_delta: str
+    spent_epsilon: DecimalText
+    spent_delta: DecimalText
     account: Mapping[str, Any]
-    budget_epsilon: str
-    budget_delta: str
-    accountants: Mapping[str, float]
-    plan_digest: str
-    nominal_rows: int
+    budget_epsilon: DecimalText
+    budget_delta: DecimalText
+    accountants: Mapping[str, Any]
+    plan_digest: Sha256
+    nominal_rows: Count
     stages: tuple[StageRecord, ...]
     generator: Mapping[str, Any]
     weights: Mapping[str, Any]
@@ -154,28 +118,12 @@ class Certificate:
     assumptions: tuple[str, ...]
     caveats: tuple[str, ...]
     versions: Mapping[str, str]
-    ledger_head: str
+    ledger_head: Sha256
 
     def __post_init__(self) -> None:
         """Check every field; what is read is checked in the same words as what is written."""
-        for name in _TEXTS:
-            typed(getattr(self, name), str, what=_field(name), error=ManifestError)
-        for name in _DECIMALS:
-            decimal_of(getattr(self, name), what=_field(name), error=ManifestError)
-        for name in _LISTS:
-            for item in getattr(self, name):
-                typed(item, str, what=_field(name), error=ManifestError)
-        for item in self.attempts:
-            typed(item, Mapping, what=_field("attempts"), error=ManifestError)  # type: ignore[type-abstract]
-        object.__setattr__(self, "attempts", tuple(plain(list(self.attempts))))
-        for name in _MAPPINGS:
-            typed(getattr(self, name), Mapping, what=_field(name), error=ManifestError)  # type: ignore[type-abstract]
-            object.__setattr__(self, name, plain(getattr(self, name)))
-        record_of(self.account, _ACCOUNT, what=_field("account"), error=ManifestError)
-        if typed(self.nominal_rows, int, what=_field("nominal_rows"), error=ManifestError) < 0:
-            raise ManifestError(f"{_field('nominal_rows')}: expected a whole number >= 0")
-        for name in ("plan_digest", "ledger_head"):
-            hexadecimal(getattr(self, name), digits=64, what=_field(name), error=ManifestError)
+        settle(self, what=_NAME, error=ManifestError)
+        record(self.account, _ACCOUNT, what=f"{_NAME} account", error=ManifestError)
 
     @property
     def relation(self) -> NeighbouringRelation:
@@ -199,12 +147,7 @@ class Certificate:
 
     def to_json(self) -> bytes:
         """Write canonical JSON; the same certificate always gives the same bytes."""
-        names = {field.name for field in fields(self)} - {"unit", "stages"}
-        value = {name: plain(getattr(self, name)) for name in names}
-        value["format_version"] = FORMAT_VERSION
-        value["unit"] = unit_to_mapping(self.unit)
-        value["stages"] = [record.to_mapping() for record in self.stages]
-        return canonical_json(value)
+        return canonical_json({**plain(self), "format_version": FORMAT_VERSION})
 
     @classmethod
     def from_json(cls, data: bytes) -> Certificate:
@@ -214,51 +157,14 @@ class Certificate:
             ManifestError: not canonical JSON, another format version, a key that is unknown or
                 missing, or a value of the wrong kind.
         """
-        value = parse_canonical(data, what="certificate.json", error=ManifestError)
+        value = parse_canonical(data, what=_NAME, error=ManifestError)
         names = [field.name for field in fields(cls)]
-        record_of(value, [*names, "format_version"], what="certificate.json", error=ManifestError)
+        record(value, [*names, "format_version"], what=_NAME, error=ManifestError)
         if value.pop("format_version") != FORMAT_VERSION:
-            raise ManifestError(f"{_field('format_version')}: this reader knows {FORMAT_VERSION}")
-        value["unit"] = unit_from_mapping(value["unit"])
-        for name in (*_LISTS, "stages", "attempts"):
-            typed(value[name], list, what=_field(name), error=ManifestError)
-            value[name] = tuple(value[name])
-        value["stages"] = tuple(StageRecord.from_mapping(item) for item in value["stages"])
+            raise ManifestError(f"{_NAME} format_version: this reader knows {FORMAT_VERSION}")
         return cls(**value)
 
     @property
     def digest(self) -> str:
         """SHA-256 of `to_json()`, hexadecimal."""
         return hashlib.sha256(self.to_json()).hexdigest()
-
-
-def unit_to_mapping(unit: PrivacyUnit) -> dict[str, Any]:
-    """Return a privacy unit as JSON values."""
-    return {
-        "relation": unit.relation.value,
-        "max_rows": unit.max_rows,
-        "id_column": unit.id_column,
-    }
-
-
-def unit_from_mapping(value: Any) -> PrivacyUnit:
-    """Read what `unit_to_mapping` wrote.
-
-    Raises:
-        ManifestError: an unknown relation, or a unit that cannot be.
-    """
-    record_of(value, _UNIT, what="unit", error=ManifestError)
-    typed(value["max_rows"], int, what="unit.max_rows", error=ManifestError)
-    if value["id_column"] is not None:
-        typed(value["id_column"], str, what="unit.id_column", error=ManifestError)
-    try:
-        relation = NeighbouringRelation(value["relation"])
-        return PrivacyUnit(
-            relation=relation, max_rows=value["max_rows"], id_column=value["id_column"]
-        )
-    except (ValueError, SpecError) as reason:
-        raise ManifestError("unit: not a relation and unit that dpiw knows") from reason
-
-
-def _field(name: str) -> str:
-    return f"certificate.json {name}"

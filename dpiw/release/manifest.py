@@ -12,20 +12,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
-from dpiw.data.documents import (
-    canonical_json,
-    decimal_of,
-    hexadecimal,
-    parse_canonical,
-    plain,
-    record,
-    typed,
-)
+from dpiw.data.documents import canonical_json, parse_canonical, plain, record
+from dpiw.data.records import Count, DecimalText, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import PrivacyUnit
-from dpiw.release.certificate import Certificate, unit_from_mapping, unit_to_mapping
+from dpiw.release.certificate import Certificate
 from dpiw.release.signing import PublicKey
 
 FORMAT = "dpiw-release"
@@ -42,9 +34,6 @@ CROISSANT = "croissant.json"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_TEXTS = ("release_id", "population", "published_at")
-_DECIMALS = ("epsilon", "delta", "cumulative_epsilon", "cumulative_delta")
-_DIGESTS = ("constraints_digest", "ledger_head")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +41,7 @@ class FileEntry:
     """One file of a release: its size in bytes and its SHA-256, hexadecimal."""
 
     size: int
-    sha256: str
+    sha256: Sha256
 
     @classmethod
     def of(cls, data: bytes) -> FileEntry:
@@ -94,35 +83,24 @@ class ManifestFacts:
     release_id: str
     population: str
     unit: PrivacyUnit
-    epsilon: str
-    delta: str
-    cumulative_epsilon: str
-    cumulative_delta: str
+    epsilon: DecimalText
+    delta: DecimalText
+    cumulative_epsilon: DecimalText
+    cumulative_delta: DecimalText
     mechanisms: tuple[str, ...]
-    rows: int
+    rows: Count
     columns: tuple[ArrowField, ...]
-    constraints_digest: str
+    constraints_digest: Sha256
     versions: Mapping[str, str]
-    ledger_head: str
-    previous: str | None
+    ledger_head: Sha256
+    previous: Sha256 | None
     published_at: str
 
     def __post_init__(self) -> None:
         """Check every field, in writing as in reading."""
-        for name in _TEXTS:
-            typed(getattr(self, name), str, what=_field(name), error=ManifestError)
-        for name in _DECIMALS:
-            decimal_of(getattr(self, name), what=_field(name), error=ManifestError)
-        for name in _DIGESTS:
-            hexadecimal(getattr(self, name), digits=64, what=_field(name), error=ManifestError)
-        if self.previous is not None:
-            hexadecimal(self.previous, digits=64, what=_field("previous"), error=ManifestError)
-        if typed(self.rows, int, what=_field("rows"), error=ManifestError) < 0:
-            raise ManifestError(f"{_field('rows')}: expected a whole number >= 0")
-        for text in (*self.mechanisms, *self.versions, *self.versions.values()):
-            typed(text, str, what="manifest.json mechanisms and versions", error=ManifestError)
+        settle(self, what=MANIFEST, error=ManifestError)
         if _MOMENT.fullmatch(self.published_at) is None:
-            raise ManifestError(f"{_field('published_at')}: expected 2027-01-31T06:00:00Z")
+            raise ManifestError(f"{MANIFEST} published_at: expected 2027-01-31T06:00:00Z")
 
     @classmethod
     def of_certificate(
@@ -171,13 +149,11 @@ class Manifest:
     public_key: str
 
     def __post_init__(self) -> None:
+        settle(self, what=MANIFEST, error=ManifestError)
         if not self.files:
-            raise ManifestError("manifest.json files: expected at least one file")
-        for name, entry in self.files.items():
+            raise ManifestError(f"{MANIFEST} files: expected at least one file")
+        for name in self.files:
             check_file_name(name)
-            typed(entry.size, int, what=f"manifest.json size of {name}", error=ManifestError)
-            what = f"manifest.json sha256 of {name}"
-            hexadecimal(entry.sha256, digits=64, what=what, error=ManifestError)
 
     @property
     def signer(self) -> PublicKey:
@@ -186,14 +162,11 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Write canonical JSON; the same manifest always gives the same bytes."""
-        names = {field.name for field in fields(ManifestFacts)} - {"unit", "columns"}
-        value = {name: plain(getattr(self.facts, name)) for name in names}
-        value |= {
+        value = {
+            **plain(self.facts),
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "unit": unit_to_mapping(self.facts.unit),
-            "columns": [vars(column) for column in self.facts.columns],
-            "files": {name: vars(entry) for name, entry in self.files.items()},
+            "files": plain(self.files),
             "public_key": self.public_key,
             "key_id": self.signer.key_id,
         }
@@ -214,8 +187,8 @@ class Manifest:
         if value["format"] != FORMAT or value["format_version"] != FORMAT_VERSION:
             raise ManifestError(f"manifest.json: this reader knows {FORMAT} {FORMAT_VERSION}")
         manifest = cls(
-            facts=_facts({name: value[name] for name in names}),
-            files={name: _entry(name, entry) for name, entry in _object(value, "files").items()},
+            facts=ManifestFacts(**{name: value[name] for name in names}),
+            files=value["files"],
             public_key=value["public_key"],
         )
         if value["key_id"] != manifest.signer.key_id:
@@ -236,36 +209,3 @@ def check_file_name(name: str) -> None:
     """
     if _FILE_NAME.fullmatch(name) is None or name in {MANIFEST, SIGNATURE}:
         raise ManifestError(f"manifest.json files: {name!r} is not an admissible file name")
-
-
-def _facts(value: dict[str, Any]) -> ManifestFacts:
-    columns = [
-        ArrowField(**record(item, ["name", "type", "nullable"], what=_field("columns"),
-                            error=ManifestError))
-        for item in _list(value, "columns")
-    ]  # fmt: skip
-    for column in columns:
-        for name, kind in (("name", str), ("type", str), ("nullable", bool)):
-            typed(getattr(column, name), kind, what=_field("columns"), error=ManifestError)
-    value["columns"] = tuple(columns)
-    value["mechanisms"] = tuple(_list(value, "mechanisms"))
-    value["versions"] = _object(value, "versions")
-    value["unit"] = unit_from_mapping(value["unit"])
-    return ManifestFacts(**value)
-
-
-def _entry(name: str, value: Any) -> FileEntry:
-    what = f"manifest.json file {name}"
-    return FileEntry(**record(value, ["size", "sha256"], what=what, error=ManifestError))
-
-
-def _list(value: dict[str, Any], name: str) -> list[Any]:
-    return typed(value[name], list, what=_field(name), error=ManifestError)
-
-
-def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
-    return typed(value[name], dict, what=_field(name), error=ManifestError)
-
-
-def _field(name: str) -> str:
-    return f"manifest.json {name}"

@@ -214,7 +214,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/methods/neural/test_planted_bugs.py::test_a_planted_bug_is_found",
          f"{DPGAN}::test_as_many_draws_as_accounted"),
     leak(34, "a fixed-sequence bound for a sequence chosen at run time", "H", "a privacy filter"
-         " across runs", "dpiw/ledger/book.py::",
+         " across runs", "dpiw/ledger/accounts.py::Account",
          "dpiw/ledger/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
          "dpiw/ledger/test_ledger.py::test_grants_are_those_of_exact_fractions"),
     leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",

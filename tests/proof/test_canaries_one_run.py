@@ -24,10 +24,10 @@ from dpiw.methods.neural.clipping import ClipRule
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.losses import Critic
 from dpiw.methods.neural.mlp import Architecture
-from dpiw.methods.neural.optimisers import Momentum
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.dpiw.methods.neural.momentum import Momentum
 from tests.proof.attacks import Scaled
 
 CANARIES, STEPS, TRAININGS = 1000, 10, 5

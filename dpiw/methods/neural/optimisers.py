@@ -78,32 +78,3 @@ class Adam:
     def parameters(self) -> dict[str, Any]:
         """See `Optimiser`."""
         return {"rule": self.rule, **asdict(self)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Momentum:
-    """Gradient descent with heavy-ball momentum; plain descent at momentum 0."""
-
-    rule: ClassVar[str] = "momentum"
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        """Raises SpecError: a setting is out of range."""
-        _check("learning_rate", self.learning_rate, above=0, below=1e6)
-        _check("momentum", self.momentum, above=-1e-12, below=1)
-
-    def start(self, size: int) -> Vector:
-        """See `Optimiser`; one moment."""
-        return np.zeros((1, size))
-
-    def update(
-        self, parameters: Vector, gradient: Vector, moments: Vector, step: int
-    ) -> tuple[Vector, Vector]:
-        """See `Optimiser`."""
-        kept = self.momentum * moments + gradient
-        return parameters - self.learning_rate * kept[0], kept
-
-    def parameters(self) -> dict[str, Any]:
-        """See `Optimiser`."""
-        return {"rule": self.rule, **asdict(self)}

@@ -81,18 +81,11 @@ def log_weight_noise(law: NoiseLaw, features: Array) -> Array:
     return np.asarray(law.scale * np.sqrt(factor * _squared_norms(features)))
 
 
-def relative_variance(law: NoiseLaw, features: Array) -> Array:
-    """Var[b(x) exp(z.x)] per row, shape (n,); infinite where it does not exist.
-
-    Source: docs/method.md section 4; E exp(2 z.x) / (E exp(z.x))^2 - 1 for every law.
-    """
-    return cross_term(law, features, features)
-
-
 def cross_term(law: NoiseLaw, features: Array, others: Array) -> Array:
     """Cov[b(x) exp(z.x), b(x') exp(z.x')] row by row, shape (n,): b(x) b(x') / b(x+x') - 1.
 
-    It does not vanish as synthetic rows are added: they share one draw of z.
+    Infinite where it does not exist. It does not vanish as synthetic rows are added: they share one
+    draw of z. Of a row with itself: its relative variance. Source: docs/method.md section 4.
     """
     joint = log_noise_mean(law, features + others)
     apart = log_noise_mean(law, features) + log_noise_mean(law, others)

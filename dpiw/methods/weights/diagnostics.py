@@ -127,26 +127,6 @@ def effective_sample_size(log_weights: Array) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def sandwich_sample_size(log_weights: Array, scores: Array, curvature: Array) -> float:
-    """Effective sample size of one weighted M-estimate: n tr(V_0) / tr(V_IW).
-
-    V_IW = H^{-1} E[w^2 g g'] H^{-1} and V_0 = H^{-1} E[w g g'] H^{-1}, weights of mean one. The
-    number of draws from the real distribution that would estimate as precisely.
-
-    Args:
-        log_weights: shape (n,).
-        scores: per-row gradients g at the estimate, shape (n, p).
-        curvature: H, weighted mean Hessian, shape (p, p).
-
-    Source: docs/method.md section 11, which corrects the paper's eq. (16).
-    """
-    weights = _weights(log_weights)
-    weights = weights / weights.mean()
-    bread = np.linalg.solve(curvature, scores.T).T
-    squares = np.einsum("ij,ij->i", bread, bread)
-    return float(weights.size * (weights @ squares) / (weights**2 @ squares))
-
-
 def fit_generalised_pareto(excesses: Array) -> tuple[float, float]:
     """Shape k and scale of a generalised Pareto law from positive excesses, shape (m,).
 

@@ -99,7 +99,7 @@ def bounds_of(
 class LinearMap:
     """The centred row and the constant 1/2. Corrects first moments only (docs/method.md section 8).
 
-    R^2 = centred_squared_norm + 1/4; on d numeric columns R = sqrt(d+1)/2 and diam = sqrt(d).
+    R^2 = largest squared norm of a row + 1/4; on d numeric columns R = sqrt(d+1)/2, diam = sqrt(d).
     """
 
     schema: PublicSchema

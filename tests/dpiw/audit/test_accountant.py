@@ -23,8 +23,6 @@ from dpiw.audit.tally import tally
 from dpiw.errors import PrivacyError
 from dpiw.ledger import Ledger, Population
 from dpiw.privacy import accounting
-from dpiw.privacy import divergences as renyi_events
-from dpiw.privacy import pld as privacy_loss
 from dpiw.privacy.events import (
     EVENT_TYPES,
     ExponentialMechanismEvent,
@@ -261,16 +259,20 @@ def type_of(value: Any, factor: float) -> Any:
 
 
 def other_noise(patch: pytest.MonkeyPatch, factor: float) -> None:
-    """A fault in how the PLD of one event is made, up and down alike."""
-    for name in ("event_privacy_loss", "_optimistic_pld"):
-        real = getattr(privacy_loss, name)
+    """A fault in how the PLD of one kind of event is made, up and down alike."""
+    for name in ("compose_privacy_losses", "optimistic_privacy_losses"):
+        real = getattr(accounting, name)
 
-        def made(event: Any, *a: Any, real: Any = real, **k: Any) -> Any:
-            if isinstance(event, LaplaceEvent):
-                event = laplace(event.noise_multiplier / factor, event.count)
-            return real(event, *a, **k)
+        def made(merged: Sequence[PrivacyEvent], grid: float, real: Any = real) -> Any:
+            events = [
+                laplace(event.noise_multiplier / factor, event.count)
+                if isinstance(event, LaplaceEvent)
+                else event
+                for event in merged
+            ]
+            return real(events, grid)
 
-        patch.setattr(privacy_loss, name, made)
+        patch.setattr(accounting, name, made)
 
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch, float], None]] = {
@@ -281,7 +283,9 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch, float], None]] = {
         for name in ("compose_privacy_losses", "optimistic_privacy_losses")
     ] and None,
     "laplace pld": other_noise,
-    "renyi": lambda patch, factor: scale(patch, renyi_events, "single", factor),
+    "renyi": lambda patch, factor: [
+        scale(patch, kind, "renyi_epsilon", factor) for kind in EVENT_TYPES.values()
+    ] and None,
     "the audit": lambda patch, factor: _scale_audit(patch, factor),
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SchemaError, SourceError
+from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=60)
 
@@ -589,7 +590,6 @@ def test_names_of_the_layout():
     assert SCHEMA.encoded_names[:4] == ("age", "age:present", "age:missing", "x")
     assert "job=rest" in SCHEMA.encoded_names
     assert "job:missing" in SCHEMA.encoded_names
-    assert SCHEMA.centred_names == SCHEMA.encoded_names
     assert SCHEMA.width == len(SCHEMA.encoded_names) == SCHEMA.blocks[-1].stop
     level = _one("categorical", levels=("missing",), nullable=True)
     assert level.encoded_names == ("c=missing", "c:missing")
@@ -617,9 +617,9 @@ def _naive_centred(schema, scaled, row):
 def test_centred_norm_and_diameter_bounds_hold(scaled):
     centred = SCHEMA.centred(scaled)
     np.testing.assert_allclose(centred[0], _naive_centred(SCHEMA, scaled, 0), atol=1e-15)
-    assert (centred**2).sum(axis=1).max() <= SCHEMA.centred_squared_norm * (1 + 1e-12)
+    assert (centred**2).sum(axis=1).max() <= squared_norm(SCHEMA) * (1 + 1e-12)
     distances = ((centred[:, None, :] - centred[None, :, :]) ** 2).sum(axis=2)
-    assert distances.max() <= SCHEMA.centred_squared_diameter * (1 + 1e-12)
+    assert distances.max() <= squared_diameter(SCHEMA) * (1 + 1e-12)
 
 
 def _corner(values, codes):
@@ -634,23 +634,23 @@ def _corner(values, codes):
 
 def test_centred_bounds_are_attained():
     top = SCHEMA.centred(_corner((1.0, 1.0), 1))
-    assert (top**2).sum() == pytest.approx(SCHEMA.centred_squared_norm, rel=1e-12)
+    assert (top**2).sum() == pytest.approx(squared_norm(SCHEMA), rel=1e-12)
     bottom = SCHEMA.centred(_corner((0.0, math.nan), 0))  # nullable numeric: bound against missing
     distance = ((top - bottom) ** 2).sum()
-    assert distance == pytest.approx(SCHEMA.centred_squared_diameter, rel=1e-12)
+    assert distance == pytest.approx(squared_diameter(SCHEMA), rel=1e-12)
 
 
 def test_centred_bounds_by_hand():
     plain = _one("continuous", lower=0, upper=1)
-    assert (plain.centred_squared_norm, plain.centred_squared_diameter) == (0.25, 1.0)
+    assert (squared_norm(plain), squared_diameter(plain)) == (0.25, 1.0)
     gap = _one("continuous", lower=0, upper=1, nullable=True)
-    assert (gap.centred_squared_norm, gap.centred_squared_diameter) == (0.5, 1.25)
-    assert gap.centred_reference_squared_norm == pytest.approx(1 / 12 + 1 / 4)
+    assert (squared_norm(gap), squared_diameter(gap)) == (0.5, 1.25)
+    assert reference_squared_norm(gap) == pytest.approx(1 / 12 + 1 / 4)
     levels = _one("categorical", levels=tuple("abcd"))
-    assert (levels.centred_squared_norm, levels.centred_squared_diameter) == (0.375, 1.0)
-    assert levels.centred_reference_squared_norm == pytest.approx(0.375)
+    assert (squared_norm(levels), squared_diameter(levels)) == (0.375, 1.0)
+    assert reference_squared_norm(levels) == pytest.approx(0.375)
     single = _one("categorical", levels=("a",))
-    assert (single.centred_squared_norm, single.centred_squared_diameter) == (0.0, 0.0)
+    assert (squared_norm(single), squared_diameter(single)) == (0.0, 0.0)
 
 
 def test_reference_variances_match_uniform_rows():
@@ -669,7 +669,7 @@ def test_reference_variances_match_uniform_rows():
     # Largest relative standard error sqrt(1/rows) ~ 0.005 (two-point laws less): 6 of them.
     np.testing.assert_allclose(centred.var(axis=0), variances, rtol=0.03)
     assert (centred**2).sum(axis=1).mean() == pytest.approx(
-        schema.centred_reference_squared_norm, rel=0.03
+        reference_squared_norm(schema), rel=0.03
     )
 
 

@@ -1167,7 +1167,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         book = self.ledger._read(lambda book: book)  # one transaction for all questions
-        spent = book.spent("adult").epsilon_units
+        spent = book.account("adult").spent.epsilon_units
         assert spent == self._held() * 10**11
         assert 0 <= spent <= self.budget * 10**11
         for run in (0, 1):

@@ -21,7 +21,7 @@ from dpiw.plan.plan import (
 )
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
-from dpiw.privacy import accounting
+from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
 
 SCHEMA = PublicSchema.from_mapping(
@@ -67,18 +67,18 @@ def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatc
     """Calibration, its check and a lost stage's price; the nearest float of one is above it."""
     asked = []
 
-    def watch(name):
-        call = getattr(accounting, name)
+    def watch(module, name):
+        call = getattr(module, name)
 
         def watched(*events, **told):
             asked.append(told)
             return call(*events, **told)
 
-        monkeypatch.setattr(accounting, name, watched)
+        monkeypatch.setattr(module, name, watched)
 
-    watch("calibrate")
-    watch("epsilon")
-    watch("epsilon_rdp")
+    watch(calibration, "calibrate")
+    watch(accounting, "epsilon")
+    watch(accounting, "epsilon_rdp")
     plan = compile_plan(spec(epsilon=epsilon, delta=delta), SCHEMA)
     plan.stage_cost(frozenset({"fit_weights"}))
     exact = {"epsilon": Fraction(epsilon), "delta": Fraction(delta)}

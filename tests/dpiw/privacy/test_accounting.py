@@ -18,7 +18,6 @@ from dpiw.ledger.entries import canonical, canonical_json
 from dpiw.privacy import accounting
 from dpiw.privacy.accounting import (
     LATTICE_MARGIN,
-    calibrate,
     delta,
     epsilon,
     epsilon_rdp,
@@ -29,6 +28,7 @@ from dpiw.privacy.accounting import (
     to_dp_event,
 )
 from dpiw.privacy.bounded_range import selection_curve
+from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.events import (
     EVENT_TYPES,
     ExponentialMechanismEvent,

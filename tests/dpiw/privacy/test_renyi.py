@@ -22,7 +22,6 @@ from dpiw.privacy.accounting import (
     stored_event,
     to_dp_event,
 )
-from dpiw.privacy.divergences import single
 from dpiw.privacy.events import (
     ExponentialMechanismEvent,
     GaussianEvent,
@@ -105,7 +104,7 @@ def test_laplace_is_the_integral(multiplier, order):
         for a, b in ((-wide, 0), (0, 1), (1, 1 + wide))
     )
     expected = math.log(total) / (order - 1)
-    found = float(single(LaplaceEvent(noise_multiplier=multiplier), Decimal(order)))
+    found = float(LaplaceEvent(noise_multiplier=multiplier).renyi_epsilon(Decimal(order)))
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -129,11 +128,11 @@ def test_a_sampled_gaussian_is_the_larger_of_both_integrals(order):
         return -(x**2) / (2 * sigma**2)
 
     event = PoissonSampledGaussianEvent(sampling_probability=q, noise_multiplier=sigma)
-    found = float(single(event, Decimal(order)))
+    found = float(event.renyi_epsilon(Decimal(order)))
     both = [divergence(log_mixture, log_null), divergence(log_null, log_mixture)]
     assert found == pytest.approx(max(both), rel=1e-6)
     # between whole orders: the next whole one, so never less
-    assert single(event, Decimal("1.5")) == single(event, Decimal(2))
+    assert event.renyi_epsilon(Decimal("1.5")) == event.renyi_epsilon(Decimal(2))
 
 
 @quick

@@ -84,7 +84,7 @@ def test_a_certificate_with_a_wrong_field_is_refused(changes: dict[str, Any], wo
     ],
 )
 def test_a_stage_with_a_wrong_field_is_refused(changes: dict[str, Any]) -> None:
-    stage = example_certificate().stages[0].to_mapping() | changes
+    stage = plain(example_certificate().stages[0]) | changes
     with pytest.raises(ManifestError, match="stages"):
         Certificate.from_json(_changed(stages=[stage]))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import os
@@ -19,7 +20,7 @@ from dpiw.data import files
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release import publication
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import Manifest, ManifestFacts
+from dpiw.release.manifest import FileEntry, Manifest, ManifestFacts
 from dpiw.release.publication import build_folder, clean_staging, publish_built, publish_folder
 from dpiw.release.signing import PrivateKey
 from tests.dpiw.release.release_example import PUBLISHED_AT, example_certificate, example_key
@@ -470,10 +471,23 @@ def _never(digest: str) -> None:
     raise AssertionError("committed")
 
 
-def test_facts_that_do_not_read_back_are_not_signed(tmp_path: Path, key: PrivateKey) -> None:
-    """A list instead of a tuple would make two manifests of one meaning."""
+def test_facts_that_do_not_read_back_are_not_signed(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
     facts = _facts()
-    object.__setattr__(facts, "mechanisms", list(facts.mechanisms))
+    other = dataclasses.replace(facts, rows=facts.rows + 1)
+    real = Manifest.from_bytes
+    monkeypatch.setattr(
+        Manifest, "from_bytes", lambda data: dataclasses.replace(real(data), facts=other)
+    )
     with pytest.raises(ManifestError, match="does not read back"):
         _publish(tmp_path / "r", key, facts=facts)
     assert _names(tmp_path) == []
+
+
+def test_a_list_makes_the_manifest_that_a_tuple_makes() -> None:
+    facts, entry = _facts(), FileEntry(size=1, sha256="a" * 64)
+    object.__setattr__(facts, "mechanisms", list(facts.mechanisms))
+    made = Manifest(facts=facts, files={"a.txt": entry}, public_key="b" * 64)
+    assert made.facts == _facts()
+    assert Manifest.from_bytes(made.to_bytes()) == made

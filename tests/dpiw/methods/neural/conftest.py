@@ -10,9 +10,9 @@ import pytest
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.mlp import Architecture, Network
-from dpiw.methods.neural.optimisers import Momentum
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.dpiw.methods.neural.momentum import Momentum
 
 
 class CountingNoise(SeededNoise):

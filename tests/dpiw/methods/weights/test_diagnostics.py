@@ -17,7 +17,6 @@ from dpiw.methods.weights.diagnostics import (
     fit_generalised_pareto,
     k_hat,
     k_hat_threshold,
-    sandwich_sample_size,
     tail_length,
 )
 from dpiw.methods.weights.signal import Signal
@@ -249,6 +248,19 @@ def test_rule_states_the_constants():
         f"k-hat < {diagnostics.K_HAT_CARE:.0f}",
     ):
         assert str(number) in RULE
+
+
+def sandwich_sample_size(log_weights, scores, curvature):
+    """n tr(V_0) / tr(V_IW) of one weighted M-estimate, weights of mean one: docs/method.md
+    section 11, which corrects the paper's eq. (16).
+
+    V_IW = H^{-1} E[w^2 g g'] H^{-1}, V_0 = H^{-1} E[w g g'] H^{-1}; g the rows' gradients at the
+    estimate, shape (n, p), H the curvature there.
+    """
+    weights = np.exp(log_weights - log_weights.max())
+    weights = weights / weights.mean()
+    squares = (np.linalg.solve(curvature, scores.T) ** 2).sum(axis=0)
+    return weights.size * (weights @ squares) / (weights**2 @ squares)
 
 
 def test_sandwich_sample_size():

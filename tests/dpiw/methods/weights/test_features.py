@@ -10,6 +10,7 @@ from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.features import FourierMap, InteractionMap, LinearMap, feature_map
 from dpiw.methods.weights.geometry import blocks
+from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
 
 MAPS = {
     "linear": LinearMap,
@@ -61,10 +62,10 @@ def test_linear_bounds_are_attained_and_those_of_the_schema(mixed):
     bounds, found = LinearMap(mixed).bounds, extremes(LinearMap(mixed).matrix(corners(mixed)))
     for field in ("norm", "diameter", "l1_norm"):
         assert found[field] == pytest.approx(getattr(bounds, field), rel=1e-12), field
-    assert bounds.norm**2 == pytest.approx(mixed.centred_squared_norm + 0.25)
-    assert bounds.diameter**2 == pytest.approx(mixed.centred_squared_diameter)
-    assert bounds.reference_norm**2 == pytest.approx(mixed.centred_reference_squared_norm + 0.25)
-    assert bounds.dimension == len(mixed.centred_names) + 1
+    assert bounds.norm**2 == pytest.approx(squared_norm(mixed) + 0.25)
+    assert bounds.diameter**2 == pytest.approx(squared_diameter(mixed))
+    assert bounds.reference_norm**2 == pytest.approx(reference_squared_norm(mixed) + 0.25)
+    assert bounds.dimension == mixed.width + 1
 
 
 @pytest.mark.parametrize("count", [1, 4, 13, 100])
@@ -168,7 +169,7 @@ def test_fourier_scale_rule_is_two_on_five_numeric_columns(numeric):
 
 
 def test_blocks_have_the_layout_of_the_schema(mixed):
-    assert blocks(mixed)[-1].stop == len(mixed.centred_names)
+    assert blocks(mixed)[-1].stop == mixed.width
     assert [part.start for part in blocks(mixed)] == [0, 1, 3, 7, 10]
 
 

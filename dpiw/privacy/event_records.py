@@ -1,0 +1,55 @@
+"""Privacy events as records: JSON for certificates, plans and the ledger, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from dpiw.errors import PrivacyError
+from dpiw.privacy.events import EVENT_TYPES, PrivacyEvent, check_event
+
+
+def event_to_json(event: PrivacyEvent) -> dict[str, Any]:
+    """A JSON-able mapping with a `type` of `EVENT_TYPES`."""
+    check_event(event)
+    name = next(name for name, kind in EVENT_TYPES.items() if kind is type(event))
+    fields = dataclasses.asdict(event)
+    count = fields.pop("count")
+    return {"type": name, **{key: float(value) for key, value in fields.items()}, "count": count}
+
+
+def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:
+    """Read what `event_to_json` wrote.
+
+    Raises:
+        PrivacyError: an unknown type, or other fields than the type has.
+    """
+    kind = EVENT_TYPES.get(str(data.get("type")))
+    if kind is None:
+        raise PrivacyError(f"privacy event: type must be one of {', '.join(sorted(EVENT_TYPES))}")
+    fields = {key: value for key, value in data.items() if key != "type"}
+    if set(fields) != {field.name for field in dataclasses.fields(kind)}:
+        raise PrivacyError(f"privacy event: fields are not those of {kind.__name__}")
+    for value in fields.values():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PrivacyError("privacy event: expected numbers")
+    event = kind(**fields)
+    check_event(event)
+    return event
+
+
+def stored_event(data: Mapping[str, Any]) -> PrivacyEvent:
+    """Read an event as the ledger stores it: its floats are shortest exact decimal texts.
+
+    Raises:
+        PrivacyError: as `event_from_json`, or a text that is not a number.
+    """
+    try:
+        numbers = {
+            key: float(value) if key != "type" and isinstance(value, str) else value
+            for key, value in data.items()
+        }
+    except ValueError:
+        raise PrivacyError("privacy event: expected numbers") from None
+    return event_from_json(numbers)
