@@ -8,7 +8,7 @@ from typing import Any
 
 from dpiw.ledger import Ledger, RunRecord
 from dpiw.plan.assumptions import assumptions, caveats
-from dpiw.plan.plan import Plan
+from dpiw.plan.plan import Plan, composed_epsilon
 from dpiw.plan.promise import public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
@@ -118,7 +118,7 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
 
 
 def _accountants(plan: Plan) -> dict[str, float]:
-    found = {"pld": plan.epsilon_pld}
+    found = {"pld": composed_epsilon(plan.spec, plan.stages)}
     return found if plan.epsilon_rdp is None else found | {"rdp": plan.epsilon_rdp}
 
 

@@ -190,13 +190,13 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
             " period or source.snapshot"
         )
     check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
-    composed_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
     (planned,) = [found for found in run.plan.stages if found.name == stage.stage]
     events = [accounting.event_to_json(event) for event in planned.events]
     if not stage.declares(events) or stage.resumption != planned.resumption:
         raise LedgerConflictError(
             f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
         )
+    composed_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 
 def _measured(

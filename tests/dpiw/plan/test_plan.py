@@ -12,9 +12,9 @@ from dpiw import __version__
 from dpiw.data.cell_formats import FORMAT_FIELDS
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
+from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
     PRIVATE_STAGES,
-    RESOLUTION_FLOOR,
     canonical_json,
     compile_plan,
     restore_plan,

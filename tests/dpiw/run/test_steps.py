@@ -561,8 +561,48 @@ def test_a_stored_effort_above_the_promise_is_refused(workplace):
     record = json.loads(path.read_text())
     record["effort"] *= 1.5
     path.write_text(json.dumps(record))
+    louder = ReleaseRun.load(run.directory)
     with pytest.raises(PrivacyError, match="promises 2"):
-        ReleaseRun.load(run.directory)
+        steps.reserve(louder)
+    assert Ledger.open(workplace.ledger).find_run(run.key) is None
+    steps.reserve(run)
+    steps.ingest(run)
+    reserved = Ledger.open(workplace.ledger).run(run.key)
+    with pytest.raises(LedgerConflictError, match="other events"):
+        steps.fit_generator(louder, noise=SecureNoise())
+    assert Ledger.open(workplace.ledger).run(run.key) == reserved
+
+
+def test_a_loaded_plan_is_not_composed_again(workplace, monkeypatch):
+    """But before anything is reserved and before each draw it is, whatever was kept."""
+    run = prepared(workplace)
+    composed = []
+
+    def told(events, *, delta):
+        composed.append(len(events))
+        return 0.0
+
+    monkeypatch.setattr("dpiw.plan.plan.accounting.epsilon", told)
+    again = ReleaseRun.load(run.directory)
+    assert (again.plan.epsilon_pld, again.plan.epsilon_rdp) == (
+        run.plan.epsilon_pld, run.plan.epsilon_rdp
+    )  # fmt: skip
+    assert not composed
+    steps.reserve(again)
+    assert len(composed) == 1
+    steps.ingest(again)
+    steps.fit_generator(again, noise=SecureNoise())
+    assert len(composed) == 2
+
+
+def test_a_plan_kept_by_an_earlier_version_is_composed_anew(workplace):
+    run = prepared(workplace)
+    path = run.directory / "run.json"
+    record = json.loads(path.read_text())
+    kept = {name: value for name, value in record.items() if not name.startswith("epsilon_")}
+    path.write_text(json.dumps(kept))
+    assert ReleaseRun.load(run.directory).plan == run.plan
+    assert prepared(workplace).plan.epsilon_pld == run.plan.epsilon_pld
 
 
 def test_what_cannot_be_signed_is_not_paid_for(workplace):
