@@ -13,8 +13,9 @@ import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError
+from dpiw.methods.weights.feature_settings import FeatureSettings
 from dpiw.methods.weights.registry import WEIGHTS
-from dpiw.methods.weights.weigh import Normalisation, weigh
+from dpiw.methods.weights.weigh import Normalisation, RatioEstimator, weigh
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 
@@ -36,8 +37,9 @@ def settings_of(name, own):
 
 CASES = [
     (name, settings_of(name, own))
-    for name in (name for name in WEIGHTS if name != "measured")
-    for own in (MAPS[:1] if name in ("dp_mlp", "discriminator") else MAPS)
+    for name, method in WEIGHTS.items()
+    if issubclass(method, RatioEstimator)
+    for own in (MAPS if issubclass(method, FeatureSettings) else MAPS[:1])
 ]
 SETTINGS = [
     (n, s, k) for n, s in CASES for k in ("add", "replace") if (n, k) != ("dp_mlp", "replace")
