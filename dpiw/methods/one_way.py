@@ -162,7 +162,7 @@ class OneWayMarginals:
         domain: Domain,
         *,
         bins: int,
-        margins: Sequence[Array],
+        marginals: Sequence[Array],
         variances: Sequence[float],
         total_variance: float,
     ) -> Self:
@@ -171,7 +171,7 @@ class OneWayMarginals:
         Args:
             domain: the codes.
             bins: it was made with.
-            margins: of each released column, shape (s,) each: non-negative, of one total.
+            marginals: of each released column, shape (s,) each: non-negative, of one total.
             variances: of a count of each released column, > 0.
             total_variance: of that total.
         """
@@ -183,7 +183,7 @@ class OneWayMarginals:
             variances=tuple(float(variances[j]) for j in kept),
             total_variance=total_variance,
         )
-        parts = [(margins[j] / margins[j].sum())[:-1] for j in kept]
+        parts = [(marginals[j] / marginals[j].sum())[:-1] for j in kept]
         return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]))
 
 

@@ -89,12 +89,12 @@ def statistics(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 def main() -> None:
     from dpiw.data.schema import PublicSchema
-    from dpiw.release.report.marginals import margins
+    from dpiw.release.report.marginals import marginals
 
     here = Path(__file__).parent
     schema = PublicSchema.from_yaml(here / "schema.yaml")
     frame = schema.unscale(schema.scale(population(rows=TRUTH_ROWS, seed=TRUTH_SEED)))
-    shares = {name: list(found) for name, found in margins(frame, schema=schema).items()}
+    shares = {name: list(found) for name, found in marginals(frame, schema=schema).items()}
     truth = {"margins": shares, "statistics": statistics(frame)}
     (here / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
 

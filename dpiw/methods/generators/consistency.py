@@ -57,8 +57,8 @@ def combine(
     return np.asarray(np.tensordot(weights / weights.sum(), stacked, axes=1))
 
 
-def margin(table: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """One-way margin of a table along `axis`."""
+def marginal(table: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """One-way marginal of a table along `axis`."""
     return np.asarray(table.sum(axis=tuple(a for a in range(table.ndim) if a != axis)))
 
 
@@ -67,27 +67,27 @@ def _along(vector: NDArray[np.float64], axis: int, ndim: int) -> NDArray[np.floa
 
 
 def reconcile(
-    table: NDArray[np.float64], margins: Sequence[NDArray[np.float64]]
+    table: NDArray[np.float64], marginals: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """Make a noisy table non-negative with the given one-way margins.
+    """Make a noisy table non-negative with the given one-way marginals.
 
-    First the least-squares correction, which spreads each margin's error evenly over its slice;
+    First the least-squares correction, which spreads each marginal's error evenly over its slice;
     then the projection onto non-negative tables; then a few rounds of raking, which restore what
-    clipping disturbed. A margin whose slice is empty stays as it is.
+    clipping disturbed. A marginal whose slice is empty stays as it is.
 
     Args:
         table: noisy counts, one axis per column.
-        margins: non-negative margin of each axis, all of one total.
+        marginals: non-negative marginal of each axis, all of one total.
     """
     result = table
-    for axis, wanted in enumerate(margins):
+    for axis, wanted in enumerate(marginals):
         cells = table.size // table.shape[axis]
-        gap = (wanted - margin(result, axis)) / cells
+        gap = (wanted - marginal(result, axis)) / cells
         result = result + _along(gap, axis, table.ndim)
-    result = project_to_total(result, float(margins[0].sum()))
+    result = project_to_total(result, float(marginals[0].sum()))
     for _ in range(_RAKING_ROUNDS):
-        for axis, wanted in enumerate(margins):
-            present = margin(result, axis)
+        for axis, wanted in enumerate(marginals):
+            present = marginal(result, axis)
             factor = np.divide(wanted, present, out=np.ones_like(wanted), where=present > 0)
             result = result * _along(factor, axis, table.ndim)
     return result

@@ -13,7 +13,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.consistency import (
     combine,
-    margin,
+    marginal,
     project_to_total,
     reconcile,
 )
@@ -67,27 +67,27 @@ def combined(
     variances = [[one_way_variance] for _ in one_way]
     for family, table in zip(families[1:], tables, strict=True):
         for axis, column in enumerate(family.members):
-            estimates[column].append(margin(table, axis))
+            estimates[column].append(marginal(table, axis))
             variances[column].append(family_variance * table.size / table.shape[axis])
     found = [combine(e, v) for e, v in zip(estimates, variances, strict=True)]
     return found, [1 / float(np.sum(1 / np.asarray(v))) for v in variances]
 
 
 def conditionals(
-    margins: Sequence[NDArray[np.float64]],
+    marginals: Sequence[NDArray[np.float64]],
     families: Sequence[Family],
     tables: Sequence[NDArray[np.float64]],
 ) -> tuple[Conditional, ...]:
     """Conditional tables in sampling order.
 
     Args:
-        margins: one-way marginal of each column, non-negative and of one total.
+        marginals: one-way marginal of each column, non-negative and of one total.
         families: in sampling order; the first is the root.
         tables: noisy marginals of all families but the root.
     """
     root = families[0]
-    found = [Conditional.from_table(root, margins[root.child], margins[root.child])]
+    found = [Conditional.from_table(root, marginals[root.child], marginals[root.child])]
     for family, table in zip(families[1:], tables, strict=True):
-        agreed = reconcile(table, [margins[j] for j in family.members])
-        found.append(Conditional.from_table(family, agreed, margins[family.child]))
+        agreed = reconcile(table, [marginals[j] for j in family.members])
+        found.append(Conditional.from_table(family, agreed, marginals[family.child]))
     return tuple(found)

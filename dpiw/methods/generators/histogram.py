@@ -173,7 +173,7 @@ class Histogram:
             one_way=OneWayMarginals.of(
                 domain,
                 bins=int(facts["bins"]),
-                margins=laws,
+                marginals=laws,
                 variances=[variance] * len(tables),
                 total_variance=total_variance(tables, [variance] * len(tables)),
             ),

@@ -318,14 +318,14 @@ class PrivBayes:
         measured = [*one_way, *tables]
         noises = [narrow] * len(one_way) + [wide] * len(tables)
         total = estimate_total(measured, noises)
-        margins = [project_to_total(table, total) for table in counts]
+        marginals = [project_to_total(table, total) for table in counts]
         return NetworkModel(
             domain=domain,
-            conditionals=conditionals(margins, families, tables),
+            conditionals=conditionals(marginals, families, tables),
             one_way=OneWayMarginals.of(
                 domain,
                 bins=int(facts["bins"]),
-                margins=margins,
+                marginals=marginals,
                 variances=variances,
                 total_variance=total_variance(measured, noises),
             ),

@@ -16,7 +16,7 @@ from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.formats import number, short_decimal
-from dpiw.release.report.marginals import MISSING, Axis, axis, margins
+from dpiw.release.report.marginals import MISSING, Axis, axis, marginals
 from dpiw.release.report.plots import Drawing
 from dpiw.release.report.truth import PublicTruth
 
@@ -159,8 +159,8 @@ def column_cards(
     Raises:
         ReleaseError: a column's truth does not have one share per bin or level.
     """
-    before = margins(frame, schema=schema)
-    after = margins(frame, schema=schema, weights=weights)
+    before = marginals(frame, schema=schema)
+    after = marginals(frame, schema=schema, weights=weights)
     cards = []
     for column in schema.released:
         name, cells = column.name, axis(column)

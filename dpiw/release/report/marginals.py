@@ -1,6 +1,6 @@
 """Shares of every column's public bins and levels, for the report's comparison plots.
 
-Bins come from the public schema alone, so the margins of two tables can be compared and the axes
+Bins come from the public schema alone, so the marginals of two tables can be compared and the axes
 of a plot say nothing about any table.
 """
 
@@ -56,7 +56,7 @@ def axis(column: Column) -> Axis:
     )
 
 
-def margins(
+def marginals(
     frame: pd.DataFrame, *, schema: PublicSchema, weights: NDArray[np.float64] | None = None
 ) -> dict[str, NDArray[np.float64]]:
     """Return each released column's shares, shape (cells,), summing to one.

@@ -104,11 +104,11 @@ def build_report(
         truth: of a simulated example whose truth is public. Never of confidential rows.
 
     Raises:
-        ReleaseError: a log weight is not finite, or the truth's margins do not fit the schema.
+        ReleaseError: a log weight is not finite, or the truth's marginals do not fit the schema.
     """
     weights = mean_one_weights(log_weights)
     growth = math.exp(min(float(certificate.epsilon), 700.0))
-    known = {} if truth is None else truth.margins
+    known = {} if truth is None else truth.marginals
     diagnostics = certificate.diagnostics
     reasons = diagnostics.get("reasons")
     settings = certificate.weights

@@ -41,11 +41,11 @@ class PublicTruth:
     """Shares of every column's public bins, and named statistics with their values.
 
     Attributes:
-        margins: column to shares, in the form of `dpiw.release.report.marginals.margins`.
+        marginals: column to shares, in the form of `dpiw.release.report.marginals.marginals`.
         statistics: mappings of `dpiw.release.report.statistics`, each with its `value`.
     """
 
-    margins: Mapping[str, NDArray[np.float64]]
+    marginals: Mapping[str, NDArray[np.float64]]
     statistics: tuple[Mapping[str, Any], ...]
 
     @classmethod
@@ -57,7 +57,7 @@ class PublicTruth:
         """
         try:
             found = json.loads(path.read_bytes())
-            margins = {name: np.array(shares, float) for name, shares in found["margins"].items()}
+            marginals = {name: np.array(shares, float) for name, shares in found["margins"].items()}
             statistics = tuple(found["statistics"])
             values = [float(item["value"]) for item in statistics]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -66,7 +66,7 @@ class PublicTruth:
             ) from None
         if not np.isfinite(values).all():
             raise SpecError("public_truth: expected finite values")
-        return cls(margins=margins, statistics=statistics)
+        return cls(marginals=marginals, statistics=statistics)
 
     def repairs(self, frame: pd.DataFrame, weights: NDArray[np.float64]) -> tuple[Repair, ...]:
         """Compare every statistic of the synthetic rows, without and with weights, to the truth."""

@@ -67,9 +67,9 @@ def marginals(
     variances: Sequence[float] = (1.0, 2.0, 3.0, 4.0), total: float = 0.0
 ) -> OneWayMarginals:
     codes = DOMAIN.codes(rows_of(400))
-    margins = [np.bincount(codes[:, j], minlength=s) / 2 for j, s in enumerate(DOMAIN.sizes)]
+    marginals = [np.bincount(codes[:, j], minlength=s) / 2 for j, s in enumerate(DOMAIN.sizes)]
     return OneWayMarginals.of(
-        DOMAIN, bins=BINS, margins=margins, variances=variances, total_variance=total
+        DOMAIN, bins=BINS, marginals=marginals, variances=variances, total_variance=total
     )
 
 

@@ -19,7 +19,7 @@ from dpiw.errors import ReleaseError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
-from dpiw.release.report.marginals import BINS, axis, margins
+from dpiw.release.report.marginals import BINS, axis, marginals
 from dpiw.release.report.report import build_report
 from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
@@ -46,7 +46,7 @@ def _report(certificate: Certificate | None = None, **changes: Any) -> str:
 
 
 def _truth(shares: Any, *statistics: dict[str, Any]) -> PublicTruth:
-    return PublicTruth(margins=shares, statistics=statistics)
+    return PublicTruth(marginals=shares, statistics=statistics)
 
 
 def _words(page: str) -> str:
@@ -221,7 +221,7 @@ def test_every_released_column_has_a_plot_and_identifiers_have_none() -> None:
 
 
 def test_every_plot_is_well_formed_and_finite() -> None:
-    truth = margins(example_frame(seed=9), schema=SCHEMA)
+    truth = marginals(example_frame(seed=9), schema=SCHEMA)
     drawings = re.findall(r"<svg.*?</svg>", _report(truth=_truth(truth)), flags=re.S)
     assert len(drawings) >= len(DTYPES) + 5
     for drawing in drawings:
@@ -232,7 +232,7 @@ def test_every_plot_is_well_formed_and_finite() -> None:
 
 
 def test_truth_is_drawn_and_labelled_only_where_it_is_given() -> None:
-    truth = margins(example_frame(seed=9), schema=SCHEMA)
+    truth = marginals(example_frame(seed=9), schema=SCHEMA)
     assert "known truth (simulated example)" in _report(truth=_truth(truth))
     assert 'class="truth' in _report(truth=_truth(truth))
     assert "known truth" not in _report()
@@ -252,7 +252,9 @@ def test_a_release_without_weights_says_so(settings: dict[str, Any]) -> None:
 
 
 def test_truth_must_fit_the_schema() -> None:
-    truth = {name: list(shares) for name, shares in margins(example_frame(), schema=SCHEMA).items()}
+    truth = {
+        name: list(shares) for name, shares in marginals(example_frame(), schema=SCHEMA).items()
+    }
     assert "known truth" in _report(truth=_truth({"age": truth["age"]}))
     for shares in (truth["age"][:-1], [*truth["age"][:-1], float("nan")]):
         with pytest.raises(
@@ -278,8 +280,8 @@ def test_noise_is_marked_at_tau_if_it_is_known() -> None:
 
 def test_margins_agree_with_counting() -> None:
     frame, weights = example_frame(), np.exp(example_log_weights())
-    found = margins(frame, schema=SCHEMA, weights=weights)
-    plain = margins(frame, schema=SCHEMA)
+    found = marginals(frame, schema=SCHEMA, weights=weights)
+    plain = marginals(frame, schema=SCHEMA)
     assert list(found) == list(DTYPES)
     for shares in (*found.values(), *plain.values()):
         assert shares.sum() == pytest.approx(1)
@@ -318,7 +320,7 @@ def test_dates_fall_into_the_bin_of_their_day() -> None:
         }
     )
     days = np.array(["2024-01-01", "2024-01-03", "2024-01-03"], dtype="datetime64[s]")
-    shares = margins(pd.DataFrame({"d": days}), schema=schema)["d"]
+    shares = marginals(pd.DataFrame({"d": days}), schema=schema)["d"]
     assert shares == pytest.approx([1 / 3, 0, 2 / 3])
 
 
@@ -333,7 +335,7 @@ def test_many_levels_are_folded_into_one_row() -> None:
         schema=schema,
         log_weights=np.zeros(300),
         log_weight_noise_sd=None,
-        truth=_truth(margins(frame, schema=schema)),
+        truth=_truth(marginals(frame, schema=schema)),
     )
     words = _words(page)
     assert "29 others" in words

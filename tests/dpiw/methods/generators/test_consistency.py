@@ -10,7 +10,7 @@ from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.consistency import (
     combine,
     estimate_total,
-    margin,
+    marginal,
     project_to_total,
     reconcile,
 )
@@ -75,16 +75,16 @@ def test_combine_lowers_the_variance() -> None:
 def test_reconciled_tables_have_their_margins() -> None:
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(60)).reshape(3, 4, 5) * 1000
-    margins = [margin(truth, axis) for axis in range(3)]
-    found = reconcile(truth + rng.normal(0, 5, truth.shape), margins)
+    marginals = [marginal(truth, axis) for axis in range(3)]
+    found = reconcile(truth + rng.normal(0, 5, truth.shape), marginals)
     assert found.min() >= 0
-    for axis, wanted in enumerate(margins):
-        assert margin(found, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
+    for axis, wanted in enumerate(marginals):
+        assert marginal(found, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
 
 
 def test_reconciling_the_truth_changes_nothing() -> None:
     truth = np.random.default_rng(3).uniform(1, 9, (4, 6))
-    found = reconcile(truth, [margin(truth, 0), margin(truth, 1)])
+    found = reconcile(truth, [marginal(truth, 0), marginal(truth, 1)])
     assert found == pytest.approx(truth)
 
 

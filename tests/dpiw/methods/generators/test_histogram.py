@@ -1,4 +1,4 @@
-"""The perturbed histogram: its noise is the declared one, its samples have the right margins."""
+"""The perturbed histogram: its noise is the declared one, its samples have the right marginals."""
 
 import numpy as np
 import pandas as pd

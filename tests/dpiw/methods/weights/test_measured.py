@@ -331,7 +331,7 @@ def known_to(schema: PublicSchema, variance: float) -> OneWayMarginals:
     """Four even bins a column, counts of that variance."""
     domain = Domain.from_schema(schema, bins=4)
     return OneWayMarginals.of(
-        domain, bins=4, margins=[np.ones(size) for size in domain.sizes],
+        domain, bins=4, marginals=[np.ones(size) for size in domain.sizes],
         variances=[variance] * len(domain.sizes), total_variance=variance,
     )  # fmt: skip
 
