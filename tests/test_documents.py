@@ -1,7 +1,8 @@
 """Every block and command of the documents runs as a reader types it, from an empty folder.
 
-`tests.documents` finds them. One that no list below names makes a test red; so does a list's entry
-that stands in no document. What stands for something of the reader's own is bound by `names_of`.
+`tests.support.documents` finds them. One that no list below names makes a test red; so does a
+list's entry that stands in no document. What stands for something of the reader's own is bound by
+`names_of`.
 Here in this process; as shell scripts, with servers and in a copy of the repository they run in
 `test_documents_at_length.py` (nightly).
 """
@@ -29,8 +30,8 @@ from dpiw.ledger import Ledger
 from dpiw.plan.spec import ReleaseSpec, parse_spec
 from dpiw.run.run import ReleaseRun
 from dpiw.run.steps import reserve
-from tests.documented_desk import curator_block, curator_commands, released, set_out
-from tests.documents import (
+from tests.support.documented_desk import curator_block, curator_commands, released, set_out
+from tests.support.documents import (
     PAGES,
     ROOT,
     SHELLS,
@@ -41,8 +42,8 @@ from tests.documents import (
     lines_of,
     python_of,
 )
-from tests.named_tests import named_tests
-from tests.whole_runs import publish_run
+from tests.support.named_tests import named_tests
+from tests.support.whole_runs import publish_run
 
 HERE, LONG = "test_documents.py", "test_documents_at_length.py"
 SCHEDULED = "deployments/test_scheduled_release.py"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented_desk import (
+from tests.support.documented_desk import (
     curator_block,
     environment,
     people,
@@ -26,7 +26,7 @@ from tests.documented_desk import (
     set_out,
     shell,
 )
-from tests.documents import ROOT, blocks, commands, filled, lines_of
+from tests.support.documents import ROOT, blocks, commands, filled, lines_of
 from tests.test_documents import AT_LENGTH, names_of
 
 pytestmark = pytest.mark.nightly

@@ -2,7 +2,7 @@
 
 from tests.bad_inputs import test_config, test_structure, test_values
 from tests.bad_inputs.rows import ROWS, SCHEMA, SPEC, STRUCTURE, VALUES
-from tests.named_tests import named_tests
+from tests.support.named_tests import named_tests
 
 
 def test_there_are_52_rows_each_with_a_test():

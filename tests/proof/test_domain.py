@@ -39,9 +39,9 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.fuzz.corpus import UNIT, schema
-from tests.named_tests import TESTS
 from tests.proof.figures import tiers
 from tests.proof.neighbours import Zeros
+from tests.support.named_tests import TESTS
 
 ORDINARY = {
     "id": ("1", "2", "3", "4"), "n": ("3", "-2", "9", ""), "x": ("17.25", "0", "999"),

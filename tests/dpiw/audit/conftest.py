@@ -14,7 +14,7 @@ import pytest
 from dpiw.audit import AuditReport, audit, release_folders
 from dpiw.ledger import Ledger
 from dpiw.ledger.entries import canonical_json, entry_hash
-from tests.whole_runs import publish_run
+from tests.support.whole_runs import publish_run
 
 NOON = datetime.datetime(2027, 1, 1, 12, tzinfo=datetime.UTC)
 

@@ -14,7 +14,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import read_snapshot
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)

@@ -21,7 +21,7 @@ from dpiw.ledger.stores import postgresql as store_postgresql
 from dpiw.ledger.stores.postgresql import PostgreSQLStore
 from dpiw.ledger.stores.postgresql_guards import GUARDS
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 TERMS = Population(

@@ -18,7 +18,7 @@ import pytest
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind, Ledger, Population, StageState
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE

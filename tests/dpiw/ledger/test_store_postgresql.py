@@ -27,7 +27,7 @@ from dpiw.errors import BudgetExceededError, LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, Population
 from dpiw.ledger.stores import postgresql as store_postgresql
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 

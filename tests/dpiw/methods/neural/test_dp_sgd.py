@@ -22,7 +22,7 @@ from dpiw.privacy import accounting
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from tests.training_watch import KilledError, Recorder
+from tests.support.training_watch import KilledError, Recorder
 
 
 def trained(settings, noise, *, lots=None, **changes):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tests.documents import ROOT, Command, blocks, lines_of
+from tests.support.documents import ROOT, Command, blocks, lines_of
 
 README = "README.md"
 COLUMNS = ["mean_radius", "mean_texture", "mean_smoothness", "mean_concavity"]
@@ -23,7 +23,7 @@ def curator_block() -> list[str]:
 
 
 def curator_commands() -> list[Command]:
-    """The same, as `tests.documents.commands` finds them."""
+    """The same, as `tests.support.documents.commands` finds them."""
     return [Command(README, line) for line in curator_block()]
 
 

@@ -31,7 +31,7 @@ from sqlalchemy.engine import make_url
 
 from dpiw.ledger.stores import postgresql_guards as guards_postgresql
 from dpiw.ledger.stores import sqlite as store_sqlite
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 NOBODY = 65534
 SUPERUSER = "custodian"
