@@ -216,7 +216,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(34, "a fixed-sequence bound for a sequence chosen at run time", "H", "a privacy filter"
          " across runs", "dpiw/ledger/book.py::",
          "dpiw/ledger/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
-         "dpiw/ledger/test_ledger.py::test_grants_are_those_of_exact_fractions"),
+         "dpiw/ledger/test_histories.py::test_grants_are_those_of_exact_fractions"),
     leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",
          "dpiw/data/ingest.py::rows_within_unit",
          "dpiw/data/test_ingest.py::test_at_most_k_rows_of_each_person",

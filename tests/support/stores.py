@@ -300,6 +300,11 @@ def store_url(store_kind: str, new_ledger_url: Callable[[str], str]) -> str:
     return new_ledger_url(store_kind)
 
 
+def database_of(location: str) -> str:
+    """The name of a PostgreSQL ledger's database."""
+    return str(make_url(location).database)
+
+
 def connect_raw(location: str) -> psycopg.Connection:
     """The database of a PostgreSQL ledger as its owner sees it, past dpiw."""
     url = make_url(location)
