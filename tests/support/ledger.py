@@ -89,6 +89,13 @@ def finish(ledger: Ledger, run_key: str = RUN, attempt: int = 1) -> None:
         ledger.commit(ledger.arm(run_key, attempt, name), digest(10 + number))
 
 
+def restore(place: Any, copy: bytes) -> None:
+    """Put an old copy of a workplace's ledger in its place, as from a backup."""
+    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
+        leftover.unlink()
+    place.ledger.write_bytes(copy)
+
+
 def cli(*words: str) -> tuple[int, str]:
     """Exit code and output of `dpiw ledger WORDS`."""
     parser = argparse.ArgumentParser()
@@ -96,3 +103,10 @@ def cli(*words: str) -> tuple[int, str]:
     arguments = parser.parse_args(["ledger", *words])
     arguments.stream = io.StringIO()
     return arguments.handler(arguments), arguments.stream.getvalue()
+
+
+def told(*words: str) -> str:
+    """What `dpiw ledger WORDS` tells, and that it ends well."""
+    code, text = cli(*words)
+    assert code == 0
+    return text

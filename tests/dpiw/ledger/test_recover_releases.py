@@ -32,24 +32,16 @@ from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import NONE, cli, cost, terms
+from tests.support.ledger import NONE, cli, cost, restore, terms, told
 from tests.support.whole_runs import draw_run, finish_run, publish_run
 
 
-def restore(place: Any, copy: bytes) -> None:
-    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
-        leftover.unlink()
-    place.ledger.write_bytes(copy)
-
-
 def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
-    code, text = cli(
+    return told(
         "recover", "--ledger", str(place.ledger), "--releases", str(place.releases),
         "--key", str(place.root / "state" / "keys" / "test.pub"),
         "--loss-epsilon", loss[0], "--loss-delta", loss[1], "--loss-reads", "0", *words,
     )  # fmt: skip
-    assert code == 0
-    return text
 
 
 def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace: Any) -> None:
