@@ -49,7 +49,7 @@ ROWS: tuple[Row, ...] = (
     row(3, "out of bounds", "V", "the bound", VALUES),
     row(4, "negative zero, subnormal", "V", "zero", VALUES),
     row(5, "unknown category", "V", "`other`, else missing", VALUES,
-        "dpiw/data/test_schema.py::test_unknown_and_missing_categories"),
+        "dpiw/data/test_schema_cells.py::test_unknown_and_missing_categories"),
     row(6, "near-duplicate categories", "V", "the declared normaliser, else `other`", VALUES),
     row(7, "empty table", "S", "refused under replace-one, void", ROWS_PUBLIC, ROWS_PRIVATE,
         DEGENERATE, note="add/remove: admissible, the number of rows is private there; and under"
@@ -76,7 +76,7 @@ ROWS: tuple[Row, ...] = (
     row(21, "decimal comma, thousands separators", "V", "unparsable: fill or missing", VALUES,
         note="no locale can be declared; only the separator and the encoding"),
     row(22, "dates at the ends, leap days, zones, summer time", "V", "declared zone and bounds",
-        VALUES, "dpiw/data/test_schema.py::test_datetime_cells"),
+        VALUES, "dpiw/data/test_schema_cells.py::test_datetime_cells"),
     row(23, "encodings", "S", "declared; invalid bytes: `other`; another encoding: refused",
         STRUCTURE, ADMITTED, VALUES, f"{SOURCE}::test_declared_encodings"),
     row(24, "NUL bytes, newlines, quotes, ragged rows", "S", "NUL and quoted newlines V; open"

@@ -33,7 +33,7 @@ from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import NONE, cli, cost, restore, terms, told
-from tests.support.whole_runs import draw_run, finish_run, publish_run
+from tests.support.whole_runs import draw, finish, prepared, publish_run
 
 
 def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
@@ -94,11 +94,11 @@ def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_char
 
 
 def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace: Any) -> None:
-    run = draw_run(workplace.spec)
+    run = draw(prepared(workplace))
     before = workplace.ledger.read_bytes()
     ledger = Ledger.open(workplace.ledger)
     ledger.register(terms(name="village"))  # so that the certificate names a later head
-    folder = finish_run(run)
+    folder = finish(run)
     manifest = (folder / "manifest.json").read_bytes()
     restore(workplace, before)
     recover(workplace)
