@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.documented_desk import (
+    AT_LENGTH,
     curator_block,
     environment,
+    names_of,
     people,
     programs,
     released,
@@ -27,7 +29,6 @@ from tests.support.documented_desk import (
     shell,
 )
 from tests.support.documents import ROOT, blocks, commands, filled, lines_of
-from tests.test_documents import AT_LENGTH, names_of
 
 pytestmark = pytest.mark.nightly
 

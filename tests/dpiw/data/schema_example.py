@@ -81,3 +81,20 @@ def conforming_frame():
             ).dt.tz_localize("UTC"),
         }
     )
+
+
+def toy_schema(*, own_person=False):
+    """Three columns, the first of which names a person."""
+    return PublicSchema.from_mapping(
+        {
+            "name": "toy",
+            "columns": [
+                {"name": "id", "role": "identifier", "null_is_own_person": own_person},
+                {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+                {"name": "c", "kind": "categorical", "levels": ["a", "b", "z"], "other": "z"},
+            ],
+        }
+    )
+
+
+TOY = toy_schema()
