@@ -11,6 +11,7 @@ from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.plan.rehearsal.candidates import MEASURED
 from dpiw.plan.rehearsal.inputs import labelled_rows
 from dpiw.plan.spec import load_schema, load_spec
+from tests.support.whole_runs import publish_run
 
 FAST = ["--runs", "5", "--rows", "150", "--jobs", "1", "--populations", "strong"]
 
@@ -134,19 +135,7 @@ def test_a_calibration_on_public_rows_is_rehearsed_at_their_number(place, tmp_pa
 
 
 def test_a_former_release_can_stand_in(place, capsys, make_workplace):
-    from dpiw.privacy.randomness import SecureNoise
-    from dpiw.run import steps
-    from dpiw.run.run import ReleaseRun
-
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
+    _, folder = publish_run(place.spec)
     before = files(place)
     call = [
         "rehearse",
