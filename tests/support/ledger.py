@@ -13,6 +13,7 @@ import pytest
 from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import DPIWError
 from dpiw.ledger import Grant, Ledger, Population, Reservation
+from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -87,6 +88,21 @@ def refused(ledger: Ledger, error: type[DPIWError], match: str, act: Callable[[]
 def finish(ledger: Ledger, run_key: str = RUN, attempt: int = 1) -> None:
     for number, name in enumerate(sorted(BOTH)):
         ledger.commit(ledger.arm(run_key, attempt, name), digest(10 + number))
+
+
+def chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries of an export, numbered and linked anew: a perfect chain."""
+    previous = "0" * 64
+    for seq, fields in enumerate(entries, start=1):
+        fields.pop("hash", None)
+        fields.update(seq=seq, previous=previous)
+        previous = fields["hash"] = entry_hash(fields)
+    return entries
+
+
+def stored(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows a store would hold of these entries."""
+    return [{**fields, "payload": canonical_json(fields["payload"])} for fields in entries]
 
 
 def restore(place: Any, copy: bytes) -> None:

@@ -17,11 +17,10 @@ from dpiw.audit.records import worth
 from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError, LedgerConflictError
 from dpiw.ledger import CompositionRule, Ledger
-from dpiw.ledger.entries import entry_hash
 from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.renyi import RenyiVector
-from tests.support.ledger import adult, cost, digest, terms
+from tests.support.ledger import adult, chain, cost, digest, terms
 
 GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))
 LAPLACE = accounting.event_to_json(LaplaceEvent(noise_multiplier=4.0))
@@ -52,15 +51,6 @@ def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
 
 def codes(ledger: Ledger) -> list[str]:
     return [found.code for found in audit(ledger.location, [], None).findings]
-
-
-def rechained(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    previous = "0" * 64
-    for seq, fields in enumerate(entries, start=1):
-        fields.pop("hash", None)
-        fields.update(seq=seq, previous=previous)
-        previous = fields["hash"] = entry_hash(fields)
-    return entries
 
 
 # --- against the ledger's own book ------------------------------------------------------------
@@ -157,9 +147,9 @@ def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path: Path) -> No
         reserve(ledger, run, renyi=renyi_vector())
     entries = ledger.export()
     entries[2]["payload"]["renyi"]["units"] = [10**13] * len(renyi_vector().units)
-    assert [f.code for f in tally(rechained(entries)).findings] == ["overspent"] * 2
+    assert [f.code for f in tally(chain(entries)).findings] == ["overspent"] * 2
     del entries[2]["payload"]["renyi"]
-    assert [f.code for f in tally(rechained(entries)).findings] == ["illegal_step"]
+    assert [f.code for f in tally(chain(entries)).findings] == ["illegal_step"]
 
 
 # --- costs ------------------------------------------------------------------------------------
@@ -310,7 +300,7 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     assert tally(entries).findings == []
     code, change = FORGED[name]
     change(entries)
-    assert code in {found.code for found in tally(rechained(entries)).findings}
+    assert code in {found.code for found in tally(chain(entries)).findings}
 
 
 def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
@@ -326,7 +316,7 @@ def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
     assert (counted.findings, counted.unpaid_reads("adult")) == ([], 20)
     with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
         ledger.read(digest(1), 20)
-    (found,) = tally(rechained([*entries, dict(entries[-1])])).findings
+    (found,) = tally(chain([*entries, dict(entries[-1])])).findings
     assert found.code == "too_many_reads"
     for number, stage in enumerate(BOTH):
         grant = ledger.arm(digest(1), 20, stage)  # it goes on with the read before it
@@ -345,7 +335,7 @@ def test_a_read_that_nothing_waits_for(ledger: Ledger) -> None:
     entries = ledger.export()
     assert codes(ledger) == ["draw_lost", "unpaid_reads"]
     again = next(dict(e) for e in entries if e["kind"] == "read") | {"at": entries[-1]["at"]}
-    (found,) = tally(rechained([*entries, again])).findings
+    (found,) = tally(chain([*entries, again])).findings
     assert (found.code, "no stage waits" in found.text) == ("illegal_step", True)
 
 

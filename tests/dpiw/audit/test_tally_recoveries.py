@@ -13,8 +13,7 @@ from dpiw.audit.tally import tally
 from dpiw.ledger import CompositionRule, Ledger, RecoveredRelease
 from dpiw.ledger.charges import Charge
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
-from tests.dpiw.audit.conftest import chain
-from tests.support.ledger import cost, digest, terms
+from tests.support.ledger import chain, cost, digest, terms
 
 RECOVER = 4  # place of the recovering entry; before it: genesis, register, reserve, arm
 

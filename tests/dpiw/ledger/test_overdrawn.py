@@ -12,12 +12,12 @@ from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, LedgerConflictError, LedgerError
 from dpiw.ledger import CompositionRule, FaultKind, Ledger, StageState
 from dpiw.ledger.book import Book
-from dpiw.ledger.entries import EntryKind, canonical_json, entry_hash
+from dpiw.ledger.entries import EntryKind
 from dpiw.ledger.replay import replay
 from dpiw.privacy.accounting import renyi_vector
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import RenyiVector
-from tests.support.ledger import cost, digest, terms
+from tests.support.ledger import chain, cost, digest, stored, terms
 
 COST = cost("1.5")
 LOSS = cost("2")
@@ -122,12 +122,7 @@ def test_both_replays_find_an_arm_on_an_overdrawn_account(ledger: Ledger) -> Non
     exported = ledger.export()
     assert [entry["kind"] for entry in exported[-2:]] == ["arm", "recover"]
     exported[-2:] = reversed(exported[-2:])
-    previous, rows = "0" * 64, []
-    for seq, fields in enumerate(exported, start=1):
-        del fields["hash"]
-        fields.update(seq=seq, previous=previous)
-        previous = fields["hash"] = entry_hash(fields)
-        rows.append({**fields, "payload": canonical_json(fields["payload"])})
+    rows = stored(chain(exported))
     book = Book()
     _, fault = replay(rows, book=book, head=None)
     assert fault is not None

@@ -27,11 +27,11 @@ from dpiw.ledger import (
 )
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import canonical_json, chained, entry_hash
+from dpiw.ledger.entries import chained
 from dpiw.ledger.replay import replay
 from dpiw.privacy.renyi import BEYOND, RenyiVector, loss_vector
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.support.ledger import NONE, cost, digest, key, terms
+from tests.support.ledger import NONE, chain, cost, digest, key, stored, terms
 from tests.support.ledger import ask as a_request
 
 
@@ -354,22 +354,13 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("name", list(FORGERIES))
 def test_a_forged_recovery_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     ledger.recover("town", [lost(1)], loss=cost("0.25"))
-    first = ledger.entries()[0]
-
-    def forged(change: Callable[[dict[str, Any]], Any]) -> Any:
-        previous, rows = "0" * 64, []
-        for fields in ledger.export():
-            del fields["hash"]
-            fields["previous"] = previous
-            if fields["kind"] == "recover":
-                if name == "present head":
-                    fields["payload"]["releases"][0]["hash"] = first.hash
-                change(fields["payload"])
-            previous = entry_hash(fields)
-            rows.append({**fields, "hash": previous, "payload": canonical_json(fields["payload"])})
-        return replay(rows, book=Book(), head=None)[1]
-
-    fault = forged(FORGERIES[name])
+    entries = ledger.export()
+    first, last = entries[0], entries[-1]
+    assert last["kind"] == "recover"
+    if name == "present head":
+        last["payload"]["releases"][0]["hash"] = first["hash"]
+    FORGERIES[name](last["payload"])
+    _, fault = replay(stored(chain(entries)), book=Book(), head=None)
     assert fault is not None
     assert (fault.kind, fault.seq) == (FaultKind.ILLEGAL_TRANSITION, 3)
 

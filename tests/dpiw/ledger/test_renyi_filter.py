@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -26,7 +26,6 @@ from dpiw.ledger import CompositionRule, EntryKind, FaultKind, Ledger, Populatio
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.ledger.replay import replay
 from dpiw.privacy.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
 from dpiw.privacy.events import GaussianEvent
@@ -35,7 +34,7 @@ from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import cli, cost, digest
+from tests.support.ledger import chain, cli, cost, digest, stored
 from tests.support.ledger import terms as basic_terms
 
 SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)
@@ -234,16 +233,11 @@ def test_the_database_itself_refuses_overspending(
     ledger.reserve(**ask(3, population="plain", renyi=None))
 
 
-def forged(ledger: Ledger, seq: int, change: Callable[[dict[str, Any]], Any]) -> Iterator[Any]:
+def forged(ledger: Ledger, seq: int, change: Callable[[dict[str, Any]], Any]) -> list[Any]:
     """The stored rows with entry `seq` changed, and a perfect chain."""
-    previous = "0" * 64
-    for fields in ledger.export():
-        del fields["hash"]
-        fields["previous"] = previous
-        if fields["seq"] == seq:
-            change(fields)
-        previous = entry_hash(fields)
-        yield {**fields, "hash": previous, "payload": canonical_json(fields["payload"])}
+    entries = ledger.export()
+    change(entries[seq - 1])
+    return stored(chain(entries))
 
 
 FORGERIES: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
