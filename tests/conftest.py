@@ -16,7 +16,8 @@ import pytest
 from dpiw.privacy.units import NeighbouringRelation
 from tests.lengths import marker_of
 
-pytest_plugins = ["tests.stores"]
+pytest.register_assert_rewrite("tests.support", "tests.proof", "tests.leaks", "tests.dpiw")
+pytest_plugins = ["tests.support.stores"]
 
 UMASK = os.umask(0o077)
 os.umask(UMASK)

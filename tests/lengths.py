@@ -81,12 +81,12 @@ MOVED = (
     _moved("nightly", "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
            "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
            "dpcgan", "wasserstein"),
-    _moved("nightly", "test_benchmarks_neural.py::test_one_generator_with_and_without_weights",
-           "test_benchmarks_neural.py::test_without_privacy_the_same_networks_and_no_plan"),
+    _moved("nightly", "benchmarks/test_neural.py::test_one_generator_with_and_without_weights",
+           "benchmarks/test_neural.py::test_without_privacy_the_same_networks_and_no_plan"),
     _moved("nightly", "test_analysts.py::test_the_notebook_runs_and_says_when_to_stop",
            "test_analysts.py::test_the_python_of_the_guide_runs"),
-    _moved("crash", "dpiw/ledger/test_ledger.py::test_random_histories_agree_with_a_model",
-           "dpiw/ledger/test_ledger.py::test_random_histories_agree_with_a_model", "postgresql"),
+    _moved("crash", "dpiw/ledger/test_histories.py::test_random_histories_agree_with_a_model",
+           "dpiw/ledger/test_histories.py::test_random_histories_agree_with_a_model", "postgresql"),
     _moved("crash", "flows/test_release_flow.py::"
            "test_overspending_is_refused_before_a_private_byte_is_read",
            "flows/test_release_flow.py::test_a_budget_too_small_is_refused_before_a_byte_is_read"),
@@ -101,7 +101,8 @@ MOVED = (
            "test_a_suite_that_left_no_summary_or_another_code_has_failed"),
     _moved("crash", "dpiw/ledger/test_store_postgresql.py::"
            "test_a_release_is_made_with_a_ledger_on_postgresql",
-           "dpiw/ledger/test_store_postgresql.py::test_what_was_acknowledged_survives_the_server"),
+           "dpiw/ledger/test_store_postgresql_failures.py::"
+           "test_what_was_acknowledged_survives_the_server"),
     _moved("crash", "dpiw/ledger/test_races_of_processes.py::"
            "test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost",
            "dpiw/ledger/test_races_of_processes.py::test_killed_in_a_write_transaction"),

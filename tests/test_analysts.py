@@ -18,7 +18,7 @@ from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
 from dpiw.methods.weights import means_law
 from tests import documents
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDE = ROOT / "docs" / "analysts.md"

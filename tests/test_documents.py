@@ -1,7 +1,8 @@
 """Every block and command of the documents runs as a reader types it, from an empty folder.
 
-`tests.documents` finds them. One that no list below names makes a test red; so does a list's entry
-that stands in no document. What stands for something of the reader's own is bound by `names_of`.
+`tests.support.documents` finds them. One that no list below names makes a test red; so does a
+list's entry that stands in no document. What stands for something of the reader's own is bound by
+`names_of`.
 Here in this process; as shell scripts, with servers and in a copy of the repository they run in
 `test_documents_at_length.py` (nightly).
 """
@@ -29,8 +30,15 @@ from dpiw.ledger import Ledger
 from dpiw.plan.spec import ReleaseSpec, parse_spec
 from dpiw.run.run import ReleaseRun
 from dpiw.run.steps import reserve
-from tests.documented_desk import curator_block, curator_commands, released, set_out
-from tests.documents import (
+from tests.support.documented_desk import (
+    AT_LENGTH,
+    curator_block,
+    curator_commands,
+    names_of,
+    released,
+    set_out,
+)
+from tests.support.documents import (
     PAGES,
     ROOT,
     SHELLS,
@@ -41,8 +49,8 @@ from tests.documents import (
     lines_of,
     python_of,
 )
-from tests.named_tests import named_tests
-from tests.whole_runs import publish_run
+from tests.support.named_tests import named_tests
+from tests.support.whole_runs import publish_run
 
 HERE, LONG = "test_documents.py", "test_documents_at_length.py"
 SCHEDULED = "deployments/test_scheduled_release.py"
@@ -52,7 +60,6 @@ EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
 RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
 ASSURED = "flows/test_assurance_flow.py::test_a_green_suite_ends_well_and_a_red_one_alarms"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
-
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
     "docs/analysts.md": "test_analysts.py::test_the_python_of_the_guide_runs",
@@ -60,13 +67,11 @@ PYTHON = {
     "docs/privacy.md": f"{HERE}::test_the_auditor_s_blocks_find_what_was_promised",
 }
 """Page with Python: the test that runs all its blocks, in order."""
-
 SCRIPTS = {
     "README.md": f"{HERE}::test_the_readme_s_commands_run_from_an_empty_folder",
     "docs/analysts.md": "test_analysts.py::test_the_commands_of_the_guide_run",
 }
 """Page whose shell commands one test types in their order."""
-
 TYPED = (
     "dpiw ledger recover --ledger URL --releases PUBLISHED --key curator.pub --loss-epsilon 0"
     " --loss-delta 0 --loss-reads 0",
@@ -82,32 +87,6 @@ TYPED = (
     "dpiw plan SPEC",
 )
 """Commands that `test_a_command_does_what_its_page_says` types, each on a desk of its own."""
-
-AT_LENGTH = {
-    "python -m flows.audit --ledger URL --releases FOLDER --key curator.pub --out audit": "audit",
-    "dpiw rehearse SPEC": "readme",
-    "make release": "clone",
-    "python examples/prepare.py breast-cancer": "clone",
-    "python examples/prepare.py breast-cancer-all": "clone",
-    "python examples/prepare.py population": "clone",
-    "python examples/prepare.py banknote --data FOLDER": "clone",
-    "python examples/prepare.py adult --data FOLDER": "clone",
-    "python examples/population/publish.py FOLDER": "clone",
-    "python -m flows.release examples/population-neural/release.yaml": "clone",
-    "python examples/population/simulate.py": "clone",
-    "python -m tests.assurance --help": "clone",
-    "prefect concurrency-limit create gpu 1": "prefect",
-    "prefect concurrency-limit reset gpu": "prefect",
-    "prefect work-pool create dpiw --type process": "prefect",
-    "prefect work-pool create dpiw-gpu --type process": "prefect",
-    "prefect work-pool create dpiw-assurance --type process": "prefect",
-    "prefect work-pool set-concurrency-limit dpiw-gpu 1": "prefect",
-    "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml":
-        "prefect",
-    "prefect deployment run dpiw-release/gpu": "prefect",
-}  # fmt: skip
-"""Commands that the nightly tests type: which of their scripts."""
-
 ELSEWHERE = {
     "make test": ("this is it", NAMED),
     "python -m tests.assurance nightly --jobs 2": ("takes hours", RESUMED),
@@ -245,28 +224,6 @@ def readme(tmp_path_factory) -> Path:
             elif not line.startswith(("make serve", "dpiw rehearse")):
                 typed(filled(line, names_of(folder)["README.md"]))
     return folder
-
-
-def names_of(folder: Path) -> dict[str, dict[str, str]]:
-    """By page: what its names stand for, seen from the folder."""
-    ledger = "state/ledger.sqlite"
-    own: dict[str, dict[str, str]] = {"README.md": {}, "docs/operations.md": {}}
-    own["docs/spec.md"] = {"SPEC": "release.yaml"}
-    if not (folder / "state" / "releases").exists():
-        return own
-    release = released(folder).relative_to(folder)
-    stated = json.loads((folder / release / "certificate.json").read_text())
-    own["README.md"] = {"state/releases/my-release": str(release)}
-    own["docs/operations.md"] = {
-        "URL": ledger, "PUBLISHED": "state/releases", "curator.pub": "keys/mine.pub",
-        "DIR": "state", "RUN": "0" * 64, "KEY": stated["release_id"].rpartition("-")[2],
-    }  # fmt: skip
-    own["docs/privacy.md"] = {
-        "FOLDER": str(release), "FILE": ledger, "HASH": stated["ledger_head"],
-        "curator.pub": "keys/mine.pub", "NAME": "patients", "E": "4", "D": "1e-6",
-        "R": "add_or_remove_one", "K": "3", "C": "person",
-    }  # fmt: skip
-    return own
 
 
 def test_the_readme_s_commands_run_from_an_empty_folder(readme):

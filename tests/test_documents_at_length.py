@@ -17,17 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented_desk import (
+from tests.support.documented_desk import (
+    AT_LENGTH,
     curator_block,
     environment,
+    names_of,
     people,
     programs,
     released,
     set_out,
     shell,
 )
-from tests.documents import ROOT, blocks, commands, filled, lines_of
-from tests.test_documents import AT_LENGTH, names_of
+from tests.support.documents import ROOT, blocks, commands, filled, lines_of
 
 pytestmark = pytest.mark.nightly
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import COLLECTED
 from tests.lengths import MOVED, Moved, marker_of
-from tests.named_tests import named_tests
+from tests.support.named_tests import named_tests
 
 each = pytest.mark.parametrize("moved", MOVED, ids=lambda moved: moved.test.split("::")[1])
 

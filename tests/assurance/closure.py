@@ -64,9 +64,11 @@ class Known:
 
 
 KNOWN: Mapping[str, Known] = {
-    "tests/stores.py": Known(signs=15, why="starts PostgreSQL, and a watch that is written there"),
+    "tests/support/stores.py": Known(
+        signs=15, why="starts PostgreSQL, and a watch that is written there"
+    ),
     "tests/proof/conftest.py": Known(signs=1, why="shortens the test's own path"),
-    "tests/named_tests.py": Known(signs=1, folders=("tests",), why="reads every test file"),
+    "tests/support/named_tests.py": Known(signs=1, folders=("tests",), why="reads every test file"),
     "tests/flows/conftest.py": Known(
         signs=6, modules=("flows.release",), why="starts Prefect's server, and the release flow"
     ),

@@ -23,6 +23,8 @@ DEGENERATE = "bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_relea
 SOURCE = "dpiw/data/test_bad_inputs_source.py"
 STEPS = "dpiw/run/test_steps.py"
 LEDGER = "dpiw/ledger/test_ledger.py"
+STORE = "dpiw/ledger/test_store_sqlite.py"
+TRANSITIONS = "dpiw/ledger/test_transitions.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ ROWS: tuple[Row, ...] = (
     row(3, "out of bounds", "V", "the bound", VALUES),
     row(4, "negative zero, subnormal", "V", "zero", VALUES),
     row(5, "unknown category", "V", "`other`, else missing", VALUES,
-        "dpiw/data/test_schema.py::test_unknown_and_missing_categories"),
+        "dpiw/data/test_schema_cells.py::test_unknown_and_missing_categories"),
     row(6, "near-duplicate categories", "V", "the declared normaliser, else `other`", VALUES),
     row(7, "empty table", "S", "refused under replace-one, void", ROWS_PUBLIC, ROWS_PRIVATE,
         DEGENERATE, note="add/remove: admissible, the number of rows is private there; and under"
@@ -74,7 +76,7 @@ ROWS: tuple[Row, ...] = (
     row(21, "decimal comma, thousands separators", "V", "unparsable: fill or missing", VALUES,
         note="no locale can be declared; only the separator and the encoding"),
     row(22, "dates at the ends, leap days, zones, summer time", "V", "declared zone and bounds",
-        VALUES, "dpiw/data/test_schema.py::test_datetime_cells"),
+        VALUES, "dpiw/data/test_schema_cells.py::test_datetime_cells"),
     row(23, "encodings", "S", "declared; invalid bytes: `other`; another encoding: refused",
         STRUCTURE, ADMITTED, VALUES, f"{SOURCE}::test_declared_encodings"),
     row(24, "NUL bytes, newlines, quotes, ragged rows", "S", "NUL and quoted newlines V; open"
@@ -122,14 +124,14 @@ ROWS: tuple[Row, ...] = (
         f"{LEDGER}::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted"),
     row(42, "same key, other cost; reused after void", "B", "refused (code 32)",
         f"{LEDGER}::test_the_same_key_with_other_content_conflicts",
-        f"{LEDGER}::test_a_void_gives_back_once_and_burns_the_number_but_no_attempt",
+        f"{TRANSITIONS}::test_a_void_gives_back_once_and_burns_the_number_but_no_attempt",
         note="a voided run may be reserved again, under the next attempt's number only"),
     row(43, "ledger missing, locked, corrupt, old, on NFS, weak", "I", "fails closed",
-        f"{LEDGER}::test_open_never_creates",
-        f"{LEDGER}::test_a_held_lock_ends_in_an_error_not_in_a_wait",
-        f"{LEDGER}::test_a_damaged_file_is_refused",
-        f"{LEDGER}::test_a_network_file_system_is_refused",
-        f"{LEDGER}::test_a_connection_with_weaker_settings_is_refused",
+        f"{STORE}::test_open_never_creates",
+        f"{STORE}::test_a_held_lock_ends_in_an_error_not_in_a_wait",
+        f"{STORE}::test_a_damaged_file_is_refused",
+        f"{STORE}::test_a_network_file_system_is_refused",
+        f"{STORE}::test_a_connection_with_weaker_settings_is_refused",
         f"{STEPS}::test_a_ledger_that_forgot_a_release_does_not_spend"),
     row(44, "schema drift", "S", "another run, same population and budget",
         "bad_inputs/test_structure.py::"
@@ -148,7 +150,7 @@ ROWS: tuple[Row, ...] = (
     row(48, "disk full, read-only", "R", "resumed; charged if armed",
         "bad_inputs/test_structure.py::test_a_full_disk_before_the_draw_costs_nothing_more",
         "bad_inputs/test_structure.py::test_a_full_disk_at_the_draw_loses_it_and_charges",
-        f"{LEDGER}::test_a_full_disk_writes_nothing",
+        f"{STORE}::test_a_full_disk_writes_nothing",
         "dpiw/release/test_publication.py::test_a_failing_file_system_is_an_error_and_leaves_nothing"),
     row(49, "clock back ten years", "-", "no effect", f"{LEDGER}::test_the_clock_is_a_label_only"),
     row(50, "YAML bombs, duplicate keys, `no`, tags", "C", "refused, or plain text", SPEC,

@@ -5,13 +5,8 @@ Each refusal is a SourceError (exit code 12) whose text quotes nothing, gives th
 """
 
 import errno
-import gzip
-import io
 import os
-import zipfile
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dpiw.data import files
@@ -21,12 +16,8 @@ from dpiw.ledger import StageState
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.bad_inputs.workbench import CANARY, GOOD, csv, make_bench, parquet, silent
-
-NAMES = list(GOOD)
-CASED = ["Age" if name == "age" else name for name in NAMES]
-ACCENTED = ["regio\u0301n" if name == "region" else name for name in NAMES]
-BAD = {"region": CANARY}
+from tests.bad_inputs.structure_cases import NAMES, STRUCTURE
+from tests.bad_inputs.workbench import CANARY, csv, make_bench, silent
 
 
 @pytest.fixture(scope="module")
@@ -34,60 +25,6 @@ def bench(tmp_path_factory):
     from tests.conftest import make_workplace
 
     return make_bench(make_workplace.__wrapped__(tmp_path_factory))
-
-
-def header(names, *, cells=9):
-    return (",".join(names) + "\n" + ",".join([CANARY] * cells) + "\n").encode()
-
-
-def zipped(content):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("inner.csv", content)
-    return buffer.getvalue()
-
-
-def doubled_parquet():
-    table = pq.read_table(io.BytesIO(parquet()))
-    buffer = io.BytesIO()
-    pq.write_table(table.append_column("age", table.column("age")), buffer)
-    return buffer.getvalue()
-
-
-TEXTS = pa.array([CANARY, "b"])
-PARQUET = {"format": "parquet"}
-STRUCTURE = {
-    "13 a column name twice": (header([*NAMES, "age"], cells=10), "more than once", {}),
-    "13 a column name twice, Parquet": (doubled_parquet(), "more than once", PARQUET),
-    "14 a column is missing": (header(NAMES[:-1], cells=8), "missing in the file: seen", {}),
-    "14 a column too many": (header([*NAMES, CANARY], cells=10), "does not declare", {}),
-    "14 no header": (csv(BAD).split(b"\n", 1)[1], "missing in the file", {}),
-    "15 another case": (header(CASED), "missing in the file: age", {}),
-    "15 another Unicode form": (header(ACCENTED), "missing in the file: region", {}),
-    "16 text for integers": (parquet(age=TEXTS), "column age: not stored as integer", PARQUET),
-    "16 reals for integers": (parquet(age=pa.array([1.5, 2.5])), "column age: not stored", PARQUET),
-    "16 integers for dates": (parquet(born=pa.array([1, 2])), "column born: not stored", PARQUET),
-    "23 UTF-16 undeclared": (csv(BAD).decode().encode("utf-16"), "missing in the file", {}),
-    "24 an open quote": (csv(BAD) + f'2,"{CANARY}\n'.encode(), "unbalanced quote", {}),
-    "24 a quote inside": (csv(BAD) + f'2,"{CANARY}"x\n'.encode(), "unbalanced quote", {}),
-    "24 a ragged row": (csv(BAD) + f"2,3,{CANARY}\n".encode(), "ragged", {}),
-    "26 a cell of 10 MB": (csv({"region": CANARY * 900_000}), "cell", {}),
-    "26 a long cell": (csv({"region": CANARY * 900}), "region: a cell exceeds max_cell", {}),
-    "26 100,000 columns": (header([f"x{i}" for i in range(100_000)]), "max_columns", {}),
-    "28 gzip": (gzip.compress(csv(BAD)), "compressed or an archive", {}),
-    "28 zip": (zipped(csv(BAD)), "compressed or an archive", {}),
-    "28 gzip as Parquet": (gzip.compress(parquet()), "compressed or an archive", PARQUET),
-    "29 half a Parquet": (parquet()[: len(parquet()) // 2], "damaged", PARQUET),
-    "29 no Parquet": (csv(BAD), "not a plain Parquet", PARQUET),
-    "30 encrypted": (b"PARE" + parquet()[4:-4] + b"PARE", "not a plain Parquet", PARQUET),
-    "30 lists": (parquet(age=pa.array([[1], [2]])), "nested", PARQUET),
-    "30 structs": (parquet(region=pa.array([{"a": CANARY}] * 2)), "nested", PARQUET),
-    "30 maps": (parquet(age=pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64()))),
-                "nested", PARQUET),
-    "30 a dictionary": (parquet(region=TEXTS.dictionary_encode()), "dictionary", PARQUET),
-    "30 an extension": (parquet(region=pa.ExtensionArray.from_storage(pa.json_(), TEXTS)),
-                        "not stored|extension", PARQUET),
-}  # fmt: skip
 
 
 def refused(bench, label, content, match, **settings):
@@ -148,8 +85,6 @@ def test_a_source_that_is_no_plain_file_is_refused(bench, kind):
 
 
 # Rows 7, 8, 9: the number of rows is public under replace-one, and there alone
-
-
 def test_the_number_of_rows_under_replace_one(make_workplace):
     from decimal import Decimal
 
@@ -190,8 +125,6 @@ def test_any_number_of_rows_is_admissible_under_add_or_remove(bench, rows):
 
 
 # Row 44: a changed schema
-
-
 def test_a_changed_schema_is_another_run_of_the_same_population(workplace):
     run = ReleaseRun.prepare(workplace.spec, period=None)
     text = (workplace.root / "schema.yaml").read_text()
@@ -211,8 +144,6 @@ def test_a_changed_schema_is_another_run_of_the_same_population(workplace):
 
 
 # Row 48: a full disk
-
-
 def full(monkeypatch, name):
     """Every durable write of a file called `name` meets a full disk."""
     real = os.rename

@@ -1,8 +1,8 @@
 """The table of bad inputs is whole: 52 rows, each with tests that exist."""
 
-from tests.bad_inputs import test_config, test_structure, test_values
+from tests.bad_inputs import config_cases, structure_cases, values_cases
 from tests.bad_inputs.rows import ROWS, SCHEMA, SPEC, STRUCTURE, VALUES
-from tests.named_tests import named_tests
+from tests.support.named_tests import named_tests
 
 
 def test_there_are_52_rows_each_with_a_test():
@@ -26,10 +26,10 @@ def test_a_row_that_names_a_table_of_cases_has_a_case_in_it():
         return {int(case.split()[0]) for case in cases}
 
     cases = {
-        VALUES: {case[0] for case in test_values.VALUES},
-        STRUCTURE: numbers(test_structure.STRUCTURE),
-        SPEC: numbers(test_config.SPEC),
-        SCHEMA: numbers(test_config.BOUNDS),
+        VALUES: {case[0] for case in values_cases.VALUES},
+        STRUCTURE: numbers(structure_cases.STRUCTURE),
+        SPEC: numbers(config_cases.SPEC),
+        SCHEMA: numbers(config_cases.BOUNDS),
     }
     for row in ROWS:
         for test, held in cases.items():

@@ -21,7 +21,7 @@ from dpiw.run import steps
 from dpiw.run.process import launch_stage
 from tests.crash.harness import ROOT, Place, check_charge, check_published, units
 from tests.flows.conftest import PrefectServer
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 # Runs in the stage's own process, before it: the measurement waits until a file is there.
 SLOW_DRAW = """

@@ -23,7 +23,7 @@ from dpiw.plan.stages import PrivateMethods
 from dpiw.release.verification import verify
 from flows import PREFECT_DEFAULTS
 from flows.release import gpu_tags
-from tests.patience import SECONDS, until
+from tests.support.patience import SECONDS, until
 
 pytestmark = pytest.mark.flow
 DONE = ("COMPLETED", "FAILED", "CRASHED")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flows import PATIENCE
-from tests.patience import SECONDS, until
+from tests.support.patience import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ import pytest
 
 from dpiw.errors import SpecError
 from flows.audit import main
-from tests.dpiw.ledger.test_location import MISTYPED, SECRET
+from tests.support.locations import MISTYPED, SECRET
 
 
 @pytest.mark.parametrize("text", MISTYPED)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
-from tests.patience import until
+from tests.support.patience import until
 
 pytestmark = pytest.mark.flow
 

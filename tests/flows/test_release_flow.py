@@ -10,8 +10,8 @@ from dpiw.ledger import Ledger
 from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.release.verification import verify
 from tests.flows.conftest import ROOT
-from tests.patience import until
-from tests.whole_runs import publish_run
+from tests.support.patience import until
+from tests.support.whole_runs import publish_run
 
 pytestmark = pytest.mark.flow
 

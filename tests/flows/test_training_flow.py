@@ -9,7 +9,7 @@ import pytest
 
 from dpiw.release.verification import verify
 from tests.flows.conftest import DESCRIPTION, ROOT
-from tests.patience import until
+from tests.support.patience import until
 
 pytestmark = pytest.mark.flow
 

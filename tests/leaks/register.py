@@ -45,6 +45,8 @@ CONTROLS = "leaks/test_controls.py"
 NO_TASK_STORES = f"{CONTROLS}::test_no_task_caches_stores_retries_or_is_named_after_values"
 SCHEMA = "dpiw/data/test_schema.py"
 STEPS = "dpiw/run/test_steps.py"
+PUBLISHING = "dpiw/run/test_publishing.py"
+CELLS = "dpiw/data/test_schema_cells.py"
 DPGAN = "dpiw/methods/generators/test_dpgan.py"
 
 REGISTER: tuple[Leak, ...] = (
@@ -87,11 +89,11 @@ REGISTER: tuple[Leak, ...] = (
          f"{N1[0].split('::')[0]}::test_a_row_count_in_the_certificate_is_seen",
          open="Public under replace-one, by definition."),
     leak(9, "bounds from data", "H", "declared, never inferred", "dpiw/data/columns.py::Column",
-         f"{SCHEMA}::test_bad_column_is_refused", f"{SCHEMA}::test_scale_is_total_and_row_local",
+         f"{SCHEMA}::test_bad_column_is_refused", f"{CELLS}::test_scale_is_total_and_row_local",
          "bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"),
     leak(10, "category domain from data", "H", "declared levels and `other`",
          "dpiw/data/encoding.py::scale_cells dpiw/data/discretisation.py::Domain",
-         f"{SCHEMA}::test_unknown_and_missing_categories",
+         f"{CELLS}::test_unknown_and_missing_categories",
          "dpiw/data/test_discretisation.py::test_sizes_follow_from_the_schema_alone"),
     leak(11, "a column dropped for being constant", "H", "the schema decides the columns",
          "dpiw/data/schema.py::PublicSchema",
@@ -99,14 +101,14 @@ REGISTER: tuple[Leak, ...] = (
          "bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"),
     leak(12, "missing-value patterns and types", "H", "nullability is declared, types follow it",
          "dpiw/data/encoding.py::unscale_cells dpiw/data/sources.py::_to_frame",
-         f"{SCHEMA}::test_an_integer_with_a_gap_is_not_read_through_floats", *N1),
+         f"{CELLS}::test_an_integer_with_a_gap_is_not_read_through_floats", *N1),
     leak(13, "formats, precision and zones of data", "M", "a declared grid and zone",
          "dpiw/data/columns.py::Column dpiw/release/parquet.py::arrow_schema",
-         f"{SCHEMA}::test_continuous_decimals_are_a_declared_grid",
+         f"{CELLS}::test_continuous_decimals_are_a_declared_grid",
          "dpiw/release/test_release.py::test_the_arrow_schema_is_declared_by_kind"),
     leak(14, "outliers, duplicates, imputation by means, selection", "H", "row-local steps only",
          "dpiw/data/ingest.py::ingest dpiw/data/encoding.py::scale_cells",
-         f"{SCHEMA}::test_scale_is_total_and_row_local",
+         f"{CELLS}::test_scale_is_total_and_row_local",
          "bad_inputs/test_values.py::test_a_bad_row_changes_no_other",
          "dpiw/data/test_discretisation.py::test_codes_are_row_local"),
     leak(15, "results of Great Expectations; counts of unreadable cells", "H", "truth values, and"
@@ -166,7 +168,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(24, "a published or guessable noise seed", "H", "noise takes no seed; no field for one",
          "dpiw/privacy/randomness.py::SecureNoise",
          "dpiw/privacy/test_randomness.py::test_secure_noise_takes_no_seed",
-         f"{STEPS}::test_seeded_noise_cannot_be_published",
+         f"{PUBLISHING}::test_seeded_noise_cannot_be_published",
          f"{CONTROLS}::test_no_generator_is_made_where_privacy_noise_is_drawn",
          "dpiw/plan/test_spec.py::test_what_is_refused_names_its_field"),
     leak(25, "one seed, two inputs", "H", "no seeds", "dpiw/privacy/randomness.py::SecureNoise",
@@ -216,7 +218,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(34, "a fixed-sequence bound for a sequence chosen at run time", "H", "a privacy filter"
          " across runs", "dpiw/ledger/accounts.py::Account",
          "dpiw/ledger/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
-         "dpiw/ledger/test_ledger.py::test_grants_are_those_of_exact_fractions"),
+         "dpiw/ledger/test_histories.py::test_grants_are_those_of_exact_fractions"),
     leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",
          "dpiw/data/ingest.py::rows_within_unit",
          "dpiw/data/test_ingest.py::test_at_most_k_rows_of_each_person",
@@ -277,7 +279,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/methods/weights/weigh.py::weigh",
          "dpiw/methods/weights/test_weigh.py::test_self_normalised",
          "dpiw/methods/weights/test_debiasing.py::test_normalised_weights_have_mean_one",
-         f"{STEPS}::test_post_processing_is_repeatable"),
+         f"{PUBLISHING}::test_post_processing_is_repeatable"),
     leak(47, "several versions published", "M", "one release per run, never a lost draw",
          "dpiw/run/publish.py::publish",
          f"{STEPS}::test_the_same_run_twice_publishes_once_and_costs_once",

@@ -21,11 +21,11 @@ import flows
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.privacy import mechanisms
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.parquet import FACTS
 from dpiw.run import steps
 from dpiw.run.process import STAGES, launch_stage
 from dpiw.run.run import ReleaseRun
+from tests.support.whole_runs import publish_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,15 +50,7 @@ TASKS, FLOWS = prefect_objects("tasks", Task), prefect_objects("flows", Flow)
 
 
 def published(place, period=None):
-    run = ReleaseRun.prepare(place.spec, period=period)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    return run, steps.publish(run)
+    return publish_run(place.spec, period=period)
 
 
 # Rows 1, 2, 5, 7: what Prefect is given

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 from tests.leaks.register import REGISTER
-from tests.named_tests import named_tests
+from tests.support.named_tests import named_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 

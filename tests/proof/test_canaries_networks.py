@@ -31,14 +31,7 @@ from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
-from tests.proof.attacks import (
-    Scaled,
-    World,
-    assault,
-    at_length,
-    claim_of,
-    log_likelihood_ratio,
-)
+from tests.proof.attacks import Scaled, World, assault, at_length, claim_of, log_likelihood_ratio
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 SCHEMA = PublicSchema(

@@ -39,9 +39,9 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.fuzz.corpus import UNIT, schema
-from tests.named_tests import TESTS
 from tests.proof.figures import tiers
 from tests.proof.neighbours import Zeros
+from tests.support.named_tests import TESTS
 
 ORDINARY = {
     "id": ("1", "2", "3", "4"), "n": ("3", "-2", "9", ""), "x": ("17.25", "0", "999"),
@@ -264,7 +264,7 @@ def test_scaling_by_the_tables_own_range_is_found(rng, tmp_path, monkeypatch):
 @tiers("least", fast=30, full=30)
 def test_forbidden_constructs_of_a_plan_are_counted(least, prove):
     """At least `least` refusals; that each refuses is tested where they are."""
-    from tests.bad_inputs.test_config import BOUNDS, SPEC
+    from tests.bad_inputs.config_cases import BOUNDS, SPEC
     from tests.dpiw.plan import test_plan, test_spec
 
     counted = {"spec and plan (bad inputs)": len(SPEC), "schema": len(BOUNDS)}

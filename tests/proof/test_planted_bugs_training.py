@@ -22,11 +22,11 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.dpiw.methods.generators import test_pategan as pate
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, table
-from tests.dpiw.methods.neural import test_planted_bugs as neural
-from tests.leaks import test_non_interference as leaks
-from tests.proof import test_noninterference as noninterference
-from tests.proof import test_planted_bugs as panel
-from tests.proof import test_planted_bugs_weights as weights
+from tests.dpiw.methods.neural import mutants as neural
+from tests.leaks import neighbours as leaks
+from tests.proof import blind as noninterference
+from tests.proof import bugs as panel
+from tests.proof import bugs_of_weights as weights
 from tests.proof.figures import tiers
 
 Patch = pytest.MonkeyPatch
@@ -144,7 +144,7 @@ def charged_after_the_draw(patch: Patch) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bug:
-    """As `test_planted_bugs.Bug`, with a check that is given the template."""
+    """As `bugs.Bug`, with a check that is given the template."""
 
     plant: Callable[[Patch], None]
     known: str

@@ -27,7 +27,7 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import ADD, numeric_schema, unit_of
-from tests.statistical.test_samplers import integer_mass
+from tests.support.noise import integer_mass
 
 FALSE_ALARM = 1e-9
 MISSED = 1e-6

@@ -161,7 +161,7 @@ def regression(noise: NoiseKind, columns: int, features: str = "linear") -> Make
 
 
 def _tables(unit: PrivacyUnit, schema: Any, adversarial: bool, rng: np.random.Generator) -> Any:
-    from tests.proof.test_sensitivity_outputs import neighbours
+    from tests.proof.published_rows import neighbours
 
     tables = neighbours(unit, schema, rng, adversarial=adversarial)
     return [PrivateTable(schema=schema, scaled=table) for table in tables]

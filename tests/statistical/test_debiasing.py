@@ -11,11 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.methods.weights.debiasing import (
-    debias_self_normalised,
-    debias_unnormalised,
-    log_debias,
-)
+from dpiw.methods.weights.debiasing import debias_self_normalised, debias_unnormalised, log_debias
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 

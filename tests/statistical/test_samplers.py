@@ -18,22 +18,13 @@ from scipy import stats
 from dpiw.privacy.mechanisms import noisy_counts, noisy_vector, select
 from dpiw.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
+from tests.support.noise import integer_mass
 
 FALSE_ALARM = 1e-9
 FACTORS = [2 / 3, 3 / 2]
 SOURCES: list[Callable[[], NoiseSource]] = [SecureNoise, functools.partial(SeededNoise, 20240101)]
 LAWS = {NoiseKind.GAUSSIAN: stats.norm, NoiseKind.LAPLACE: stats.laplace}
-
 sources = pytest.mark.parametrize("source", SOURCES, ids=["secure", "seeded"])
-
-
-def integer_mass(kind: NoiseKind, scale: float, reach: int) -> NDArray[np.float64]:
-    """Exact probabilities on -reach..reach, the tails put on the ends."""
-    wide = np.arange(-60 * reach, 60 * reach + 1)
-    power = 0.5 * (wide / scale) ** 2 if kind is NoiseKind.GAUSSIAN else np.abs(wide) / scale
-    mass = np.exp(-power)
-    clipped = np.clip(wide, -reach, reach) + reach
-    return np.bincount(clipped, weights=mass / mass.sum())
 
 
 @sources

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from tests.whole_runs import publish_run
+from tests.support.whole_runs import publish_run
 
 
 def publish(place):

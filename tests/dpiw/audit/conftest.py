@@ -13,8 +13,9 @@ import pytest
 
 from dpiw.audit import AuditReport, audit, release_folders
 from dpiw.ledger import Ledger
-from dpiw.ledger.entries import canonical_json, entry_hash
-from tests.whole_runs import publish_run
+from dpiw.ledger.entries import canonical_json
+from tests.support.ledger import chain
+from tests.support.whole_runs import publish_run
 
 NOON = datetime.datetime(2027, 1, 1, 12, tzinfo=datetime.UTC)
 
@@ -65,16 +66,6 @@ class Site:
         entries = Ledger.open(self.ledger).export()
         change(entries[seq - 1])
         self.sql(*(update(fields) for fields in chain(entries)))
-
-
-def chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries, numbered and linked anew."""
-    previous = "0" * 64
-    for seq, fields in enumerate(entries, start=1):
-        fields.pop("hash", None)
-        fields.update(seq=seq, previous=previous)
-        previous = fields["hash"] = entry_hash(fields)
-    return entries
 
 
 def update(fields: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.manifest import MANIFEST, SIGNATURE
 from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
-from tests.dpiw.audit.conftest import chain
+from tests.support.ledger import chain
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 ROOT = Path(__file__).resolve().parents[3]

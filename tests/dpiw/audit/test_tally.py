@@ -16,22 +16,16 @@ from dpiw.audit.costs import recompute
 from dpiw.audit.records import worth
 from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError, LedgerConflictError
-from dpiw.ledger import CompositionRule, Ledger, Population
-from dpiw.ledger.entries import entry_hash
+from dpiw.ledger import CompositionRule, Ledger
 from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.renyi import RenyiVector
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from tests.support.ledger import adult, chain, cost, digest, terms
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))
 LAPLACE = accounting.event_to_json(LaplaceEvent(noise_multiplier=4.0))
 BOTH = {"one": [GAUSSIAN], "two": [LAPLACE]}
 ENOUGH = "0.7"  # for one Gaussian event of multiplier 10 and one Laplace event of epsilon 0.25
-
-
-def digest(number: int) -> str:
-    return f"{number:064x}"
 
 
 @pytest.fixture
@@ -42,19 +36,14 @@ def ledger(tmp_path: Path) -> Ledger:
 def two_populations(url: str) -> Ledger:
     made = Ledger.create(url)
     for name in ("adult", "beta"):
-        made.register(
-            Population(
-                name=name, relation=ADD, max_rows=1, epsilon=Decimal(4), delta=Decimal("1e-4")
-            )
-        )
+        made.register(terms(name=name, epsilon=Decimal(4), delta=Decimal("1e-4")))
     return made
 
 
 def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
     terms = {
         "population": "adult", "run_key": digest(run), "attempt": 1,
-        "cost": PrivacyCost.of(Decimal(changes.pop("epsilon", ENOUGH)),
-                               Decimal(changes.pop("delta", "1e-6")), ADD),
+        "cost": cost(changes.pop("epsilon", ENOUGH), changes.pop("delta", "1e-6")),
         "stages": BOTH, "plan_digest": digest(99), "period": f"2027-{run}", "max_attempts": 2,
     } | changes  # fmt: skip
     ledger.reserve(**terms)
@@ -62,15 +51,6 @@ def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
 
 def codes(ledger: Ledger) -> list[str]:
     return [found.code for found in audit(ledger.location, [], None).findings]
-
-
-def rechained(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    previous = "0" * 64
-    for seq, fields in enumerate(entries, start=1):
-        fields.pop("hash", None)
-        fields.update(seq=seq, previous=previous)
-        previous = fields["hash"] = entry_hash(fields)
-    return entries
 
 
 # --- against the ledger's own book ------------------------------------------------------------
@@ -123,10 +103,7 @@ def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
 def renyi_ledger(tmp_path: Path, epsilon: str = "2") -> Ledger:
     made = Ledger.create(tmp_path / "renyi.sqlite")
     made.register(
-        Population(
-            name="adult", relation=ADD, max_rows=1, epsilon=Decimal(epsilon),
-            delta=Decimal("1e-6"), composition=CompositionRule.RENYI,
-        )
+        adult(epsilon=Decimal(epsilon), delta=Decimal("1e-6"), composition=CompositionRule.RENYI)
     )  # fmt: skip
     return made
 
@@ -170,9 +147,9 @@ def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path: Path) -> No
         reserve(ledger, run, renyi=renyi_vector())
     entries = ledger.export()
     entries[2]["payload"]["renyi"]["units"] = [10**13] * len(renyi_vector().units)
-    assert [f.code for f in tally(rechained(entries)).findings] == ["overspent"] * 2
+    assert [f.code for f in tally(chain(entries)).findings] == ["overspent"] * 2
     del entries[2]["payload"]["renyi"]
-    assert [f.code for f in tally(rechained(entries)).findings] == ["illegal_step"]
+    assert [f.code for f in tally(chain(entries)).findings] == ["illegal_step"]
 
 
 # --- costs ------------------------------------------------------------------------------------
@@ -237,9 +214,7 @@ def test_a_clock_that_went_back(tmp_path: Path) -> None:
         tmp_path / "ledger",
         clock=lambda: datetime.datetime(2027, 1, next(days), tzinfo=datetime.UTC),
     )
-    ledger.register(
-        Population(name="adult", relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal(0))
-    )
+    ledger.register(adult(epsilon=Decimal(1), delta=Decimal(0)))
     (found,) = audit(str(ledger.path), [], None).findings
     assert (found.code, found.subject) == ("clock_backwards", "entry 2")
 
@@ -325,7 +300,7 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     assert tally(entries).findings == []
     code, change = FORGED[name]
     change(entries)
-    assert code in {found.code for found in tally(rechained(entries)).findings}
+    assert code in {found.code for found in tally(chain(entries)).findings}
 
 
 def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
@@ -341,7 +316,7 @@ def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
     assert (counted.findings, counted.unpaid_reads("adult")) == ([], 20)
     with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
         ledger.read(digest(1), 20)
-    (found,) = tally(rechained([*entries, dict(entries[-1])])).findings
+    (found,) = tally(chain([*entries, dict(entries[-1])])).findings
     assert found.code == "too_many_reads"
     for number, stage in enumerate(BOTH):
         grant = ledger.arm(digest(1), 20, stage)  # it goes on with the read before it
@@ -360,18 +335,14 @@ def test_a_read_that_nothing_waits_for(ledger: Ledger) -> None:
     entries = ledger.export()
     assert codes(ledger) == ["draw_lost", "unpaid_reads"]
     again = next(dict(e) for e in entries if e["kind"] == "read") | {"at": entries[-1]["at"]}
-    (found,) = tally(rechained([*entries, again])).findings
+    (found,) = tally(chain([*entries, again])).findings
     assert (found.code, "no stage waits" in found.text) == ("illegal_step", True)
 
 
 def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:
     """The ledger must record it; the audit says that the promise is gone."""
     ledger = Ledger.create(tmp_path / "small.sqlite")
-    ledger.register(
-        Population(
-            name="adult", relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal("1e-5")
-        )
-    )
+    ledger.register(adult(epsilon=Decimal(1)))
     reserve(ledger, 1)
     ledger.arm(digest(1), 1, "one")
     ledger.commit_found(digest(1), 1, "one", digest(7))

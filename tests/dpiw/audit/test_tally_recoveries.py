@@ -10,32 +10,19 @@ from typing import Any
 import pytest
 
 from dpiw.audit.tally import tally
-from dpiw.ledger import CompositionRule, Ledger, Population, RecoveredRelease
+from dpiw.ledger import CompositionRule, Ledger, RecoveredRelease
 from dpiw.ledger.charges import Charge
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.dpiw.audit.conftest import chain
+from tests.support.ledger import chain, cost, digest, terms
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 RECOVER = 4  # place of the recovering entry; before it: genesis, register, reserve, arm
-
-
-def digest(number: int) -> str:
-    return f"{number:064x}"
-
-
-def cost(epsilon: str, delta: str = "1e-6") -> PrivacyCost:
-    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), ADD)
 
 
 def history(tmp_path: Path, composition: CompositionRule) -> list[dict[str, Any]]:
     """A draw, then a release that continues it is recovered, with a loss."""
     ledger = Ledger.create(tmp_path / "ledger")
     ledger.register(
-        Population(
-            name="town", relation=ADD, max_rows=1, epsilon=Decimal(9), delta=Decimal("1e-4"),
-            composition=composition,
-        )
+        terms(epsilon=Decimal(9), delta=Decimal("1e-4"), composition=composition)
     )  # fmt: skip
     renyi = composition is CompositionRule.RENYI
     vectors = [RenyiVector(units=(n * 10**9,) * len(ORDERS)) if renyi else None for n in (1, 2)]

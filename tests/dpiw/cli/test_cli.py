@@ -7,31 +7,12 @@ import pytest
 from dpiw.cli.main import main
 from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.privacy.randomness import SecureNoise
-from dpiw.run.run import ReleaseRun
-from dpiw.run.steps import (
-    debias,
-    diagnose,
-    draw_synthetic,
-    fit_generator,
-    fit_weights,
-    ingest,
-    reserve,
-)
-from dpiw.run.steps import publish as publish_step
+from tests.support.whole_runs import publish_run
 
 
 @pytest.fixture
 def released(workplace):
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    reserve(run)
-    ingest(run)
-    fit_generator(run, noise=SecureNoise())
-    draw_synthetic(run)
-    fit_weights(run, noise=SecureNoise())
-    debias(run)
-    diagnose(run)
-    return publish_step(run)
+    return publish_run(workplace.spec)[1]
 
 
 def test_plan_reads_no_data(workplace, capsys):

@@ -11,7 +11,9 @@ from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.plan.rehearsal.candidates import MEASURED
 from dpiw.plan.rehearsal.inputs import labelled_rows
 from dpiw.plan.spec import load_schema, load_spec
+from tests.support.whole_runs import publish_run
 
+FEW = ["--runs", "5", "--rows", "100", "--jobs", "1"]
 FAST = ["--runs", "5", "--rows", "150", "--jobs", "1", "--populations", "strong"]
 
 
@@ -95,19 +97,7 @@ def test_the_source_can_not_be_offered_as_public_rows(place, capsys, tmp_path):
 def test_public_rows_need_the_curators_word(place, capsys, tmp_path):
     rows = tmp_path / "public.csv"
     rows.write_bytes(place.source.read_bytes())
-    call = [
-        "rehearse",
-        str(place.spec),
-        "--runs",
-        "5",
-        "--rows",
-        "100",
-        "--jobs",
-        "1",
-        "--seed",
-        "1",
-    ]
-    call += ["--public-rows", str(rows)]
+    call = ["rehearse", str(place.spec), *FEW, "--seed", "1", "--public-rows", str(rows)]
     place.source.unlink()
     assert main(call) == SpecError.exit_code
     assert "--i-declare-these-rows-public" in capsys.readouterr().err
@@ -134,32 +124,9 @@ def test_a_calibration_on_public_rows_is_rehearsed_at_their_number(place, tmp_pa
 
 
 def test_a_former_release_can_stand_in(place, capsys, make_workplace):
-    from dpiw.privacy.randomness import SecureNoise
-    from dpiw.run import steps
-    from dpiw.run.run import ReleaseRun
-
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
+    _, folder = publish_run(place.spec)
     before = files(place)
-    call = [
-        "rehearse",
-        str(place.spec),
-        "--runs",
-        "5",
-        "--rows",
-        "100",
-        "--jobs",
-        "1",
-        "--like",
-        str(folder),
-    ]
+    call = ["rehearse", str(place.spec), *FEW, "--like", str(folder)]
     assert main([*call, "--key", str(place.root / "state/keys/test.pub")]) == 0
     assert "release: rows of a former release" in capsys.readouterr().out
     assert files(place) == before

@@ -24,7 +24,7 @@ from dpiw.data.sources import IngestLimits, read_csv, read_parquet
 from dpiw.release.parquet import _ARROW_TYPES
 from dpiw.release.verification import verify
 from tests.fuzz.cells import SCHEMA, UNITS, ZONES
-from tests.whole_runs import publish_run
+from tests.support.whole_runs import publish_run
 
 INT64 = np.iinfo(np.int64)
 

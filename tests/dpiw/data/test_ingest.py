@@ -14,26 +14,14 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import read_snapshot
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from tests.patience import SECONDS
+from tests.dpiw.data.schema_example import TOY as SCHEMA
+from tests.dpiw.data.schema_example import toy_schema
+from tests.support.patience import SECONDS
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
 
 
-def _schema(own_person=False):
-    return PublicSchema.from_mapping(
-        {
-            "name": "toy",
-            "columns": [
-                {"name": "id", "role": "identifier", "null_is_own_person": own_person},
-                {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-                {"name": "c", "kind": "categorical", "levels": ["a", "b", "z"], "other": "z"},
-            ],
-        }
-    )
-
-
-SCHEMA = _schema()
 TEXT = "id,n,c\n1,5,a\n1,99,q\n2,,b\n"
 
 
@@ -182,7 +170,7 @@ def test_a_missing_id_is_refused_unless_declared(run, cell):
     text = f"id,n,c\n{cell},1,a\n{cell},2,a\n1,3,b\n1,4,b\n"
     with pytest.raises(SourceError, match="column id: an id is missing"):
         run(text, unit=_unit(1))
-    assert run(text, unit=_unit(1), schema=_schema(own_person=True)).rows == 3
+    assert run(text, unit=_unit(1), schema=toy_schema(own_person=True)).rows == 3
 
 
 def test_a_missing_id_is_irrelevant_when_rows_are_the_unit(run):

@@ -3,30 +3,22 @@
 import hashlib
 import json
 import re
-import warnings
 
 import numpy as np
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.release import UnreliableWeightsWarning, load_release
 from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec, parse_spec
 from dpiw.plan.table import plan_table
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import Certificate
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
-from dpiw.run.weigh import (
-    FITTING_ROWS,
-    PUBLISHED_ROWS,
-    committed_measurement,
-    read_rows,
-)
+from dpiw.run.weigh import FITTING_ROWS, PUBLISHED_ROWS, committed_measurement, read_rows
 from tests.conftest import town
+from tests.support.whole_runs import draw, finish, loaded, prepared
 
 STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
 
@@ -39,23 +31,9 @@ def place(make_workplace):
     return made
 
 
-def prepared(place):
-    return ReleaseRun.prepare(place.spec, period=None)
-
-
 def publish(run):
-    noise = SecureNoise()
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=noise)
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=noise)
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnreliableWeightsWarning)
-        return folder, load_release(folder)
+    folder = finish(draw(run))
+    return folder, loaded(folder)
 
 
 def test_a_release_calibrated_on_public_rows(place):

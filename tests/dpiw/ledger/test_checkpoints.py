@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -16,28 +15,20 @@ from dpiw.errors import (
     LedgerConflictError,
     SpecError,
 )
-from dpiw.ledger import EntryKind, Grant, Ledger, Population, StageState
+from dpiw.ledger import EntryKind, Grant, Ledger, StageState
 from dpiw.ledger.entries import chained
 from dpiw.privacy.resumption import Resumption, Unwatched, interval
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from tests.support.ledger import RUN, adult, cost, digest
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 TERMS = Resumption(steps=100, every=5, resumes=2)
 DRAWS = [{"type": "poisson_sampled_gaussian", "noise_multiplier": 1.5, "count": 110}]
 OTHER = [{"type": "laplace", "noise_multiplier": 4.0, "count": 1}]
 
 
-def digest(number: int) -> str:
-    return f"{number:064x}"
-
-
-RUN = digest(1)
-
-
 def asked(**changes: Any) -> dict[str, Any]:
     return {
         "population": "adult", "run_key": RUN, "attempt": 1,
-        "cost": PrivacyCost.of(Decimal("0.5"), Decimal("1e-6"), ADD),
+        "cost": cost(),
         "stages": {"generator": DRAWS, "weights": OTHER}, "plan_digest": digest(2),
         "period": "2027-q1", "max_attempts": 3, "resumptions": {"generator": TERMS},
     } | changes  # fmt: skip
@@ -46,11 +37,7 @@ def asked(**changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def ledger(store_url: str) -> Ledger:
     made = Ledger.create(store_url)
-    made.register(
-        Population(
-            name="adult", relation=ADD, max_rows=1, epsilon=Decimal(2), delta=Decimal("1e-5")
-        )
-    )
+    made.register(adult())
     made.reserve(**asked())
     return made
 
@@ -166,7 +153,7 @@ def test_the_terms_are_part_of_the_reservation(ledger: Ledger) -> None:
 
 def test_nothing_is_resumed_on_an_overdrawn_account(ledger: Ledger) -> None:
     trained_to(ledger, 10)
-    ledger.recover("adult", [], loss=PrivacyCost.of(Decimal(3), Decimal("1e-6"), ADD))
+    ledger.recover("adult", [], loss=cost("3"))
     refused(ledger, BudgetExceededError, lambda: ledger.resume(RUN, 1, "generator", step=10))
 
 

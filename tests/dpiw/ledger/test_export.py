@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import io
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,20 +11,9 @@ from typing import Any
 
 import pytest
 
-from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import LedgerConflictError, SpecError
-from dpiw.ledger import Ledger, Population
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-
-
-def digest(number: int) -> str:
-    return f"{number:064x}"
-
-
-def key(number: int) -> str:
-    return f"{number:08x}" * 8
+from dpiw.ledger import Ledger
+from tests.support.ledger import cost, digest, key, terms, told
 
 
 class Clock:
@@ -45,15 +32,11 @@ def ledger(tmp_path: Path) -> Ledger:
     """1 genesis, 2-3 populations, 4-6 a run of town, 7 its conflict, 8 a run of village."""
     made = Ledger.create(tmp_path / "ledger.sqlite", clock=Clock())
     for name in ("town", "village"):
-        made.register(
-            Population(
-                name=name, relation=ADD, max_rows=1, epsilon=Decimal(5), delta=Decimal("1e-5")
-            )
-        )
+        made.register(terms(name=name, epsilon=Decimal(5)))
     for run, name in ((0xAA01, "town"), (0xAA02, "village")):
         made.reserve(
             population=name, run_key=key(run), attempt=1,
-            cost=PrivacyCost.of(Decimal("0.5"), Decimal("1e-6"), ADD),
+            cost=cost(),
             stages={"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]},
             plan_digest=digest(run), period="2027-q1", max_attempts=1,
         )  # fmt: skip
@@ -66,12 +49,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def cli(ledger: Ledger, command: str, *words: str) -> str:
-    parser = argparse.ArgumentParser()
-    add_ledger_commands(parser.add_subparsers())
-    arguments = parser.parse_args(["ledger", command, "--ledger", str(ledger.path), *words])
-    arguments.stream = io.StringIO()
-    assert arguments.handler(arguments) == 0
-    return arguments.stream.getvalue()
+    return told(command, "--ledger", str(ledger.path), *words)
 
 
 def lines(ledger: Ledger, *words: str) -> list[dict[str, Any]]:
@@ -129,11 +107,7 @@ def test_a_clock_that_went_back_hides_nothing_after_the_first_match(tmp_path: Pa
         tmp_path / "ledger", clock=lambda: datetime(2027, 1, next(days), tzinfo=UTC)
     )
     for name in ("town", "village"):
-        ledger.register(
-            Population(
-                name=name, relation=ADD, max_rows=1, epsilon=Decimal(5), delta=Decimal("1e-5")
-            )
-        )
+        ledger.register(terms(name=name, epsilon=Decimal(5)))
     assert [e["seq"] for e in lines(ledger, "--since", "2027-01-05")] == [2, 3]
 
 

@@ -14,13 +14,12 @@ import pytest
 
 from dpiw.data import files as durable
 from dpiw.errors import LedgerError
-from dpiw.ledger import Ledger, Population
+from dpiw.ledger import Ledger
 from dpiw.ledger.stores import files
-from dpiw.privacy.units import NeighbouringRelation
 from tests.crash import full_disk
+from tests.support.ledger import adult
 
 ROOT = Path(__file__).resolve().parents[3]
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 NOBODY = 65534
 
 # Spends the whole budget by one name while, inside its transaction, another process tries it by
@@ -73,9 +72,7 @@ def ledger(tmp_path: Path) -> Ledger:
     """A ledger of one population with epsilon 1, in a folder of its own."""
     (tmp_path / "home").mkdir(mode=0o700)
     made = Ledger.create(tmp_path / "home" / "ledger.sqlite")
-    made.register(
-        Population(name="adult", relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal(0))
-    )
+    made.register(adult(epsilon=Decimal(1), delta=Decimal(0)))
     return made
 
 

@@ -21,7 +21,6 @@ from dpiw.ledger import (
     CompositionRule,
     EntryKind,
     LedgerHead,
-    Population,
     PublishedHead,
     RecoveredRelease,
     StageState,
@@ -31,10 +30,8 @@ from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import FORMAT, Entry, chained
 from dpiw.ledger.recovery import asked_for, payload_of, stated_loss
 from dpiw.privacy.renyi import ORDERS, RenyiVector
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
+from dpiw.privacy.units import PrivacyCost
+from tests.support.ledger import ADD, NONE, terms
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,10 +74,9 @@ class Copy:
         return entry
 
     def start(self, nonce: int) -> Copy:
-        population = Population(
-            name="town", relation=ADD, max_rows=1, epsilon=Decimal(10**3), delta=Decimal("0.1"),
-            composition=self.composition,
-        )  # fmt: skip
+        population = terms(
+            epsilon=Decimal(10**3), delta=Decimal("0.1"), composition=self.composition
+        )
         self.append(EntryKind.GENESIS, {"format": FORMAT, "nonce": f"{nonce:064x}"})
         self.append(EntryKind.REGISTER, population.to_payload(), population="town")
         return self

@@ -16,27 +16,20 @@ from typing import Any
 import pytest
 
 from dpiw.errors import BudgetExceededError, LedgerError
-from dpiw.ledger import Ledger, LedgerHead, Population
+from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.stores import postgresql as store_postgresql
 from dpiw.ledger.stores.postgresql import PostgreSQLStore
 from dpiw.ledger.stores.postgresql_guards import GUARDS
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.patience import SECONDS
+from tests.support.ledger import adult, spend
+from tests.support.patience import SECONDS
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-TERMS = Population(
-    name="adult", relation=ADD, max_rows=1, epsilon=Decimal("0.2"), delta=Decimal(0)
-)  # fmt: skip
+TERMS = adult(epsilon=Decimal("0.2"), delta=Decimal(0))
 BUDGET_UNITS = 2 * 10**11
 
 
 def reserve(ledger: Ledger, number: int) -> LedgerHead:
     """0.15 of 0.2: one fits, two do not."""
-    return ledger.reserve(
-        population="adult", run_key=f"{number:064x}", attempt=1, stages={"s": [{"count": 1}]},
-        cost=PrivacyCost.of(Decimal("0.15"), Decimal(0), ADD), plan_digest=f"{1:064x}",
-        period="p", max_attempts=1,
-    ).head  # fmt: skip
+    return spend(ledger, number, "0.15").head
 
 
 @pytest.fixture

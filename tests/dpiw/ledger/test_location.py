@@ -18,31 +18,8 @@ from dpiw.ledger import Ledger
 from dpiw.ledger.location import absolute_location, check_location
 from dpiw.plan.spec import load_spec, parse_spec
 from tests.dpiw.plan.test_spec import GOOD
+from tests.support.locations import MISTYPED, SECRET
 
-SECRET = "hunter2"
-MISTYPED = [
-    "host=db user=u password=hunter2 dbname=l",
-    "host = db passwd = hunter2",
-    "postgresql:/u:hunter2@db/l",
-    "u:hunter2@db/l",
-    "//u:hunter2@db/l",
-    "postgresql+psycopg://u:hunter2@db/l?sslmode=verify-full",
-    "postgresql+psycopg://u:hun/ter2@db/l",
-    "postgresql+psycopg://u:hunter2@db:x/l",
-    "postgresql+psycopg://u%3Ahunter2@/l?host=/nowhere",
-    "postgresql+psycopg://u%3ahunter2@/l?host=/nowhere",
-    "postgresql+psycopg://u@db/l?PASSWORD=hunter2",
-    "postgresql+psycopg://u@db/l?%70assword=hunter2",
-    "postgresql+psycopg://u@db/l?sslpassword=hunter2",
-    "postgresql+psycopg://u@db/l?options=hunter2",
-    "postgresql://u:hunter2@db/l",
-    "postgres:u,hunter2",
-    "mysql+pymysql://u:hunter2@db/l",
-    "hunter2://db/l",
-    "sqlite:///x?password=hunter2",
-    "sqlite:///u:hunter2@db",
-    "user=u hunter2",
-]
 SOUND = [
     "ledger.sqlite",
     "/a b/ledger=1.sqlite",

@@ -10,22 +10,17 @@ import pytest
 
 from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, LedgerConflictError, LedgerError
-from dpiw.ledger import CompositionRule, FaultKind, Ledger, Population, StageState
+from dpiw.ledger import CompositionRule, FaultKind, Ledger, StageState
 from dpiw.ledger.book import Book
-from dpiw.ledger.entries import EntryKind, canonical_json, entry_hash
+from dpiw.ledger.entries import EntryKind
 from dpiw.ledger.replay import replay
 from dpiw.privacy.accounting import renyi_vector
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import RenyiVector
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from tests.support.ledger import chain, cost, digest, stored, terms
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-COST = PrivacyCost.of(Decimal("1.5"), Decimal("1e-6"), ADD)
-LOSS = PrivacyCost.of(Decimal("2"), Decimal("1e-6"), ADD)
-
-
-def digest(number: int) -> str:
-    return f"{number:064x}"
+COST = cost("1.5")
+LOSS = cost("2")
 
 
 @pytest.fixture(params=list(CompositionRule))
@@ -38,10 +33,7 @@ def ledger(store_url: str, composition: CompositionRule) -> Ledger:
     """A budget of 4 of which two runs of two stages each hold a part."""
     made = Ledger.create(store_url)
     made.register(
-        Population(
-            name="town", relation=ADD, max_rows=1, epsilon=Decimal(4), delta=Decimal("1e-5"),
-            composition=composition,
-        )
+        terms(epsilon=Decimal(4), composition=composition)
     )  # fmt: skip
     for run in (1, 2):
         made.reserve(**ask(run, composition))
@@ -130,12 +122,7 @@ def test_both_replays_find_an_arm_on_an_overdrawn_account(ledger: Ledger) -> Non
     exported = ledger.export()
     assert [entry["kind"] for entry in exported[-2:]] == ["arm", "recover"]
     exported[-2:] = reversed(exported[-2:])
-    previous, rows = "0" * 64, []
-    for seq, fields in enumerate(exported, start=1):
-        del fields["hash"]
-        fields.update(seq=seq, previous=previous)
-        previous = fields["hash"] = entry_hash(fields)
-        rows.append({**fields, "payload": canonical_json(fields["payload"])})
+    rows = stored(chain(exported))
     book = Book()
     _, fault = replay(rows, book=book, head=None)
     assert fault is not None

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from dpiw.errors import GrantSpentError
-from dpiw.ledger import EntryKind, Ledger, Population, StageState
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.patience import SECONDS
+from dpiw.ledger import EntryKind, Ledger, StageState
+from tests.support.ledger import adult, digest, spend
+from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 
 # One process: reads a task as a line of JSON, does it, answers with a line. Several answers of
 # `hammer` may precede the process's death; each is given only after its operation returned.
@@ -157,29 +156,8 @@ def workers() -> Iterator[Workers]:
 def ledger(store_url: str) -> Ledger:
     """On each store in turn."""
     made = Ledger.create(store_url)
-    made.register(
-        Population(
-            name="adult", relation=ADD, max_rows=1, epsilon=Decimal("0.21"), delta=Decimal(0)
-        )
-    )
+    made.register(adult(epsilon=Decimal("0.21"), delta=Decimal(0)))
     return made
-
-
-def key(number: int) -> str:
-    return f"{number:064x}"
-
-
-def reserve(ledger: Ledger, number: int) -> None:
-    ledger.reserve(
-        population="adult",
-        run_key=key(number),
-        attempt=1,
-        cost=PrivacyCost.of(Decimal("0.01"), Decimal(0), ADD),
-        stages={"s": [{"count": 1}]},
-        plan_digest=key(1),
-        period="p",
-        max_attempts=1,
-    )
 
 
 @pytest.mark.parametrize("round_number", range(3))
@@ -198,7 +176,7 @@ def test_racers_get_exactly_the_budget(
 @pytest.mark.parametrize("count", [2, 8])
 def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) -> None:
     for number in range(10):
-        reserve(ledger, number)
+        spend(ledger, number)
         answers = workers.race(ledger.location, [{"do": "arm", "run": number}] * count)
         assert [list(answer) for answer in answers].count(["ok"]) == 1
         assert {answer.get("error", "GrantSpentError") for answer in answers} == {"GrantSpentError"}
@@ -208,12 +186,12 @@ def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) ->
 
 def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) -> None:
     for number in range(10):
-        reserve(ledger, number)
+        spend(ledger, number)
         tasks = [{"do": "void", "run": number}, {"do": "arm", "run": number}]
         answers = workers.race(ledger.location, tasks if number % 2 else tasks[::-1])
         won = [answer["ok"] for answer in answers if "ok" in answer]
         assert len(won) == 1
-        state = ledger.run(key(number)).stages["s"].state
+        state = ledger.run(digest(number)).stages["s"].state
         assert state is (StageState.VOIDED if won == ["voided"] else StageState.ARMED)
     assert ledger.verify().ok
 
@@ -247,9 +225,9 @@ def test_killed_in_a_write_transaction(ledger: Ledger, point: str, kept: bool) -
     assert workers.processes[0].wait(timeout=SECONDS) == -signal.SIGKILL
     workers.close()
     assert (ledger.head().seq == before.seq + 1) == kept
-    assert (ledger.find_run(key(5)) is not None) == kept
+    assert (ledger.find_run(digest(5)) is not None) == kept
     assert ledger.verify().ok
-    reserve(ledger, 5)
+    spend(ledger, 5)
     assert ledger.head().seq == before.seq + 1
 
 

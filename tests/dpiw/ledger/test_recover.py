@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import io
-import shutil
 from collections.abc import Callable
 from decimal import Decimal
-from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dpiw.audit.tally import tally
-from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import (
-    BudgetExceededError,
     GrantSpentError,
     LedgerConflictError,
     LedgerTamperedError,
-    ReleaseError,
-    SignatureError,
     SpecError,
     UnknownPopulationError,
     UnsupportedRelationError,
@@ -32,58 +21,24 @@ from dpiw.ledger import (
     EntryKind,
     FaultKind,
     Ledger,
-    Population,
     PublishedHead,
     RecoveredRelease,
     RunState,
 )
-from dpiw.ledger import from_releases as recovery
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import canonical_json, chained, entry_hash
-from dpiw.ledger.from_releases import MissingRelease, certificate_vector, recovered_release
-from dpiw.ledger.recovery import MOST_READS
+from dpiw.ledger.entries import chained
 from dpiw.ledger.replay import replay
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.renyi import BEYOND, RenyiVector, loss_vector
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from dpiw.release.signing import create_key_pair
-from dpiw.release.verification import verify
-from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
-
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
-
-
-def digest(number: int) -> str:
-    return f"{number:064x}"
-
-
-def key(number: int) -> str:
-    """A run key whose first eight digits differ."""
-    return f"{number:08x}" * 8
-
-
-def cost(epsilon: str = "0.5", delta: str = "1e-6") -> PrivacyCost:
-    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), ADD)
-
-
-def terms(**changes: Any) -> Population:
-    given: dict[str, Any] = {
-        "name": "town", "relation": ADD, "max_rows": 1, "epsilon": Decimal(2),
-        "delta": Decimal("1e-5"),
-    }  # fmt: skip
-    return Population(**{**given, **changes})
+from tests.support.ledger import NONE, chain, cost, digest, key, stored, terms
+from tests.support.ledger import ask as a_request
 
 
 def ask(run: int, **changes: Any) -> dict[str, Any]:
-    request: dict[str, Any] = {
-        "population": "town", "run_key": key(run), "attempt": 1, "cost": cost(),
-        "stages": {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]},
-        "plan_digest": digest(run), "period": "2027-q1", "max_attempts": 3,
-    }  # fmt: skip
-    return {**request, **changes}
+    stages = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}
+    own = {"population": "town", "run_key": key(run), "stages": stages, "plan_digest": digest(run)}
+    return a_request(**(own | changes))
 
 
 def lost(number: int, **changes: Any) -> RecoveredRelease:
@@ -119,9 +74,6 @@ def spent(ledger: Ledger) -> str:
     assert ledger.verify().ok
     assert Ledger.open(ledger.location).spent("town") == ledger.spent("town")
     return str(ledger.spent("town"))
-
-
-# --- the rules -----------------------------------------------------------------------------------
 
 
 def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger: Ledger) -> None:
@@ -402,236 +354,15 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("name", list(FORGERIES))
 def test_a_forged_recovery_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     ledger.recover("town", [lost(1)], loss=cost("0.25"))
-    first = ledger.entries()[0]
-
-    def forged(change: Callable[[dict[str, Any]], Any]) -> Any:
-        previous, rows = "0" * 64, []
-        for fields in ledger.export():
-            del fields["hash"]
-            fields["previous"] = previous
-            if fields["kind"] == "recover":
-                if name == "present head":
-                    fields["payload"]["releases"][0]["hash"] = first.hash
-                change(fields["payload"])
-            previous = entry_hash(fields)
-            rows.append({**fields, "hash": previous, "payload": canonical_json(fields["payload"])})
-        return replay(rows, book=Book(), head=None)[1]
-
-    fault = forged(FORGERIES[name])
+    entries = ledger.export()
+    first, last = entries[0], entries[-1]
+    assert last["kind"] == "recover"
+    if name == "present head":
+        last["payload"]["releases"][0]["hash"] = first["hash"]
+    FORGERIES[name](last["payload"])
+    _, fault = replay(stored(chain(entries)), book=Book(), head=None)
     assert fault is not None
     assert (fault.kind, fault.seq) == (FaultKind.ILLEGAL_TRANSITION, 3)
-
-
-# --- the command, on real releases ---------------------------------------------------------------
-
-
-def cli(*words: str) -> tuple[int, str]:
-    parser = argparse.ArgumentParser()
-    add_ledger_commands(parser.add_subparsers())
-    arguments = parser.parse_args(["ledger", *words])
-    arguments.stream = io.StringIO()
-    return arguments.handler(arguments), arguments.stream.getvalue()
-
-
-def released(place: Any, period: str) -> tuple[ReleaseRun, Path]:
-    run = ReleaseRun.prepare(place.spec, period=period)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    return run, steps.publish(run)
-
-
-def restore(place: Any, copy: bytes) -> None:
-    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
-        leftover.unlink()
-    place.ledger.write_bytes(copy)
-
-
-def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
-    code, text = cli(
-        "recover", "--ledger", str(place.ledger), "--releases", str(place.releases),
-        "--key", str(place.root / "state" / "keys" / "test.pub"),
-        "--loss-epsilon", loss[0], "--loss-delta", loss[1], "--loss-reads", "0", *words,
-    )  # fmt: skip
-    assert code == 0
-    return text
-
-
-def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace: Any) -> None:
-    place = make_workplace(epsilon="9")
-    before = place.ledger.read_bytes()
-    first, folder = released(place, "2026-11")
-    halfway = ReleaseRun.prepare(place.spec, period="2026-12")
-    steps.reserve(halfway)
-    restore(place, before)
-    later = ReleaseRun.prepare(place.spec, period="2027-01")
-    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
-        steps.reserve(later)
-
-    text = recover(place, loss=("0.5", "1e-7"))
-    head = verify(folder).certificate.ledger_head[:12]
-    assert f"recovered {first.release_id}: head {head} was missing" in text
-    assert "charged in all: epsilon=2.5, delta=0.0000011" in text or "1.1E-6" in text
-    assert "ledger verifies: 3 entries" in text
-    assert Ledger.open(place.ledger).spent("town").epsilon == 2.5
-    assert "recovered by entry 3: 1 release(s)" in cli("verify", "--ledger", str(place.ledger))[1]
-    assert "recovered  by entry 3" in cli("show", "--ledger", str(place.ledger))[1]
-
-    with pytest.raises(GrantSpentError, match="never drawn again"):
-        steps.reserve(first)
-    steps.reserve(later)  # the population spends again
-    with pytest.raises(LedgerConflictError, match="nothing to recover"):
-        recover(place)
-    with pytest.raises(LedgerConflictError, match="nothing to recover"):
-        recover(place, "--population", "town", loss=("1", "0"))
-    recover(place, "--population", "town", "--loss-only", loss=("1", "0"))
-    assert Ledger.open(place.ledger).spent("town").epsilon == 5.5
-
-
-def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_charge(
-    workplace: Any,
-) -> None:
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
-    before = workplace.ledger.read_bytes()
-    released_run, folder = released(workplace, None)  # type: ignore[arg-type]
-    assert released_run.key == run.key
-    restore(workplace, before)
-    recover(workplace)
-    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
-    with pytest.raises(GrantSpentError, match="never drawn again"):
-        steps.reserve(run)
-    with pytest.raises(GrantSpentError, match="recovered"):
-        Ledger.open(workplace.ledger).void(run.key, 1)
-    assert verify(folder)
-
-
-def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace: Any) -> None:
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    before = workplace.ledger.read_bytes()
-    ledger = Ledger.open(workplace.ledger)
-    ledger.register(terms(name="village"))  # so that the certificate names a later head
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
-    manifest = (folder / "manifest.json").read_bytes()
-    restore(workplace, before)
-    recover(workplace)
-    # both draws are in the copy: they might be others than the published ones, so both are paid
-    assert Ledger.open(workplace.ledger).spent("town").epsilon == 4
-    steps.reserve(run)
-    assert steps.publish(run) == folder
-    assert (folder / "manifest.json").read_bytes() == manifest
-    assert Ledger.open(workplace.ledger).run(run.key).state is RunState.PUBLISHED
-
-
-def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any) -> None:
-    place = make_workplace(max_attempts=2)
-    ledger = Ledger.open(place.ledger)
-    ledger.register(terms(name="village", epsilon=Decimal(9), composition=CompositionRule.RENYI))
-    before = place.ledger.read_bytes()
-    place.write_spec(population="village", max_attempts=2)
-    run = ReleaseRun.prepare(place.spec, period="2026-11")
-    steps.reserve(run)
-    steps.ingest(run)
-    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and dies: LOST, drawn again
-    _, folder = released(place, "2026-11")
-    spent_before = Ledger.open(place.ledger).renyi_spent("village")
-    certificate = verify(folder).certificate
-    assert len(certificate.attempts) == 2
-    assert certificate_vector(certificate) == spent_before
-    restore(place, before)
-    recover(place)
-    assert Ledger.open(place.ledger).renyi_spent("village") == spent_before
-
-    twice = dict(certificate.attempts[0])
-    twice["epsilon"] = str(2 * Decimal(twice["epsilon"]))
-    twice["delta"] = str(2 * Decimal(twice["delta"]))
-    one, double = (
-        certificate_vector(dataclasses.replace(certificate, attempts=(attempt,)))
-        for attempt in (certificate.attempts[0], twice)
-    )
-    assert double == one.plus(one)  # a conflicting output is found again
-    for attempts, text in (
-        (({"epsilon": "1", "delta": "1e-6", "stages": {"other": "committed"}},), "stages are not"),
-        (({"epsilon": "1"},), "cannot be read"),
-        ((), "no attempt"),
-    ):
-        with pytest.raises(LedgerConflictError, match=text):
-            certificate_vector(dataclasses.replace(certificate, attempts=attempts))
-    stages = [dataclasses.replace(s, events=({"type": "selected"},)) for s in certificate.stages]
-    with pytest.raises(LedgerConflictError, match="type must be one of"):
-        certificate_vector(dataclasses.replace(certificate, stages=tuple(stages)))
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [("1.1", "1e-6"), ("0.7", "1e-5")])
-def test_how_often_a_charge_was_made_is_counted_from_floats_above(epsilon, delta, monkeypatch):
-    """A need at a larger delta is smaller: an attempt is never counted too few times."""
-    asked = []
-
-    def need(events: Any, *, delta: float) -> float:
-        asked.append(delta)
-        return 0.5
-
-    monkeypatch.setattr(recovery.accounting, "epsilon", need)
-    recovery._times([], Decimal(epsilon), Decimal(delta))
-    assert Fraction(asked[0]) >= Fraction(delta)
-
-
-def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: Any) -> None:
-    place = make_workplace(weights="none")
-    _, folder = released(place, "2026-11")
-    whole = verify(folder)
-    population = Ledger.open(place.ledger).population("town")
-    account = whole.certificate.account
-
-    def asked(**changes: Any) -> RecoveredRelease:
-        certificate = dataclasses.replace(whole.certificate, account=account | changes)
-        release = dataclasses.replace(whole, certificate=certificate)
-        return recovered_release(MissingRelease(release=release, after=None), population)
-
-    assert asked().held == asked().drawn == Charge(cost=cost("2", "1e-6"))
-    for change, text in (
-        ({"held": {"epsilon_units": 10**12, "delta_units": 10**12}}, "not worth"),
-        ({"held": {"epsilon_units": 2 * 10**12}}, "held cannot be read"),
-        ({"drawn": {"epsilon_units": 1.5, "delta_units": 0}}, "drawn cannot be read"),
-        ({"drawn": account["drawn"] | {"more": 1}}, "drawn cannot be read"),
-        ({"held": account["held"] | {"renyi": RenyiVector.nothing().to_payload()}}, "held cannot"),
-        ({"composition": "renyi"}, "other terms"),
-    ):
-        with pytest.raises(LedgerConflictError, match=text):
-            asked(**change)
-
-
-def test_reads_that_a_copy_forgot_are_stated(workplace: Any) -> None:
-    """Alone, without a release; they count for life, and the audit counts them by itself."""
-    path = str(workplace.ledger)
-    base = ("recover", "--ledger", path, "--population", "town", "--loss-only")
-    nothing = ("--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads")
-    with pytest.raises(LedgerConflictError, match="nothing to recover"):
-        cli(*base, *nothing, "0")
-    for wrong in ("-1", str(MOST_READS + 1)):
-        with pytest.raises(SpecError, match=r"recover\.reads: expected a whole number of 0 to"):
-            cli(*base, *nothing, wrong)
-    for reads in ("3", "17"):
-        assert f"{reads} reads without a draw" in cli(*base, *nothing, reads)[1]
-    ledger = Ledger.open(path)
-    assert ledger.verify().ok
-    assert ledger.spent("town") == NONE
-    assert ledger.account("town").unpaid_reads == 20
-    assert tally(ledger.export()).unpaid_reads("town") == 20
-    run = ReleaseRun.prepare(workplace.spec, period="2026-11")
-    with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
-        steps.reserve(run)
 
 
 def test_a_ledger_of_another_format_is_named_as_one() -> None:
@@ -641,67 +372,3 @@ def test_a_ledger_of_another_format_is_named_as_one() -> None:
     )  # fmt: skip
     with pytest.raises(LedgerConflictError, match=r"format 1; this version of dpiw reads format 2"):
         Book().apply(entry)
-
-
-def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) -> None:
-    before = workplace.ledger.read_bytes()
-    _, folder = released(workplace, "2026-11")
-    restore(workplace, before)
-    ledger = Ledger.open(workplace.ledger)
-    create_key_pair(tmp_path, "other")
-    path = str(workplace.ledger)
-    good = str(workplace.root / "state" / "keys" / "test.pub")
-    base = (
-        "recover", "--ledger", path, "--loss-epsilon", "0", "--loss-delta", "0",
-        "--loss-reads", "0",
-    )  # fmt: skip
-    with pytest.raises(SignatureError):
-        cli(*base, "--releases", str(folder), "--key", str(tmp_path / "other.pub"))
-    with pytest.raises(ReleaseError, match="no release folder"):
-        cli(*base, "--releases", str(tmp_path), "--key", good)
-    damaged = tmp_path / "releases" / folder.name
-    shutil.copytree(folder, damaged)
-    (damaged / "report.html").write_text("x")
-    with pytest.raises(ReleaseError):
-        cli(*base, "--releases", str(damaged.parent), "--key", good)
-    for loss in ("x", "NaN", "-1", "Infinity"):
-        with pytest.raises(SpecError, match="loss-epsilon"):
-            cli(
-                "recover", "--ledger", path, "--releases", str(folder), "--key", good,
-                f"--loss-epsilon={loss}", "--loss-delta", "0", "--loss-reads", "0",
-            )  # fmt: skip
-    with pytest.raises(SystemExit):  # the loss must be typed
-        cli("recover", "--ledger", path, "--releases", str(folder), "--key", good)
-    assert [e.kind for e in ledger.entries()] == [EntryKind.GENESIS, EntryKind.REGISTER]
-    # the same folder twice, and a second key after the wrong one: once
-    code, _ = cli(
-        *base, "--releases", str(folder), "--releases", str(folder.parent),
-        "--key", str(tmp_path / "other.pub"), "--key", good,
-    )  # fmt: skip
-    assert code == 0
-    assert Ledger.open(path).spent("town").epsilon == 2
-
-
-def test_a_new_ledger_under_other_terms_does_not_take_a_release(
-    workplace: Any, tmp_path: Path
-) -> None:
-    _, folder = released(workplace, "2026-11")
-    for change in (
-        {"epsilon": Decimal(50)}, {"delta": Decimal("2e-4")}, {"id_column": "person"},
-        {"id_column": "person", "max_rows": 2}, {"composition": CompositionRule.RENYI},
-    ):  # fmt: skip
-        own = {"epsilon": Decimal(5), "delta": Decimal("1e-4")}
-        found = MissingRelease(release=verify(folder), after=None)
-        with pytest.raises(LedgerConflictError, match="other terms"):
-            recovered_release(found, terms(**{**own, **change}))
-    fresh = Ledger.create(tmp_path / "fresh.sqlite")
-    words = (
-        "recover", "--ledger", str(fresh.path), "--releases", str(folder), "--loss-epsilon", "0",
-        "--key", str(workplace.root / "state" / "keys" / "test.pub"), "--loss-delta", "0",
-        "--loss-reads", "0",
-    )  # fmt: skip
-    with pytest.raises(UnknownPopulationError):
-        cli(*words)
-    fresh.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
-    assert cli(*words)[0] == 0
-    assert fresh.spent("town").epsilon == 2

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import io
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.audit.tally import tally
-from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -29,31 +26,23 @@ from dpiw.ledger import CompositionRule, EntryKind, FaultKind, Ledger, Populatio
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.book import Book
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import canonical_json, entry_hash
 from dpiw.ledger.replay import replay
 from dpiw.privacy.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.ledger import chain, cli, cost, digest, stored
+from tests.support.ledger import terms as basic_terms
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)
 
 
-def digest(number: int) -> str:
-    return f"{number:064x}"
-
-
 def terms(**changes: Any) -> Population:
-    given: dict[str, Any] = {
-        "name": "town", "relation": ADD, "max_rows": 1, "epsilon": Decimal(4),
-        "delta": Decimal("1e-5"), "composition": CompositionRule.RENYI,
-    }  # fmt: skip
-    return Population(**{**given, **changes})
+    own = {"epsilon": Decimal(4), "composition": CompositionRule.RENYI}
+    return basic_terms(**(own | changes))
 
 
 def vector(multiplier: float) -> RenyiVector:
@@ -63,7 +52,7 @@ def vector(multiplier: float) -> RenyiVector:
 def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
     request: dict[str, Any] = {
         "population": "town", "run_key": digest(run), "attempt": 1,
-        "cost": PrivacyCost.of(Decimal("0.2"), Decimal("1e-7"), ADD),
+        "cost": cost("0.2", "1e-7"),
         "stages": {"s": [{"type": "gaussian", "noise_multiplier": multiplier, "count": 1}]},
         "plan_digest": digest(run), "period": "2027-q1", "max_attempts": 3,
         "renyi": vector(multiplier),
@@ -95,12 +84,12 @@ def filled(account: Account, charge: Charge, most: int) -> tuple[Account, int]:
 def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..., None]) -> None:
     """(4, 1e-5) for life; each release is a Gaussian that costs (0.2, 1e-7) alone."""
     multiplier = gaussian_noise_multiplier(0.2, 1e-7)
-    cost = PrivacyCost.of(Decimal("0.2"), Decimal("1e-7"), ADD)
-    small = Charge(cost=cost, renyi=vector(multiplier))
+    alone = cost("0.2", "1e-7")
+    small = Charge(cost=alone, renyi=vector(multiplier))
     renyi, hundred = filled(Account.opened(terms()), small, 100)
     renyi, more = filled(renyi, small, 1000)
     basic = Account.opened(terms(composition=CompositionRule.BASIC))
-    _, plain = filled(basic, Charge(cost=cost), 100)
+    _, plain = filled(basic, Charge(cost=alone), 100)
     assert (plain, hundred) == (20, 100)
     assert 4 * Decimal("0.99") < Decimal(renyi.spent.epsilon) <= 4
     figures("renyi_vs_basic", basic=plain, renyi=hundred + more, of_100=hundred)
@@ -160,7 +149,7 @@ def test_no_budget_pays_for_a_divergence_that_was_cut(
     assert set(loud.units) == {BEYOND}
     with pytest.raises(BudgetExceededError):
         made.reserve(**ask(1, renyi=loud))
-    made.recover("town", [], loss=PrivacyCost.of(0, Decimal(delta), ADD))
+    made.recover("town", [], loss=cost("0", delta))
     assert made.account("town").overdrawn
     assert made.spent("town").epsilon_units >= BEYOND
     assert [found.code for found in tally(made.export()).findings] == ["overspent"]
@@ -244,16 +233,11 @@ def test_the_database_itself_refuses_overspending(
     ledger.reserve(**ask(3, population="plain", renyi=None))
 
 
-def forged(ledger: Ledger, seq: int, change: Callable[[dict[str, Any]], Any]) -> Iterator[Any]:
+def forged(ledger: Ledger, seq: int, change: Callable[[dict[str, Any]], Any]) -> list[Any]:
     """The stored rows with entry `seq` changed, and a perfect chain."""
-    previous = "0" * 64
-    for fields in ledger.export():
-        del fields["hash"]
-        fields["previous"] = previous
-        if fields["seq"] == seq:
-            change(fields)
-        previous = entry_hash(fields)
-        yield {**fields, "hash": previous, "payload": canonical_json(fields["payload"])}
+    entries = ledger.export()
+    change(entries[seq - 1])
+    return stored(chain(entries))
 
 
 FORGERIES: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
@@ -332,7 +316,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
             # merging takes a root in floats: far less than a unit against 90 digits' slack
             rounding += Fraction(4, 10**12) + oracle.part(multiplier) * 512 / 10**12
             charge = Charge(
-                cost=PrivacyCost.of(Decimal("0.1"), Decimal("1e-9"), ADD),
+                cost=cost("0.1", "1e-9"),
                 renyi=vector(multiplier),
             )
             tally["spends"] += 1
@@ -367,7 +351,7 @@ def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch: pytest.Monkey
     honest = terms().to_payload()["renyi"]["budget_units"]
     monkeypatch.setattr("dpiw.ledger.accounts.budgets", lambda _: tuple(b + 10**11 for b in honest))
     account, oracle = Account.opened(terms()), Oracle(Decimal(4), Decimal("1e-5"))
-    charge = Charge(cost=PrivacyCost.of(Decimal("0.1"), Decimal("1e-9"), ADD), renyi=vector(9.0))
+    charge = Charge(cost=cost("0.1", "1e-9"), renyi=vector(9.0))
     account, granted = filled(account, charge, 1000)
     oracle.spent = (granted - 1) * oracle.part(9.0)
     assert oracle.slack(9.0) < 0
@@ -379,9 +363,7 @@ def test_grants_are_those_of_exact_fractions(asked: list[float]) -> None:
     account, oracle = Account.opened(terms()), Oracle(Decimal(4), Decimal("1e-5"))
     for multiplier in asked:
         slack = oracle.slack(multiplier)
-        charge = Charge(
-            cost=PrivacyCost.of(Decimal("0.1"), Decimal("1e-9"), ADD), renyi=vector(multiplier)
-        )
+        charge = Charge(cost=cost("0.1", "1e-9"), renyi=vector(multiplier))
         try:
             account.admit(charge)
         except BudgetExceededError:
@@ -416,14 +398,6 @@ def test_a_release_of_a_renyi_population(workplace: Any) -> None:
     assert 0 < Decimal(certificate.spent_epsilon) < 3
     assert certificate.spent_delta == certificate.budget_delta
     assert ledger.verify().ok
-
-
-def cli(*words: str) -> tuple[int, str]:
-    parser = argparse.ArgumentParser()
-    add_ledger_commands(parser.add_subparsers())
-    arguments = parser.parse_args(["ledger", *words])
-    arguments.stream = io.StringIO()
-    return arguments.handler(arguments), arguments.stream.getvalue()
 
 
 def test_the_command_line_registers_and_shows(tmp_path: Path) -> None:

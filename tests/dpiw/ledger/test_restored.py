@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import io
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -21,24 +18,20 @@ from dpiw.errors import (
     ReleaseError,
     SpecError,
 )
-from dpiw.ledger import CompositionRule, Ledger, Population, StageState
+from dpiw.ledger import CompositionRule, Ledger, StageState
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.ledger import restore, terms, told
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 PUBLISHING = importlib.import_module("dpiw.run.publish")
 
 
 def registered(place: Any, name: str, epsilon: str = "3", **changes: Any) -> None:
     Ledger.open(place.ledger).register(
-        Population(
-            name=name, relation=ADD, max_rows=1, epsilon=Decimal(epsilon), delta=Decimal("1e-4"),
-            **changes,
-        )
-    )  # fmt: skip
+        terms(name=name, epsilon=Decimal(epsilon), delta=Decimal("1e-4"), **changes)
+    )
 
 
 def prepared(place: Any, period: str) -> ReleaseRun:
@@ -71,23 +64,8 @@ def spent(place: Any, name: str = "town") -> float:
     return ledger.spent(name).epsilon
 
 
-def restore(place: Any, copy: bytes) -> None:
-    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
-        leftover.unlink()
-    place.ledger.write_bytes(copy)
-
-
-def cli(*words: str) -> str:
-    parser = argparse.ArgumentParser()
-    add_ledger_commands(parser.add_subparsers())
-    arguments = parser.parse_args(["ledger", *words])
-    arguments.stream = io.StringIO()
-    assert arguments.handler(arguments) == 0
-    return arguments.stream.getvalue()
-
-
 def recover(place: Any, *words: str, releases: Path | None = None) -> str:
-    return cli(
+    return told(
         "recover", "--ledger", str(place.ledger), "--releases", str(releases or place.releases),
         "--key", str(place.root / "state" / "keys" / "test.pub"),
         "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0", *words,
@@ -95,14 +73,14 @@ def recover(place: Any, *words: str, releases: Path | None = None) -> str:
 
 
 def lose(place: Any, epsilon: str, name: str = "town") -> str:
-    return cli(
+    return told(
         "recover", "--ledger", str(place.ledger), "--loss-only", "--population", name,
         "--loss-epsilon", epsilon, "--loss-delta", "1e-6", "--loss-reads", "0",
     )  # fmt: skip
 
 
 def void(place: Any, run: ReleaseRun, attempt: int = 1) -> str:
-    return cli(
+    return told(
         "void", run.key, "--attempt", str(attempt), "--ledger", str(place.ledger),
         "--state", str(place.root / "state"),
     )  # fmt: skip
@@ -332,9 +310,9 @@ def test_a_void_needs_the_workspace_to_look_into(make_workplace: Any) -> None:
     steps.reserve(run)
     (place.root / "other").mkdir()
     with pytest.raises(SpecError, match="state"):
-        cli("void", run.key, "--ledger", str(place.ledger), "--state", str(place.root / "other"))
+        told("void", run.key, "--ledger", str(place.ledger), "--state", str(place.root / "other"))
     with pytest.raises(SystemExit):
-        cli("void", run.key, "--ledger", str(place.ledger))
+        told("void", run.key, "--ledger", str(place.ledger))
     assert spent(place) == 2
     void(place, run)
     assert spent(place) == 0

@@ -11,11 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from dpiw.errors import LedgerTamperedError
-from dpiw.ledger import Fault, FaultKind, Ledger, Population, PublishedHead
+from dpiw.ledger import Fault, FaultKind, Ledger, PublishedHead
 from dpiw.ledger.entries import canonical_json, entry_hash
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from tests.support.ledger import cost, digest, terms
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 COLUMNS = [
     *["seq", "previous", "hash", "kind", "population", "run_key"],
     *["attempt", "stage", "payload", "at"],
@@ -23,26 +22,18 @@ COLUMNS = [
 LAST = 10
 
 
-def digest(number: int) -> str:
-    return f"{number:064x}"
-
-
 @pytest.fixture
 def ledger(store_url: str) -> Ledger:
     """Entries: 1 genesis, 2-3 register, 4 reserve, 5 arm, 6 commit, 7 publish, 8-9, 10 void."""
     made = Ledger.create(store_url)
     for name in ("adult", "beta"):
-        made.register(
-            Population(
-                name=name, relation=ADD, max_rows=1, epsilon=Decimal(1), delta=Decimal("1e-6")
-            )
-        )
+        made.register(terms(name=name, epsilon=Decimal(1), delta=Decimal("1e-6")))
     for number in (1, 2, 3):
         made.reserve(
             population="adult",
             run_key=digest(number),
             attempt=1,
-            cost=PrivacyCost.of(Decimal("0.3"), Decimal("1e-9"), ADD),
+            cost=cost("0.3", "1e-9"),
             stages={"s": [{"noise_multiplier": 2.5}]},
             plan_digest=digest(8),
             period="2027-q1",

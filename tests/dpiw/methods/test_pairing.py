@@ -12,10 +12,9 @@ from dpiw.ledger import Ledger
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.table import plan_table
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
+from tests.support.whole_runs import draw, prepared
 
 GAME = "{steps: 4, lot: 40, batch: 8, generator: [4], discriminator: [4]}"
 PATE = "{rounds: 2, batch: 8, generator: [4], student: [4], teacher: 3}"
@@ -80,12 +79,7 @@ def test_a_critic_s_regression_has_two_coefficients(workplace):
 )
 def test_a_release_from_beginning_to_end(workplace, generator, settings, weights, stages):
     spec_of(workplace, generator=generator, settings=settings, weights=weights)
-    run, noise = ReleaseRun.prepare(workplace.spec, period=None), SecureNoise()
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=noise)
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=noise)
+    run = draw(prepared(workplace))
     steps.debias(run)
     before = (run.directory / "weights.npz").read_bytes()
     steps.debias(run)

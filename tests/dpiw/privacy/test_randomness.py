@@ -19,17 +19,9 @@ from dpiw.privacy.randomness import (
     SeededNoise,
     spherical_integers,
 )
+from tests.support.noise import check_forks_draw_apart, every_draw
 
 SOURCES = [SecureNoise(), SeededNoise(7)]
-
-
-def every_draw(noise: NoiseSource, scale: float) -> list[np.ndarray]:
-    return [
-        noise.discrete_gaussian(scale=scale, size=8),
-        noise.discrete_laplace(scale=scale, size=8),
-        noise.spherical_laplace(scale=scale, dimension=8),
-        np.array([noise.noisy_argmax(np.zeros(10**4, dtype=np.int64), scale=scale)]),
-    ]
 
 
 def test_only_secure_noise_is_publishable() -> None:
@@ -119,32 +111,10 @@ def test_scores_outside_the_lattice_are_refused(noise: NoiseSource) -> None:
         assert str(edge) not in str(error.value)
 
 
-def forked_draws(noise: NoiseSource) -> bytes:
-    """What one forked child draws, with nothing but the parent's memory to start from."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, b"".join(draw.tobytes() for draw in every_draw(noise, 2.0**30)))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
-    return data
-
-
 # Python 3.12 warns of forks in processes with threads; the draws below are what is under test.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_eight_forked_workers_draw_distinct_noise() -> None:
-    noise = SecureNoise()
-    every_draw(noise, 2.0**30)  # any state a fork could inherit exists now
-    draws = [forked_draws(noise) for _ in range(8)]
-    for start in (0, 64, 128):  # each law by itself
-        assert len({draw[start : start + 64] for draw in draws}) == 8
-    # The control: seeded noise is inherited state, so the same harness must see copies.
-    assert len({forked_draws(SeededNoise(3)) for _ in range(3)}) == 1
+    check_forks_draw_apart()
 
 
 def test_a_failing_system_generator_stops_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from dpiw.release.manifest import FileEntry, Manifest, ManifestFacts
 from dpiw.release.publication import build_folder, clean_staging, publish_built, publish_folder
 from dpiw.release.signing import PrivateKey
 from tests.dpiw.release.release_example import PUBLISHED_AT, example_certificate, example_key
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 

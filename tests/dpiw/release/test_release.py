@@ -37,7 +37,7 @@ from tests.dpiw.release.release_example import (
     example_log_weights,
     publish_example,
 )
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -21,10 +21,10 @@ from dpiw.errors import (
     UnsupportedRelationError,
 )
 from dpiw.ledger import CompositionRule, Ledger, Population
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.whole_runs import publish_run
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 
@@ -34,16 +34,7 @@ def prepared(place: Any, spec: Path | None = None, period: str | None = None) ->
 
 
 def released(place: Any, period: str | None = None) -> ReleaseRun:
-    run = prepared(place, period=period)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    steps.publish(run)
-    return run
+    return publish_run(place.spec, period=period)[0]
 
 
 def spent(place: Any) -> float:

@@ -1,20 +1,15 @@
-"""The steps of a run without Prefect: draw once, resume, refuse, publish the same bytes."""
+"""The steps of a run without Prefect: draw once, resume, refuse, pay."""
 
 import dataclasses
 import json
 import multiprocessing
 import os
 import signal
-import stat
 import subprocess
 import sys
-import warnings
-from decimal import Decimal
 
-import numpy as np
 import pytest
 
-from dpiw.analysis.release import UnreliableWeightsWarning, load_release
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -22,7 +17,6 @@ from dpiw.errors import (
     LedgerTamperedError,
     NotPublishableError,
     PrivacyError,
-    ReleaseError,
     SourceError,
     SpecError,
     StageFailedError,
@@ -31,49 +25,17 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.plan.plan import compile_plan
-from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.release import publication
-from dpiw.release.signing import create_key_pair
+from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.process import launch_stage
 from dpiw.run.run import ReleaseRun, current_period
-from dpiw.run.weigh import read_rows
-
-
-def prepared(place, **kwargs):
-    return ReleaseRun.prepare(place.spec, period=kwargs.pop("period", None), **kwargs)
-
-
-def until_drawn(run, noise=None):
-    noise = noise or SecureNoise()
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=noise)
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=noise)
-
-
-def loaded(folder):
-    """A release of so few rows may well say `do not use`: here that is not the matter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnreliableWeightsWarning)
-        return load_release(folder)
-
-
-def finish(run):
-    steps.debias(run)
-    steps.diagnose(run)
-    return steps.publish(run)
-
-
-def spent(place):
-    return Ledger.open(place.ledger).spent("town")
+from tests.support.ledger import restore
+from tests.support.whole_runs import draw, finish, loaded, prepared, spent
 
 
 def test_a_release_from_beginning_to_end(workplace):
-    run = prepared(workplace)
-    until_drawn(run)
+    run = draw(prepared(workplace))
     folder = finish(run)
     release = loaded(folder)
     certificate = release.certificate
@@ -90,111 +52,13 @@ def test_a_release_from_beginning_to_end(workplace):
     assert ledger.contains(certificate.ledger_head)
 
 
-def diagnosed(place):
-    run = prepared(place)
-    until_drawn(run)
-    steps.debias(run)
-    steps.diagnose(run)
-    return run
-
-
-@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755, 0o2775])
-def test_publishing_leaves_the_mode_of_a_folder_that_was_there(make_workplace, tmp_path, mode):
-    """It may be a home: what else lies in it was never meant for the world."""
-    place = make_workplace(weights="none")
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "diary.txt").write_text("mine")
-    home.chmod(mode)
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", f"publish_to: {home}"))
-    folder = steps.publish(diagnosed(place))
-    assert stat.S_IMODE(home.stat().st_mode) == mode
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_a_folder_of_releases_that_is_made_is_readable_by_all(make_workplace, umask, monkeypatch):
-    place = make_workplace(weights="none")
-    run = diagnosed(place)
-    outer = place.root / "public"
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: public/releases"))
-    run = prepared(place)
-    before = os.umask(umask)
-    synced, real = [], os.fsync
-
-    def fsync(descriptor):
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    try:
-        steps.publish(run)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((outer / "releases").stat().st_mode) == 0o755
-    assert stat.S_IMODE(outer.stat().st_mode) == 0o777 & ~umask  # not ours to open
-    assert {str(place.root), str(outer), str(outer / "releases")} <= set(synced)
-
-
-def test_a_folder_of_releases_that_cannot_be_opened_is_not_left_closed(make_workplace, monkeypatch):
-    """The next run would take its mode for the custodian's wish."""
-    place = make_workplace(weights="none")
-    run = diagnosed(place)
-    with monkeypatch.context() as patch:
-
-        def refused(path, mode, **options):
-            raise PermissionError(1, "Operation not permitted")
-
-        patch.setattr(os, "chmod", refused)
-        with pytest.raises(ReleaseError, match=r"publish_to: .* Operation not permitted"):
-            steps.publish(run)
-    assert not place.releases.exists()
-    assert stat.S_IMODE(steps.publish(run).parent.stat().st_mode) == 0o755
-
-
-def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
-    make_workplace, monkeypatch
-):
-    """Its builder may have died between the rename and the fsync."""
-    place = make_workplace(weights="none")
-    run = diagnosed(place)
-    real = publication.sync_directory
-
-    def killed(folder):
-        if folder == run.directory:
-            raise KeyboardInterrupt
-        real(folder)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(publication, "sync_directory", killed)
-        with pytest.raises(KeyboardInterrupt):
-            steps.publish(run)
-    assert (run.directory / "built").exists()
-    seen, fsync, publish = [], os.fsync, Ledger.publish
-
-    def synced(descriptor):
-        seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fsync(descriptor)
-
-    def recorded(ledger, *arguments):
-        seen.append("recorded")
-        return publish(ledger, *arguments)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Ledger, "publish", recorded)
-    steps.publish(run)
-    assert str(run.directory) in seen[: seen.index("recorded")]
-
-
 def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
     first = prepared(workplace)
-    until_drawn(first)
+    draw(first)
     folder = finish(first)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     again = prepared(workplace)
-    until_drawn(again)
+    draw(again)
     assert finish(again) == folder
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert str(spent(workplace)) == "epsilon=2, delta=0.000001" or spent(workplace).epsilon == 2
@@ -205,7 +69,7 @@ def test_another_period_is_another_run_and_another_cost(workplace):
     keys = set()
     for period in ("2026-11", "2026-12"):
         run = prepared(workplace, period=period)
-        until_drawn(run)
+        draw(run)
         finish(run)
         keys.add(run.key)
     assert len(keys) == 2
@@ -250,7 +114,7 @@ def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace
     assert not workplace.releases.exists()
     # the custodian mends the file and starts again: the voided attempt does not count
     workplace.source.write_text("age,income,region,ill\n1,2,north,true\n")
-    until_drawn(run)
+    draw(run)
     assert spent(workplace).epsilon == 2
 
 
@@ -275,7 +139,7 @@ def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
     steps.reserve(run)
     steps.ingest(run)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
-    until_drawn(run)
+    draw(run)
     folder = finish(run)
     total = spent(place)
     again = run.plan.stage_cost(frozenset({"fit_generator"}))
@@ -297,15 +161,14 @@ def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
     drawn = run.plan.generator.measure(table, noise=SecureNoise()).under(grant.digest)
     data = drawn.to_bytes()
     run.measurement("fit_generator").write_bytes(data)
-    until_drawn(run)
+    draw(run)
     assert run.measurement("fit_generator").read_bytes() == data
     assert spent(workplace).epsilon == 2
     finish(run)
 
 
 def test_a_committed_output_that_changed_is_refused(workplace):
-    run = prepared(workplace)
-    until_drawn(run)
+    run = draw(prepared(workplace))
     path = run.measurement("fit_weights")
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
@@ -314,41 +177,6 @@ def test_a_committed_output_that_changed_is_refused(workplace):
     path.unlink()
     with pytest.raises(LedgerTamperedError, match="missing"):
         steps.debias(run)
-
-
-def test_seeded_noise_cannot_be_published(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SeededNoise(1))
-    with pytest.raises(NotPublishableError, match="seeded"):
-        steps.draw_synthetic(run)
-
-
-def test_post_processing_is_repeatable(workplace):
-    run = prepared(workplace)
-    until_drawn(run)
-    rows = (run.directory / "synthetic_rows.parquet").read_bytes()
-    steps.debias(run)
-    weights = (run.directory / "weights.json").read_bytes()
-    steps.draw_synthetic(run)
-    steps.debias(run)
-    assert (run.directory / "synthetic_rows.parquet").read_bytes() == rows
-    assert (run.directory / "weights.json").read_bytes() == weights
-
-
-def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workplace):
-    text = workplace.spec.read_text().replace("when_infeasible: keep", "when_infeasible: none")
-    workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
-    run = prepared(workplace)
-    assert run.plan.weights is None
-    assert not run.plan.forecast.feasible
-    until_drawn(run)
-    release = loaded(finish(run))
-    np.testing.assert_array_equal(release.weights, np.ones(300))
-    assert release.certificate.verdict == "none"
-    assert [stage.stage for stage in release.certificate.stages] == ["fit_generator"]
-    assert run.plan.epsilon_pld > 0.2 * 0.999  # all of it, not half
 
 
 def test_when_infeasible_refuse_stops_the_plan(workplace):
@@ -381,20 +209,6 @@ def test_postprocessing_needs_a_committed_draw(workplace):
     steps.reserve(run)
     with pytest.raises(StageFailedError):
         steps.draw_synthetic(run)
-
-
-def test_an_unreadable_release_is_never_visible(workplace):
-    run = prepared(workplace)
-    until_drawn(run)
-    steps.debias(run)
-    steps.diagnose(run)
-    workplace.releases.mkdir(parents=True)
-    os.chmod(run.spec.signing_key, 0o644)
-    with pytest.raises(Exception, match="0600"):
-        steps.publish(run)
-    assert list(workplace.releases.iterdir()) == []
-    os.chmod(run.spec.signing_key, 0o600)
-    assert verify(steps.publish(run))
 
 
 def _stage(stage, directory):
@@ -463,8 +277,7 @@ def test_a_period_is_a_plain_label(workplace, period):
 
 
 def test_the_workspace_is_private(workplace):
-    run = prepared(workplace)
-    until_drawn(run)
+    run = draw(prepared(workplace))
     for path in [run.directory, *run.directory.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path.relative_to(run.directory)
 
@@ -483,7 +296,7 @@ def test_a_ledger_that_forgot_a_release_does_not_spend(workplace):
     """An old copy of the ledger is restored after a release: its chain verifies, but it refuses."""
     backup = workplace.ledger.read_bytes()
     run = prepared(workplace, period="2026-11")
-    until_drawn(run)
+    draw(run)
     finish(run)
     for leftover in workplace.ledger.parent.glob("ledger.sqlite-*"):
         leftover.unlink()
@@ -494,18 +307,12 @@ def test_a_ledger_that_forgot_a_release_does_not_spend(workplace):
     assert spent(workplace).epsilon == 0
 
 
-def restore(place, copy):
-    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
-        leftover.unlink()
-    place.ledger.write_bytes(copy)
-
-
 def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
     """The copy is from between reservation and draw: nothing new is reserved, but nothing runs."""
     run = prepared(workplace)
     steps.reserve(run)
     copy = workplace.ledger.read_bytes()
-    until_drawn(run)
+    draw(run)
     drawn = run.measurement("fit_generator").read_bytes()
     restore(workplace, copy)
     steps.reserve(run)
@@ -518,10 +325,8 @@ def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workp
     run = prepared(workplace)
     steps.reserve(run)
     copy = workplace.ledger.read_bytes()
-    until_drawn(run)
-    steps.debias(run)
-    steps.diagnose(run)
-    steps.publish(run)
+    draw(run)
+    finish(run)
     restore(workplace, copy)
     with pytest.raises(LedgerTamperedError, match="published"):
         steps.reserve(run)
@@ -605,32 +410,6 @@ def test_a_plan_kept_by_an_earlier_version_is_composed_anew(workplace):
     assert prepared(workplace).plan.epsilon_pld == run.plan.epsilon_pld
 
 
-def test_what_cannot_be_signed_is_not_paid_for(workplace):
-    run = prepared(workplace)
-    os.unlink(run.spec.signing_key)
-    with pytest.raises(ReleaseError, match="key"):
-        steps.reserve(run)
-    assert Ledger.open(workplace.ledger).find_run(run.key) is None
-
-
-def test_a_release_built_under_a_replaced_key_is_signed_anew(workplace):
-    """Built and signed, not yet published; then the key is replaced."""
-    run = prepared(workplace)
-    until_drawn(run)
-    steps.debias(run)
-    steps.diagnose(run)
-    blocker = workplace.releases / run.release_id
-    blocker.mkdir(parents=True)
-    with pytest.raises(ReleaseError, match="holds something else"):
-        steps.publish(run)
-    blocker.rmdir()
-    keys = workplace.root / "state" / "keys"
-    for name in ("test.key", "test.pub"):
-        (keys / name).unlink()
-    create_key_pair(keys, "test")
-    assert verify(steps.publish(run), public_key=keys / "test.pub").pinned
-
-
 def test_a_failure_once_rows_are_open_has_one_code(workplace):
     """Whatever a mechanism raises after arming, operators see the same code."""
     run = prepared(workplace)
@@ -654,56 +433,6 @@ def test_a_second_ingest_does_not_replace_the_snapshot(workplace):
     workplace.source.write_text("age,income,region,ill\n1,2,north,true\n")
     steps.ingest(run)
     assert run.snapshot.read_bytes() == first
-
-
-def test_weights_are_fitted_on_rows_that_are_not_published(workplace):
-    run = prepared(workplace)
-    until_drawn(run)
-    names = ("synthetic_rows.parquet", "fitting_rows.parquet")
-    published, fitting = (read_rows(run, name).scaled for name in names)
-    assert published.rows == fitting.rows
-    assert not published.equals(fitting)
-
-
-def test_unnormalised_weights_estimate_totals(workplace):
-    text = workplace.spec.read_text()
-    workplace.spec.write_text(
-        text.replace("keep}", "keep, normalisation: unnormalised}").replace(": 2\n", ": 5\n")
-    )
-    run = prepared(workplace)
-    until_drawn(run)
-    release = loaded(finish(run))
-    np.testing.assert_allclose(release.weights, np.exp(release.log_weights))
-    found = release.total(lambda table: table["age"] >= 0)
-    assert found == pytest.approx(400 * release.weights.mean())
-    # 400 people; the total's logarithm has a standard deviation of 0.15 (14 releases): a factor
-    # 2.2 is five of them
-    assert 400 / 2.2 < found < 400 * 2.2
-    assert release.certificate.post_processing == ("debias b(x)",)
-
-
-def test_totals_need_unnormalised_weights(workplace):
-    run = prepared(workplace)
-    until_drawn(run)
-    with pytest.raises(ReleaseError, match="mean one"):
-        loaded(finish(run)).total("age")
-
-
-def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
-    place = make_workplace(max_attempts=2)
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
-    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
-    until_drawn(run)
-    certificate = loaded(finish(run)).certificate
-    assert [len(stage.noise) for stage in certificate.stages] == [1, 1]
-    assert all(law["scale"] > 0 for stage in certificate.stages for law in stage.noise)
-    first, second = certificate.attempts
-    assert first["stages"] == {"fit_generator": "lost", "fit_weights": "committed"}
-    assert second["stages"] == {"fit_generator": "committed"}
-    total = Decimal(first["epsilon"]) + Decimal(second["epsilon"])
-    assert Decimal(certificate.epsilon) == total
 
 
 def test_a_confidential_process_is_confined(workplace, tmp_path, monkeypatch):

@@ -28,28 +28,10 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
 from dpiw.run.locks import drawing, working
 from dpiw.run.process import launch_stage
-from dpiw.run.run import ReleaseRun
 from dpiw.run.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
+from tests.support.whole_runs import draw, finish, prepared
 
 NOW = datetime.datetime(2027, 1, 31, tzinfo=datetime.UTC)
-
-
-def prepared(place, period=None):
-    return ReleaseRun.prepare(place.spec, period=period)
-
-
-def draw(run):
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-
-
-def finish(run):
-    steps.debias(run)
-    steps.diagnose(run)
-    return steps.publish(run)
 
 
 def look(place, index=0):
@@ -229,12 +211,12 @@ def test_a_purge_does_not_pretend_to_have_emptied_a_link(make_workplace, tmp_pat
 
 def test_a_ledger_out_of_reach_does_not_hide_the_other_runs(make_workplace):
     place = make_workplace(weights="none")
-    first = prepared(place, "2027-01")
+    first = prepared(place, period="2027-01")
     draw(first)
     finish(first)
     text = place.spec.read_text()
     place.spec.write_text(f"{text}ledger: gone.sqlite\n")
-    second = prepared(place, "2027-02")
+    second = prepared(place, period="2027-02")
     shown = {run.key: run.state for run in survey(place.root / "state")}
     assert shown == {first.key: "published", second.key: "its ledger cannot be opened"}
     assert command("show", "--state", place.root / "state")[0] == 0

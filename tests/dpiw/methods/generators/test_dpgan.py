@@ -31,7 +31,7 @@ from tests.dpiw.methods.generators.neural_world import (
     marked_table,
     table,
 )
-from tests.training_watch import KilledError, Recorder
+from tests.support.training_watch import KilledError, Recorder
 
 SMALL: dict[str, Any] = {
     "steps": 8, "lot": 10, "batch": 6, "generator": (5,), "discriminator": (4,), "latent": 2,

@@ -33,7 +33,7 @@ from tests.dpiw.methods.generators.neural_world import (
     table,
 )
 from tests.dpiw.methods.generators.test_gan import spec
-from tests.training_watch import KilledError, Recorder
+from tests.support.training_watch import KilledError, Recorder
 
 SMALL = {
     "rounds": 4, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),

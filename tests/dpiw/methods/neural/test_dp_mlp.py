@@ -25,7 +25,7 @@ from dpiw.methods.weights.weigh import Normalisation, weigh
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from tests.training_watch import Recorder
+from tests.support.training_watch import Recorder
 
 SCHEMA = PublicSchema(
     name="three",

@@ -17,6 +17,7 @@ from dpiw.release.verification import verify
 from dpiw.run import draw as confidential
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.whole_runs import draw
 
 
 def test_a_release_with_network_weights(make_workplace):
@@ -32,11 +33,7 @@ def test_a_release_with_network_weights(make_workplace):
     assert (event.sampling_probability, event.count) == (64 / 400, 42)
     events = [event for one in run.plan.stages for event in one.events]
     assert 2 * (1 - 2e-4) < accounting.epsilon(events, delta=1e-6) <= 2
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
+    draw(run)
     steps.debias(run)
     found = steps.diagnose(run)
     folder = steps.publish(run)

@@ -23,7 +23,7 @@ from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.methods.neural.momentum import Momentum
-from tests.training_watch import KilledError, Recorder
+from tests.support.training_watch import KilledError, Recorder
 
 
 def trained(settings, noise, *, lots=None, **changes):
@@ -315,15 +315,16 @@ def test_a_training_is_a_value(settings):
         settings.training().steps = 3
 
 
-def test_an_optimiser_leaves_its_arguments_alone_and_checks_its_settings():
-    rule = Adam(learning_rate=0.1)
+@pytest.mark.parametrize("make", [Adam, Momentum])
+def test_optimisers_leave_their_arguments_alone_and_check_their_settings(make):
+    rule = make(learning_rate=0.1)
     parameters, gradient, moments = np.ones(3), np.arange(3.0), rule.start(3)
     copies = [a.copy() for a in (parameters, gradient, moments)]
     rule.update(parameters, gradient, moments, 1)
     for one, two in zip((parameters, gradient, moments), copies, strict=True):
         np.testing.assert_array_equal(one, two)
     with pytest.raises(SpecError, match="learning_rate"):
-        Adam(learning_rate=0.0)
+        make(learning_rate=0.0)
 
 
 def test_adam_is_that_of_the_paper():

@@ -6,7 +6,7 @@ import ast
 import functools
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import subprocess
@@ -11,10 +12,35 @@ from pathlib import Path
 
 import pandas as pd
 
-from tests.documents import ROOT, Command, blocks, lines_of
+from tests.support.documents import ROOT, Command, blocks, lines_of
 
 README = "README.md"
 COLUMNS = ["mean_radius", "mean_texture", "mean_smoothness", "mean_concavity"]
+
+AT_LENGTH = {
+    "python -m flows.audit --ledger URL --releases FOLDER --key curator.pub --out audit": "audit",
+    "dpiw rehearse SPEC": "readme",
+    "make release": "clone",
+    "python examples/prepare.py breast-cancer": "clone",
+    "python examples/prepare.py breast-cancer-all": "clone",
+    "python examples/prepare.py population": "clone",
+    "python examples/prepare.py banknote --data FOLDER": "clone",
+    "python examples/prepare.py adult --data FOLDER": "clone",
+    "python examples/population/publish.py FOLDER": "clone",
+    "python -m flows.release examples/population-neural/release.yaml": "clone",
+    "python examples/population/simulate.py": "clone",
+    "python -m tests.assurance --help": "clone",
+    "prefect concurrency-limit create gpu 1": "prefect",
+    "prefect concurrency-limit reset gpu": "prefect",
+    "prefect work-pool create dpiw --type process": "prefect",
+    "prefect work-pool create dpiw-gpu --type process": "prefect",
+    "prefect work-pool create dpiw-assurance --type process": "prefect",
+    "prefect work-pool set-concurrency-limit dpiw-gpu 1": "prefect",
+    "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml":
+        "prefect",
+    "prefect deployment run dpiw-release/gpu": "prefect",
+}  # fmt: skip
+"""Commands that the nightly tests type: which of their scripts."""
 
 
 def curator_block() -> list[str]:
@@ -23,7 +49,7 @@ def curator_block() -> list[str]:
 
 
 def curator_commands() -> list[Command]:
-    """The same, as `tests.documents.commands` finds them."""
+    """The same, as `tests.support.documents.commands` finds them."""
     return [Command(README, line) for line in curator_block()]
 
 
@@ -92,3 +118,25 @@ def released(folder: Path) -> Path:
     """The one release published below a folder."""
     (found,) = (folder / "state" / "releases").iterdir()
     return found
+
+
+def names_of(folder: Path) -> dict[str, dict[str, str]]:
+    """By page: what its names stand for, seen from the folder."""
+    ledger = "state/ledger.sqlite"
+    own: dict[str, dict[str, str]] = {"README.md": {}, "docs/operations.md": {}}
+    own["docs/spec.md"] = {"SPEC": "release.yaml"}
+    if not (folder / "state" / "releases").exists():
+        return own
+    release = released(folder).relative_to(folder)
+    stated = json.loads((folder / release / "certificate.json").read_text())
+    own["README.md"] = {"state/releases/my-release": str(release)}
+    own["docs/operations.md"] = {
+        "URL": ledger, "PUBLISHED": "state/releases", "curator.pub": "keys/mine.pub",
+        "DIR": "state", "RUN": "0" * 64, "KEY": stated["release_id"].rpartition("-")[2],
+    }  # fmt: skip
+    own["docs/privacy.md"] = {
+        "FOLDER": str(release), "FILE": ledger, "HASH": stated["ledger_head"],
+        "curator.pub": "keys/mine.pub", "NAME": "patients", "E": "4", "D": "1e-6",
+        "R": "add_or_remove_one", "K": "3", "C": "person",
+    }  # fmt: skip
+    return own

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.test_benchmarks import load
+from tests.benchmarks.scripts import load
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "peers"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 TWINS = ("z", "x", "y")
 LEVELS = 8
-load("paper_cells")
-load("paper_summary")
+for name in ("paper_sets", "paper_measure", "paper_cells", "paper_summary"):
+    load(name)
 paper_peers = load("paper_peers")
 
 

@@ -31,7 +31,7 @@ from sqlalchemy.engine import make_url
 
 from dpiw.ledger.stores import postgresql_guards as guards_postgresql
 from dpiw.ledger.stores import sqlite as store_sqlite
-from tests.patience import SECONDS
+from tests.support.patience import SECONDS
 
 NOBODY = 65534
 SUPERUSER = "custodian"
@@ -298,6 +298,11 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 def store_url(store_kind: str, new_ledger_url: Callable[[str], str]) -> str:
     """Where a new ledger may be made, on each store in turn."""
     return new_ledger_url(store_kind)
+
+
+def database_of(location: str) -> str:
+    """The name of a PostgreSQL ledger's database."""
+    return str(make_url(location).database)
 
 
 def connect_raw(location: str) -> psycopg.Connection:

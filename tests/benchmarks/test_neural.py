@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from dpiw.data.schema import PublicSchema
-from tests.test_benchmarks import cells as weights_cells
-from tests.test_benchmarks import load, metrics, summary
+from tests.benchmarks.scripts import cells as weights_cells
+from tests.benchmarks.scripts import load, metrics, summary
 
 cells = load("neural_cells")
 page = load("neural_page")

@@ -1,0 +1,62 @@
+"""The scripts of benchmarks/, which is no package, and a table of a made-up shop."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema import PublicSchema
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def load(name):
+    """A script of the folder, which is no package; its own imports find their neighbours."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+metrics = load("metrics")
+cells = load("weights_cells")
+summary = load("weights_summary")
+page = load("weights_page")
+
+
+def schema(target="label"):
+    number = {"kind": ColumnKind.CONTINUOUS, "lower": 0, "upper": 10}
+    columns = [
+        Column(name="size", **number),
+        Column(name="grade", kind=ColumnKind.ORDINAL, levels=("a", "b", "c")),
+        Column(name="colour", levels=("red", "green", "blue"), nullable=True),
+        Column(name="label", kind=ColumnKind.BOOLEAN),
+        Column(name="price", **number),
+    ]
+    roles = {target: ColumnRole.TARGET}
+    return PublicSchema(
+        name="shop",
+        columns=tuple(
+            Column(**(vars(c) | {"role": roles.get(c.name, ColumnRole.FEATURE)})) for c in columns
+        ),
+    )
+
+
+def rows(rng, n, shift=0.0):
+    size = rng.random(n) * 6 + shift
+    frame = pd.DataFrame(
+        {
+            "size": size,
+            "grade": rng.choice(list("abc"), n, p=[0.5, 0.3, 0.2]),
+            "colour": rng.choice(["red", "green", "blue", ""], n),
+            "label": rng.random(n) < 1 / (1 + np.exp(3 - size)),
+            "price": np.clip(size + rng.normal(size=n), 0, 10),
+        }
+    )
+    return schema().scale(frame.astype(str))

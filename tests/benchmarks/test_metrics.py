@@ -1,0 +1,187 @@
+"""The metrics of the benchmarks, each in two independent ways or in closed form; no data folder.
+
+Random tables are seeded and every comparison is exact up to rounding or the tolerance it states,
+so nothing here fails by chance.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dpiw.data.discretisation import Domain
+from tests.benchmarks.scripts import metrics, rows, schema
+
+
+def copies(table, counts):
+    return table.take(np.repeat(np.arange(table.rows), counts))
+
+
+def everything(table, w, test, seed=5):
+    own = schema()
+    domain = Domain.from_schema(own, bins=4)
+    x, y = metrics.design(own, table)
+    tx, ty = metrics.design(own, test)
+    fit = metrics.linear_fit(x, y, w, regression=False)
+    return np.array(
+        [
+            *fit.coefficients,
+            metrics.auc(ty, fit.score(tx)),
+            metrics.wasserstein_1d_sum(own, table, w, test),
+            metrics.sliced_wasserstein(
+                own.centred(table), w, own.centred(test), directions=4, seed=seed
+            ),
+            *metrics.total_variation(domain.codes(table), domain.codes(test), domain.sizes, w),
+        ]
+    )
+
+
+def test_a_weight_counts_as_copies_and_its_scale_does_not_matter(rng):
+    """Every weighted metric on whole weights equals the unweighted one on repeated rows."""
+    table, test = rows(rng, 60), rows(rng, 40, shift=1.0)
+    counts = rng.integers(0, 4, table.rows)
+    repeated = copies(table, counts)
+    weighted = everything(table, counts.astype(float), test)
+    kept = table.take(counts > 0)
+    whole = everything(kept, counts[counts > 0] * 7.3, test)
+    plain = everything(repeated, np.ones(repeated.rows), test)
+    np.testing.assert_allclose(weighted, plain, rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(whole, plain, rtol=2e-4, atol=1e-6)
+    assert np.abs(weighted - everything(table, np.ones(table.rows), test)).max() > 0.01
+
+
+def test_a_table_has_no_distance_to_itself(rng):
+    table = rows(rng, 50)
+    found = everything(table, np.ones(50), table)
+    np.testing.assert_allclose(found[-4:], 0, atol=1e-12)
+
+
+def test_wasserstein_by_the_area_between_distribution_functions(rng):
+    """W1 on a line is the area between the distribution functions; colours: total variation."""
+    table, test, w = rows(rng, 30), rows(rng, 25, shift=2.0), rng.random(30)
+    own, grid = schema(), np.linspace(0, 1, 200_001)
+
+    def cdf(values, weights):
+        order = np.argsort(values)
+        mass = np.concatenate([[0], np.cumsum(weights[order]) / weights.sum()])
+        return mass[np.searchsorted(values[order], grid, side="right")]
+
+    expected = 0.0
+    for name, width in (("size", 1), ("grade", 2), ("label", 1), ("price", 1)):
+        one, two = table.columns[name] / width, test.columns[name] / width
+        gap = np.abs(cdf(one, w) - cdf(two, np.ones(25)))
+        expected += gap.mean()
+    for level in (-1, 0, 1, 2):
+        one, two = table.columns["colour"] == level, test.columns["colour"] == level
+        expected += abs(w[one].sum() / w.sum() - two.mean()) / 2
+    found = metrics.wasserstein_1d_sum(own, table, w, test)
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_sliced_wasserstein_of_a_shift_in_closed_form(rng):
+    """A shift by v moves every projection by v.a; E|v.a| = 2 norm(v)/pi for two columns."""
+    one, shift = rng.random((40, 2)), np.array([3.0, 4.0])
+    w = np.full(40, 2.5)
+    found = metrics.sliced_wasserstein(one, w, one + shift, directions=4000, seed=1)
+    # sd of |cos| is 0.308: 5/sqrt(4000) of it is 0.024; the bound is four times that.
+    assert found == pytest.approx(5 * 2 / np.pi, abs=0.1)
+    assert metrics.sliced_wasserstein(one, w, one, directions=9, seed=1) == 0
+
+
+def test_total_variation_against_tables_by_hand(rng):
+    one, two, w = rng.integers(0, 3, (30, 3)), rng.integers(0, 3, (20, 3)), rng.random(30)
+
+    def table(codes, weights, columns):
+        found = {}
+        for row, weight in zip(codes, weights / weights.sum(), strict=True):
+            key = tuple(int(row[j]) for j in columns)
+            found[key] = found.get(key, 0) + weight
+        return found
+
+    def distance(columns):
+        a, b = table(one, w, columns), table(two, np.ones(20), columns)
+        return sum(max(0, a.get(key, 0) - b.get(key, 0)) for key in a)
+
+    expected = [
+        np.mean([distance((j,)) for j in range(3)]),
+        np.mean([distance(pair) for pair in itertools.combinations(range(3), 2)]),
+    ]
+    found = metrics.total_variation(one, two, (3, 3, 3), w)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_ridge_in_closed_form(rng):
+    """(X'WX/n + penalty) b = X'Wy/n on weighted centred columns, intercept free."""
+    x, y, w = rng.random((50, 3)), rng.random(50), rng.random(50)
+    w = w / w.mean()
+    fit = metrics.linear_fit(x, y, w * 3, regression=True)
+    mean_x, mean_y = w @ x / 50, w @ y / 50
+    cx, cy = x - mean_x, y - mean_y
+    penalty = metrics.PENALTY_PER_ROW * np.eye(3)
+    slopes = np.linalg.solve((cx.T * w) @ cx / 50 + penalty, (cx.T * w) @ cy / 50)
+    np.testing.assert_allclose(fit.coefficients[:3], slopes, rtol=1e-8)
+    assert fit.coefficients[3] == pytest.approx(mean_y - mean_x @ slopes)
+
+
+def test_logistic_fit_has_no_gradient_and_one_penalty_per_row(rng):
+    """The printed objective's gradient vanishes; a table twice over gives the same fit."""
+    x, w = rng.random((80, 2)), rng.random(80)
+    y = (rng.random(80) < x[:, 0]).astype(float)
+    fit = metrics.linear_fit(x, y, w, regression=False)
+    b, w = fit.coefficients, w / w.mean()
+    residual = w * (1 / (1 + np.exp(-(x @ b[:2] + b[2]))) - y)
+    gradient = [*(residual @ x / 80 + metrics.PENALTY_PER_ROW * b[:2]), residual.mean()]
+    np.testing.assert_allclose(gradient, 0, atol=1e-5)
+    twice = metrics.linear_fit(np.tile(x, (2, 1)), np.tile(y, 2), np.tile(w, 2), regression=False)
+    np.testing.assert_allclose(twice.coefficients, b, rtol=1e-3)
+    assert metrics.linear_fit(x, np.ones(80), w, regression=False) is None
+
+
+def test_coefficient_errors_and_auc_by_hand():
+    truth = np.array([3.0, 4.0])
+    assert metrics.coefficient_errors(np.array([3.0, 2.0]), truth) == (2.0, 4 / 25)
+    assert metrics.coefficient_errors(None, truth) == (12.5, 1.0)
+    y, score = np.array([0, 0, 1, 1.0]), np.array([0.1, 0.5, 0.5, 0.9])
+    pairs = [1.0, 1.0, 0.5, 1.0]  # of each class-1 row with each class-0 row; ties count half
+    assert metrics.auc(y, score) == pytest.approx(np.mean(pairs))
+    assert metrics.auc(y, None) == 0.5
+
+
+def test_design_keeps_the_target_out(rng):
+    table = rows(rng, 20)
+    x, y = metrics.design(schema(), table)
+    assert x.shape == (20, schema().width - 2)  # the label's block has two columns
+    assert set(y) == {0.0, 1.0}
+    x, y = metrics.design(schema("price"), table)
+    assert x.shape == (20, schema().width - 1)
+    np.testing.assert_array_equal(y, table.columns["price"])
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_perceptron_learns_what_lines_cannot_and_heeds_weights(rng, regression):
+    """Truth: inside or outside a square. Almost no weight on wrong labels undoes them."""
+    x = rng.random((400, 2)) * 2 - 1
+    y = (np.abs(x).max(axis=1) < 0.7).astype(float)
+    wrong = rng.random(400) < 0.45
+    w = np.where(wrong, 1e-6, 1.0)
+    deep = metrics.Perceptron()
+    noisy = np.where(wrong, 1 - y, y)
+    held = rng.random((300, 2)) * 2 - 1
+    truth = (np.abs(held).max(axis=1) < 0.7).astype(float)
+    aucs = [
+        metrics.auc(truth, deep.score(x, noisy, v, held, regression=regression, seed=0))
+        for v in (w, np.ones(400))
+    ]
+    line = metrics.linear_fit(x, y, np.ones(400), regression=regression)
+    assert aucs[0] > 0.97
+    assert aucs[0] > aucs[1] + 0.05
+    assert metrics.auc(truth, line.score(held)) < 0.75
+    again = deep.score(x, noisy, w, held, regression=regression, seed=0)
+    assert metrics.auc(truth, again) == aucs[0]
+
+
+def test_effective_sample_size():
+    assert metrics.ess_share(np.array([2.0, 2.0, 2.0])) == pytest.approx(1)
+    assert metrics.ess_share(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)

@@ -1,0 +1,230 @@
+"""Scaled tables: round trips, projections, the layout of columns, norms."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SchemaError
+from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
+from tests.dpiw.data.schema_example import (
+    PROPERTY,
+    SCHEMA,
+    cells_of,
+    conforming_frame,
+    one_column,
+    scaled_tables,
+)
+
+
+def test_conforming_frame_comes_back_equal():
+    pd.testing.assert_frame_equal(
+        SCHEMA.unscale(SCHEMA.scale(conforming_frame())), conforming_frame()
+    )
+
+
+@PROPERTY
+@given(scaled_tables())
+def test_unscale_scale_and_encode_decode_are_identities(scaled):
+    frame = SCHEMA.unscale(scaled)
+    again = SCHEMA.scale(frame)
+    assert again.equals(scaled)
+    pd.testing.assert_frame_equal(SCHEMA.unscale(again), frame)
+    encoded = SCHEMA.encode(scaled)
+    assert encoded.shape == (scaled.rows, SCHEMA.width)
+    assert ((encoded >= 0) & (encoded <= 1)).all()
+    assert SCHEMA.decode(encoded).equals(scaled)
+    text = frame.astype(object).map(lambda cell: None if pd.isna(cell) else str(cell))
+    assert SCHEMA.scale(text).equals(scaled)  # a CSV of the release reads back
+
+
+@PROPERTY
+@given(st.data())
+def test_any_scaled_table_unscales_to_declared_types_and_ranges(data):
+    rows = 4
+    values = st.floats(allow_nan=True, allow_infinity=True)
+    codes = st.integers(-(2**31), 2**31 - 1)
+    scaled = ScaledTable(
+        {
+            c.name: np.array(
+                data.draw(
+                    st.lists(values if c.is_numeric else codes, min_size=rows, max_size=rows)
+                ),
+                dtype=np.float64 if c.is_numeric else np.int32,
+            )
+            for c in SCHEMA.released
+        },
+        rows,
+    )
+    frame = SCHEMA.unscale(scaled)
+    assert (frame.dtypes == conforming_frame().dtypes).all()
+    assert frame["age"].dropna().between(0, 120).all()
+    assert frame["x"].between(-1, 1.5).all()
+    assert frame["seen"].notna().all()
+    assert frame["grade"].isin(["lo", "mid", "hi"]).all()
+    projected = SCHEMA.project(scaled)
+    assert SCHEMA.project(projected).equals(projected)
+    assert SCHEMA.scale(frame).equals(projected)
+
+
+@PROPERTY
+@given(st.integers(-(2**62), 2**62), st.integers(1, 2**53), st.floats(0, 1, exclude_max=True))
+def test_integers_are_exact_up_to_the_widest_range(lower, width, share):
+    schema = one_column("integer", lower=lower, upper=lower + width)
+    value = min(lower + int(share * width), lower + width)
+    for cell in (value, lower, lower + width, lower + width - 1, lower + 1):
+        frame = pd.DataFrame({"c": [cell]})
+        scaled = schema.decode(schema.encode(schema.scale(frame)))
+        assert schema.unscale(scaled)["c"][0] == cell
+        assert cells_of(schema, [str(cell)]) == [cell]
+
+
+@PROPERTY
+@given(
+    st.floats(-1e12, 1e12), st.floats(1e-3, 1e12), st.lists(st.floats(0, 1), min_size=1, max_size=9)
+)
+def test_continuous_grid_is_a_projection_close_to_the_value(lower, width, shares):
+    upper = lower + width
+    if upper - lower < 2.0**-31 * max(abs(lower), abs(upper)):
+        return
+    schema = one_column("continuous", lower=lower, upper=upper)
+    values = np.clip(lower + np.array(shares) * width, lower, upper)
+    scaled = schema.scale(pd.DataFrame({"c": values}))
+    again = schema.unscale(scaled)
+    assert schema.scale(again).equals(scaled)
+    step = 10.0 ** -schema.column("c").released_decimals
+    assert np.abs(again["c"] - values).max() <= step * 0.51 + 1e-15 * max(abs(lower), abs(upper))
+
+
+def test_decode_projects_any_matrix():
+    rng = np.random.default_rng(7)
+    matrix = rng.normal(size=(50, SCHEMA.width))
+    matrix[0] = np.nan
+    matrix[1] = np.inf
+    decoded = SCHEMA.decode(matrix)
+    encoded = SCHEMA.encode(decoded)
+    assert SCHEMA.decode(encoded).equals(decoded)
+    assert SCHEMA.scale(SCHEMA.unscale(decoded)).equals(decoded)
+    block = next(b for b in SCHEMA.blocks if b.column == "grade")
+    chosen = matrix[2:, block.start : block.stop].argmax(axis=1)
+    assert (decoded.columns["grade"][2:] == chosen).all()
+    with pytest.raises(SchemaError, match="columns"):
+        SCHEMA.decode(matrix[:, 1:])
+
+
+# Layout, norms
+def test_names_of_the_layout():
+    assert SCHEMA.encoded_names[:4] == ("age", "age:present", "age:missing", "x")
+    assert "job=rest" in SCHEMA.encoded_names
+    assert "job:missing" in SCHEMA.encoded_names
+    assert SCHEMA.width == len(SCHEMA.encoded_names) == SCHEMA.blocks[-1].stop
+    level = one_column("categorical", levels=("missing",), nullable=True)
+    assert level.encoded_names == ("c=missing", "c:missing")
+
+
+def _naive_centred(schema, scaled, row):
+    features = []
+    for column in schema.released:
+        value = scaled.columns[column.name][row]
+        if column.is_numeric:
+            missing = math.isnan(value)
+            features.append(0.0 if missing else value - 0.5)
+            if column.nullable:
+                features += [
+                    (float(missing == flag) - 0.5) / math.sqrt(2) for flag in (False, True)
+                ]
+            continue
+        labels = [*range(column.cardinality), *([-1] if column.nullable else [])]
+        features += [(float(value == label) - 1 / len(labels)) / math.sqrt(2) for label in labels]
+    return np.array(features)
+
+
+@PROPERTY
+@given(scaled_tables(least_rows=2))
+def test_centred_norm_and_diameter_bounds_hold(scaled):
+    centred = SCHEMA.centred(scaled)
+    np.testing.assert_allclose(centred[0], _naive_centred(SCHEMA, scaled, 0), atol=1e-15)
+    assert (centred**2).sum(axis=1).max() <= squared_norm(SCHEMA) * (1 + 1e-12)
+    distances = ((centred[:, None, :] - centred[None, :, :]) ** 2).sum(axis=2)
+    assert distances.max() <= squared_diameter(SCHEMA) * (1 + 1e-12)
+
+
+def _corner(values, codes):
+    columns = {}
+    for column in SCHEMA.released:
+        if column.is_numeric:
+            columns[column.name] = np.array([values[column.nullable]])
+        else:
+            columns[column.name] = np.array([codes], dtype=np.int32)
+    return ScaledTable(columns, 1)
+
+
+def test_centred_bounds_are_attained():
+    top = SCHEMA.centred(_corner((1.0, 1.0), 1))
+    assert (top**2).sum() == pytest.approx(squared_norm(SCHEMA), rel=1e-12)
+    bottom = SCHEMA.centred(_corner((0.0, math.nan), 0))  # nullable numeric: bound against missing
+    distance = ((top - bottom) ** 2).sum()
+    assert distance == pytest.approx(squared_diameter(SCHEMA), rel=1e-12)
+
+
+def test_centred_bounds_by_hand():
+    plain = one_column("continuous", lower=0, upper=1)
+    assert (squared_norm(plain), squared_diameter(plain)) == (0.25, 1.0)
+    gap = one_column("continuous", lower=0, upper=1, nullable=True)
+    assert (squared_norm(gap), squared_diameter(gap)) == (0.5, 1.25)
+    assert reference_squared_norm(gap) == pytest.approx(1 / 12 + 1 / 4)
+    levels = one_column("categorical", levels=tuple("abcd"))
+    assert (squared_norm(levels), squared_diameter(levels)) == (0.375, 1.0)
+    assert reference_squared_norm(levels) == pytest.approx(0.375)
+    single = one_column("categorical", levels=("a",))
+    assert (squared_norm(single), squared_diameter(single)) == (0.0, 0.0)
+
+
+def test_reference_variances_match_uniform_rows():
+    schema = PublicSchema(
+        name="s", columns=tuple(c for c in SCHEMA.released if not (c.is_numeric and c.nullable))
+    )
+    rng = np.random.default_rng(11)
+    rows = 40_000
+    columns = {
+        c.name: rng.random(rows) if c.is_numeric
+        else rng.integers(-int(c.nullable), c.cardinality, rows).astype(np.int32)
+        for c in schema.released
+    }  # fmt: skip
+    centred = schema.centred(ScaledTable(columns, rows))
+    variances = schema.centred_reference_variances
+    # Largest relative standard error sqrt(1/rows) ~ 0.005 (two-point laws less): 6 of them.
+    np.testing.assert_allclose(centred.var(axis=0), variances, rtol=0.03)
+    assert (centred**2).sum(axis=1).mean() == pytest.approx(
+        reference_squared_norm(schema), rel=0.03
+    )
+
+
+# ScaledTable
+@PROPERTY
+@given(scaled_tables())
+def test_scaled_table_storage_and_rows(scaled):
+    assert ScaledTable.from_arrow(scaled.to_arrow()).equals(scaled)
+    assert scaled.to_arrow().schema.metadata is None
+    half = scaled.rows // 2
+    parts = [scaled.take(np.arange(half)), scaled.take(np.arange(half, scaled.rows))]
+    assert ScaledTable.concatenate(parts).equals(scaled)
+    mask = np.arange(scaled.rows) % 2 == 0
+    assert scaled.take(mask).rows == mask.sum()
+
+
+def test_scaled_table_refusals_and_sealed_repr():
+    values = np.array([0.123456])
+    table = ScaledTable({"a": values}, 1)
+    assert "0.123" not in repr(table)
+    assert not table.equals(ScaledTable({"b": values}, 1))
+    with pytest.raises(SchemaError, match="column a"):
+        ScaledTable({"a": values}, 2)
+    with pytest.raises(SchemaError, match="different columns"):
+        ScaledTable.concatenate([table, ScaledTable({"b": values}, 1)])
+    with pytest.raises(SchemaError, match="column c: missing"):
+        one_column("boolean").encode(table)

@@ -1,0 +1,45 @@
+"""Ledgers with one population, `adult`; files that need another one make their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.ledger import Ledger
+from tests.support.ledger import adult
+
+SMALL = adult(epsilon=Decimal(1), delta=Decimal("1e-6"))
+
+
+@pytest.fixture
+def ledger(store_url: str) -> Ledger:
+    """On each store in turn."""
+    made = Ledger.create(store_url)
+    made.register(adult())
+    return made
+
+
+@pytest.fixture
+def sqlite_ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "ledger.sqlite")
+    made.register(adult())
+    return made
+
+
+@pytest.fixture
+def postgresql_ledger(new_ledger_url: Callable[[str], str]) -> Ledger:
+    made = Ledger.create(new_ledger_url("postgresql"))
+    made.register(SMALL)
+    return made
+
+
+@pytest.fixture
+def mortal_ledger(mortal_postgresql_server: Any) -> Ledger:
+    """On a PostgreSQL server this test may kill."""
+    made = Ledger.create(mortal_postgresql_server.new_url())
+    made.register(SMALL)
+    return made

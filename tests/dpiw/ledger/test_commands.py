@@ -1,0 +1,112 @@
+"""`dpiw ledger`: what the command line tells, does and refuses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpiw.cli.ledger import add_ledger_commands
+from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
+from dpiw.ledger import Ledger
+from dpiw.privacy.units import PrivacyUnit
+from tests.support.ledger import ADD, MANIFEST, REPLACE, RUN, adult, ask, cli, digest, finish
+
+
+def test_the_command_line_tells_and_does(
+    store_url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = store_url
+    terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one"]
+    register = ["register", "adult", *terms, "--max-rows", "1", "--ledger", path]
+    with pytest.raises(LedgerError, match="never created by opening it"):
+        cli(*register)
+    assert cli(*register, "--create")[0] == 0
+    assert cli(*register) == (0, "population adult: epsilon=2, delta=1E-5, add_or_remove_one\n")
+    assert "no runs" in cli("show", "--ledger", path)[1]
+    ledger = Ledger.open(path)
+    ledger.reserve(**ask())
+    (tmp_path / "workspace" / "adult" / RUN[:32]).mkdir(parents=True)
+    assert cli("void", RUN, "--attempt", "1", "--ledger", path, "--state", str(tmp_path)) == (
+        0,
+        "voided; population adult has epsilon=2, delta=1E-5 left\n",
+    )
+    ledger.reserve(**ask(attempt=2))
+    finish(ledger, attempt=2)
+    ledger.publish(RUN, MANIFEST)
+    text = cli("show", "--ledger", path)[1]
+    for part in (
+        "population adult  (add_or_remove_one, max_rows=1, id_column=None, composition basic)",
+        "budget     epsilon=2, delta=1E-5",
+        "spent      epsilon=0.5, delta=1E-6",
+        "remaining  epsilon=1.5, delta=9E-6",
+        "2027-q1",
+        "generator=committed weights=committed",
+        "generator=voided weights=voided",
+        "published",
+    ):
+        assert part in text
+    facts = json.loads(cli("show", "--json", "--run", RUN, "--ledger", path)[1])
+    run = facts["populations"][0]["runs"][0]
+    assert run["manifest_digest"] == MANIFEST
+    assert [one["held"] for one in run["attempts"]] == [
+        "epsilon=0, delta=0",
+        "epsilon=0.5, delta=1E-6",
+    ]
+    head = ledger.head()
+    good, bad = head.hash, digest(5)
+    assert cli("verify", "--ledger", path, "--head", good)[0] == 0
+    with pytest.raises(LedgerTamperedError):
+        cli("verify", "--ledger", path, "--head", bad)
+    parser = argparse.ArgumentParser()
+    add_ledger_commands(parser.add_subparsers())
+    arguments = parser.parse_args(["ledger", "verify", "--ledger", path])
+    assert arguments.handler(arguments) == 0
+    assert capsys.readouterr().out.startswith(f"ok: {head.seq} entries, head {good}")
+
+
+def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger")
+    terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
+    words = ["register", "adult", *terms, "--max-rows", "3", "--ledger", path]
+    with pytest.raises(SpecError, match="id_column"):
+        cli(*words)
+    text = cli(*words, "--id-column", "person")[1]
+    assert text == "population adult: epsilon=2, delta=1E-5, add_or_remove_one, id_column=person\n"
+    assert "max_rows=3, id_column=person" in cli("show", "--ledger", path)[1]
+    unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="person")
+    known = Ledger.open(path).population("adult")
+    assert known.protects(unit)
+    for other in (
+        PrivacyUnit(relation=ADD, max_rows=3, id_column="visit"),
+        PrivacyUnit(relation=ADD, max_rows=2, id_column="person"),
+        PrivacyUnit(relation=ADD),
+        PrivacyUnit(relation=REPLACE, max_rows=3, id_column="person"),
+    ):
+        assert not known.protects(other)
+
+
+def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
+    path = ledger.location
+    ledger.register(adult(name="beta"))
+    ledger.reserve(**ask())
+    for head in ("x", f"{digest(5)}:", f"7:{digest(5)}", f"{digest(5)}:a", digest(5).upper() + "A"):
+        with pytest.raises(SpecError, match="HASH:MANIFEST, 64"):
+            cli("verify", "--ledger", path, "--head", head)
+    with pytest.raises(SpecError, match="exact decimal"):
+        cli(
+            *["register", "c", "--epsilon", "1,0", "--delta", "0", "--relation", "replace_one"],
+            *["--ledger", path],
+        )
+    with pytest.raises(SpecError, match="another population"):
+        cli("show", "--ledger", path, "--run", RUN, "--population", "beta")
+    assert '"name": "beta"' in cli("show", "--ledger", path, "--population", "beta", "--json")[1]
+
+
+def test_the_command_line_module_loads_no_database_library() -> None:
+    code = "import sys, dpiw.cli.ledger; sys.exit('sqlalchemy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,274 @@
+"""Taking a restored ledger up again from real releases: the command, certificates, keys, terms."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.audit.tally import tally
+from dpiw.errors import (
+    BudgetExceededError,
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerTamperedError,
+    ReleaseError,
+    SignatureError,
+    SpecError,
+    UnknownPopulationError,
+)
+from dpiw.ledger import CompositionRule, EntryKind, Ledger, RecoveredRelease, RunState
+from dpiw.ledger import from_releases as recovery
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.from_releases import MissingRelease, certificate_vector, recovered_release
+from dpiw.ledger.recovery import MOST_READS
+from dpiw.privacy.renyi import RenyiVector
+from dpiw.release.signing import create_key_pair
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+from tests.support.ledger import NONE, cli, cost, restore, terms, told
+from tests.support.whole_runs import draw, finish, prepared, publish_run
+
+
+def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
+    return told(
+        "recover", "--ledger", str(place.ledger), "--releases", str(place.releases),
+        "--key", str(place.root / "state" / "keys" / "test.pub"),
+        "--loss-epsilon", loss[0], "--loss-delta", loss[1], "--loss-reads", "0", *words,
+    )  # fmt: skip
+
+
+def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace: Any) -> None:
+    place = make_workplace(epsilon="9")
+    before = place.ledger.read_bytes()
+    first, folder = publish_run(place.spec, period="2026-11")
+    halfway = ReleaseRun.prepare(place.spec, period="2026-12")
+    steps.reserve(halfway)
+    restore(place, before)
+    later = ReleaseRun.prepare(place.spec, period="2027-01")
+    with pytest.raises(LedgerTamperedError, match="dpiw ledger recover"):
+        steps.reserve(later)
+
+    text = recover(place, loss=("0.5", "1e-7"))
+    head = verify(folder).certificate.ledger_head[:12]
+    assert f"recovered {first.release_id}: head {head} was missing" in text
+    assert "charged in all: epsilon=2.5, delta=0.0000011" in text or "1.1E-6" in text
+    assert "ledger verifies: 3 entries" in text
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2.5
+    assert "recovered by entry 3: 1 release(s)" in cli("verify", "--ledger", str(place.ledger))[1]
+    assert "recovered  by entry 3" in cli("show", "--ledger", str(place.ledger))[1]
+
+    with pytest.raises(GrantSpentError, match="never drawn again"):
+        steps.reserve(first)
+    steps.reserve(later)  # the population spends again
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        recover(place)
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        recover(place, "--population", "town", loss=("1", "0"))
+    recover(place, "--population", "town", "--loss-only", loss=("1", "0"))
+    assert Ledger.open(place.ledger).spent("town").epsilon == 5.5
+
+
+def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_charge(
+    workplace: Any,
+) -> None:
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    steps.reserve(run)
+    before = workplace.ledger.read_bytes()
+    released_run, folder = publish_run(workplace.spec)
+    assert released_run.key == run.key
+    restore(workplace, before)
+    recover(workplace)
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+    with pytest.raises(GrantSpentError, match="never drawn again"):
+        steps.reserve(run)
+    with pytest.raises(GrantSpentError, match="recovered"):
+        Ledger.open(workplace.ledger).void(run.key, 1)
+    assert verify(folder)
+
+
+def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace: Any) -> None:
+    run = draw(prepared(workplace))
+    before = workplace.ledger.read_bytes()
+    ledger = Ledger.open(workplace.ledger)
+    ledger.register(terms(name="village"))  # so that the certificate names a later head
+    folder = finish(run)
+    manifest = (folder / "manifest.json").read_bytes()
+    restore(workplace, before)
+    recover(workplace)
+    # both draws are in the copy: they might be others than the published ones, so both are paid
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 4
+    steps.reserve(run)
+    assert steps.publish(run) == folder
+    assert (folder / "manifest.json").read_bytes() == manifest
+    assert Ledger.open(workplace.ledger).run(run.key).state is RunState.PUBLISHED
+
+
+def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any) -> None:
+    place = make_workplace(max_attempts=2)
+    ledger = Ledger.open(place.ledger)
+    ledger.register(terms(name="village", epsilon=Decimal(9), composition=CompositionRule.RENYI))
+    before = place.ledger.read_bytes()
+    place.write_spec(population="village", max_attempts=2)
+    run = ReleaseRun.prepare(place.spec, period="2026-11")
+    steps.reserve(run)
+    steps.ingest(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and dies: LOST, drawn again
+    _, folder = publish_run(place.spec, period="2026-11")
+    spent_before = Ledger.open(place.ledger).renyi_spent("village")
+    certificate = verify(folder).certificate
+    assert len(certificate.attempts) == 2
+    assert certificate_vector(certificate) == spent_before
+    restore(place, before)
+    recover(place)
+    assert Ledger.open(place.ledger).renyi_spent("village") == spent_before
+
+    twice = dict(certificate.attempts[0])
+    twice["epsilon"] = str(2 * Decimal(twice["epsilon"]))
+    twice["delta"] = str(2 * Decimal(twice["delta"]))
+    one, double = (
+        certificate_vector(dataclasses.replace(certificate, attempts=(attempt,)))
+        for attempt in (certificate.attempts[0], twice)
+    )
+    assert double == one.plus(one)  # a conflicting output is found again
+    for attempts, text in (
+        (({"epsilon": "1", "delta": "1e-6", "stages": {"other": "committed"}},), "stages are not"),
+        (({"epsilon": "1"},), "cannot be read"),
+        ((), "no attempt"),
+    ):
+        with pytest.raises(LedgerConflictError, match=text):
+            certificate_vector(dataclasses.replace(certificate, attempts=attempts))
+    stages = [dataclasses.replace(s, events=({"type": "selected"},)) for s in certificate.stages]
+    with pytest.raises(LedgerConflictError, match="type must be one of"):
+        certificate_vector(dataclasses.replace(certificate, stages=tuple(stages)))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("1.1", "1e-6"), ("0.7", "1e-5")])
+def test_how_often_a_charge_was_made_is_counted_from_floats_above(epsilon, delta, monkeypatch):
+    """A need at a larger delta is smaller: an attempt is never counted too few times."""
+    asked = []
+
+    def need(events: Any, *, delta: float) -> float:
+        asked.append(delta)
+        return 0.5
+
+    monkeypatch.setattr(recovery.accounting, "epsilon", need)
+    recovery._times([], Decimal(epsilon), Decimal(delta))
+    assert Fraction(asked[0]) >= Fraction(delta)
+
+
+def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    _, folder = publish_run(place.spec, period="2026-11")
+    whole = verify(folder)
+    population = Ledger.open(place.ledger).population("town")
+    account = whole.certificate.account
+
+    def asked(**changes: Any) -> RecoveredRelease:
+        certificate = dataclasses.replace(whole.certificate, account=account | changes)
+        release = dataclasses.replace(whole, certificate=certificate)
+        return recovered_release(MissingRelease(release=release, after=None), population)
+
+    assert asked().held == asked().drawn == Charge(cost=cost("2", "1e-6"))
+    for change, text in (
+        ({"held": {"epsilon_units": 10**12, "delta_units": 10**12}}, "not worth"),
+        ({"held": {"epsilon_units": 2 * 10**12}}, "held cannot be read"),
+        ({"drawn": {"epsilon_units": 1.5, "delta_units": 0}}, "drawn cannot be read"),
+        ({"drawn": account["drawn"] | {"more": 1}}, "drawn cannot be read"),
+        ({"held": account["held"] | {"renyi": RenyiVector.nothing().to_payload()}}, "held cannot"),
+        ({"composition": "renyi"}, "other terms"),
+    ):
+        with pytest.raises(LedgerConflictError, match=text):
+            asked(**change)
+
+
+def test_reads_that_a_copy_forgot_are_stated(workplace: Any) -> None:
+    """Alone, without a release; they count for life, and the audit counts them by itself."""
+    path = str(workplace.ledger)
+    base = ("recover", "--ledger", path, "--population", "town", "--loss-only")
+    nothing = ("--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads")
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        cli(*base, *nothing, "0")
+    for wrong in ("-1", str(MOST_READS + 1)):
+        with pytest.raises(SpecError, match=r"recover\.reads: expected a whole number of 0 to"):
+            cli(*base, *nothing, wrong)
+    for reads in ("3", "17"):
+        assert f"{reads} reads without a draw" in cli(*base, *nothing, reads)[1]
+    ledger = Ledger.open(path)
+    assert ledger.verify().ok
+    assert ledger.spent("town") == NONE
+    assert ledger.account("town").unpaid_reads == 20
+    assert tally(ledger.export()).unpaid_reads("town") == 20
+    run = ReleaseRun.prepare(workplace.spec, period="2026-11")
+    with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
+        steps.reserve(run)
+
+
+def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) -> None:
+    before = workplace.ledger.read_bytes()
+    _, folder = publish_run(workplace.spec, period="2026-11")
+    restore(workplace, before)
+    ledger = Ledger.open(workplace.ledger)
+    create_key_pair(tmp_path, "other")
+    path = str(workplace.ledger)
+    good = str(workplace.root / "state" / "keys" / "test.pub")
+    base = (
+        "recover", "--ledger", path, "--loss-epsilon", "0", "--loss-delta", "0",
+        "--loss-reads", "0",
+    )  # fmt: skip
+    with pytest.raises(SignatureError):
+        cli(*base, "--releases", str(folder), "--key", str(tmp_path / "other.pub"))
+    with pytest.raises(ReleaseError, match="no release folder"):
+        cli(*base, "--releases", str(tmp_path), "--key", good)
+    damaged = tmp_path / "releases" / folder.name
+    shutil.copytree(folder, damaged)
+    (damaged / "report.html").write_text("x")
+    with pytest.raises(ReleaseError):
+        cli(*base, "--releases", str(damaged.parent), "--key", good)
+    for loss in ("x", "NaN", "-1", "Infinity"):
+        with pytest.raises(SpecError, match="loss-epsilon"):
+            cli(
+                "recover", "--ledger", path, "--releases", str(folder), "--key", good,
+                f"--loss-epsilon={loss}", "--loss-delta", "0", "--loss-reads", "0",
+            )  # fmt: skip
+    with pytest.raises(SystemExit):  # the loss must be typed
+        cli("recover", "--ledger", path, "--releases", str(folder), "--key", good)
+    assert [e.kind for e in ledger.entries()] == [EntryKind.GENESIS, EntryKind.REGISTER]
+    # the same folder twice, and a second key after the wrong one: once
+    code, _ = cli(
+        *base, "--releases", str(folder), "--releases", str(folder.parent),
+        "--key", str(tmp_path / "other.pub"), "--key", good,
+    )  # fmt: skip
+    assert code == 0
+    assert Ledger.open(path).spent("town").epsilon == 2
+
+
+def test_a_new_ledger_under_other_terms_does_not_take_a_release(
+    workplace: Any, tmp_path: Path
+) -> None:
+    _, folder = publish_run(workplace.spec, period="2026-11")
+    for change in (
+        {"epsilon": Decimal(50)}, {"delta": Decimal("2e-4")}, {"id_column": "person"},
+        {"id_column": "person", "max_rows": 2}, {"composition": CompositionRule.RENYI},
+    ):  # fmt: skip
+        own = {"epsilon": Decimal(5), "delta": Decimal("1e-4")}
+        found = MissingRelease(release=verify(folder), after=None)
+        with pytest.raises(LedgerConflictError, match="other terms"):
+            recovered_release(found, terms(**{**own, **change}))
+    fresh = Ledger.create(tmp_path / "fresh.sqlite")
+    words = (
+        "recover", "--ledger", str(fresh.path), "--releases", str(folder), "--loss-epsilon", "0",
+        "--key", str(workplace.root / "state" / "keys" / "test.pub"), "--loss-delta", "0",
+        "--loss-reads", "0",
+    )  # fmt: skip
+    with pytest.raises(UnknownPopulationError):
+        cli(*words)
+    fresh.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
+    assert cli(*words)[0] == 0
+    assert fresh.spent("town").epsilon == 2

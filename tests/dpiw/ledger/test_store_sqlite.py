@@ -1,0 +1,257 @@
+"""The ledger in a file of SQLite: opening and creating it, its settings, its locks, its guards."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.data import files as durable
+from dpiw.errors import LedgerError
+from dpiw.ledger import Ledger
+from dpiw.ledger.stores import files
+from dpiw.ledger.stores import sqlite as store_sqlite
+from tests.support.ledger import BOTH, adult, ask, cost, refused
+
+
+def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    first = Ledger.create(path)
+    first.register(adult())
+    head = first.head()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert Ledger.create(f"sqlite:///{path}").head() == head
+    assert Ledger.open(path).head() == head
+    assert first.path == path
+    assert [p.name for p in tmp_path.iterdir() if "-" not in p.name] == ["ledger.sqlite"]
+
+
+def test_open_never_creates(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="no such file"):
+        Ledger.open(tmp_path / "none.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger: Ledger) -> None:
+    for path in sqlite_ledger.path.parent.iterdir():
+        path.unlink()
+    with pytest.raises(LedgerError, match="no such file"):
+        sqlite_ledger.reserve(**ask())
+    assert list(sqlite_ledger.path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database at all" * 50])
+def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    for act in (Ledger.open, Ledger.create):
+        with pytest.raises(LedgerError, match="not a database"):
+            act(path)
+    assert path.read_bytes() == content
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    path.chmod(0o600)
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="not a dpiw ledger"):
+        Ledger.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
+    for number in range(40):
+        sqlite_ledger.register(adult(name=f"p{number}"))
+    connection = sqlite3.connect(sqlite_ledger.path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    data = bytearray(sqlite_ledger.path.read_bytes())
+    data[4096 : 4096 + 2000] = os.urandom(2000)
+    sqlite_ledger.path.write_bytes(bytes(data))
+    with pytest.raises(LedgerError):
+        Ledger.open(sqlite_ledger.path).verify()
+
+
+def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="not a regular file"):
+        Ledger.open(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(LedgerError, match="no such file"):
+        Ledger.create(tmp_path / "link")
+    with pytest.raises(LedgerError, match="in one that does not exist"):
+        Ledger.create(tmp_path / "none" / "missing" / "ledger")
+    (tmp_path / "state").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(LedgerError, match="folder cannot be made"):
+        Ledger.create(tmp_path / "state" / "ledger")
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "state"}  # nothing was made
+
+
+def test_a_file_others_may_write_is_refused(sqlite_ledger: Ledger) -> None:
+    sqlite_ledger.path.chmod(0o660)
+    with pytest.raises(LedgerError, match="others may write"):
+        Ledger.open(sqlite_ledger.path)
+
+
+def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "ledger-wal").write_bytes(b"old")
+    with pytest.raises(LedgerError, match="remains of a removed ledger"):
+        Ledger.create(tmp_path / "ledger")
+
+
+def test_a_disk_that_renames_nothing_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(durable, "rename_exclusively", lambda source, target: False)
+    monkeypatch.setattr(store_sqlite.os, "link", refused)
+    with pytest.raises(LedgerError, match="cannot be put in its place"):
+        Ledger.create(tmp_path / "ledger")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, rename = os.fsync, durable.rename_exclusively
+
+    def watched_fsync(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def watched_rename(source: Path, target: Path) -> bool:
+        steps.append("rename")
+        return rename(source, target)
+
+    monkeypatch.setattr(files.os, "fsync", watched_fsync)
+    monkeypatch.setattr(durable, "rename_exclusively", watched_rename)
+    Ledger.create(tmp_path / "ledger")
+    assert steps == ["file", "rename", "folder"]
+
+
+@pytest.mark.parametrize("renames", [True, False])
+def test_two_creators_make_one_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
+) -> None:
+    real = durable.rename_exclusively if renames else lambda source, target: False
+
+    def overtaken(source: Path, target: Path) -> bool:
+        monkeypatch.setattr(durable, "rename_exclusively", real)
+        Ledger.create(target).register(adult())
+        return real(source, target)
+
+    monkeypatch.setattr(durable, "rename_exclusively", overtaken)
+    late = Ledger.create(tmp_path / "ledger")
+    assert late.populations() == (adult(),)
+    assert [path.name for path in tmp_path.iterdir() if "-" not in path.name] == ["ledger"]
+
+
+def test_a_network_file_system_is_refused(
+    tmp_path: Path, sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = f"/dev/sda / ext4 rw 0 0\nshort\nhost:/x {tmp_path} nfs4 rw 0 0\n"
+    monkeypatch.setattr(files, "_mounts", lambda: mounts)
+    for act in (Ledger.open, Ledger.create):
+        with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"):
+            act(sqlite_ledger.path)
+    with pytest.raises(LedgerError, match="network file system"):
+        Ledger.create(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [("/a/b", "ext4"), ("/a b/c", "cifs"), ("/x", "xfs"), ("/xy", "ext4"), ("/x/y", "fuse.sshfs")],
+)
+def test_the_deepest_and_latest_mount_counts(folder: str, kind: str) -> None:
+    mounts = "d / ext4 rw\nd /a\\040b cifs rw\nd /x tmpfs rw\nd /x xfs rw\nd /x/y fuse.sshfs rw\n"
+    assert files.filesystem_type(Path(folder), mounts) == kind
+    assert files.filesystem_type(Path(folder), "") is None
+
+
+@pytest.mark.parametrize(("name", "weaker"), [("synchronous", "NORMAL"), ("foreign_keys", "OFF")])
+def test_a_connection_with_weaker_settings_is_refused(
+    sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch, name: str, weaker: str
+) -> None:
+    _, expected = store_sqlite._SETTINGS[name]
+    monkeypatch.setitem(store_sqlite._SETTINGS, name, (weaker, expected))
+    with pytest.raises(LedgerError, match=f"SQLite refused {name}={weaker}"):
+        sqlite_ledger.reserve(**ask())
+
+
+def test_every_connection_is_wal_and_full(sqlite_ledger: Ledger) -> None:
+    with sqlite_ledger._store.transaction(write=True) as connection:
+        found = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    assert found == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "busy_timeout": 30_000,
+    }
+
+
+def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_sqlite, "_OLDEST_SQLITE", (99, 0, 0))
+    with pytest.raises(LedgerError, match=r"SQLite 3\.38"):
+        Ledger.create(tmp_path / "ledger")
+
+
+def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger: Ledger) -> None:
+    patient = Ledger.open(sqlite_ledger.path, busy_timeout_seconds=0.2)
+    other = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerError, match="locked by another process"):
+        patient.reserve(**ask())
+    assert patient.spent("adult") == cost("0", "0")  # readers do not wait
+    other.execute("ROLLBACK")
+    other.close()
+    patient.reserve(**ask())
+
+
+def test_a_full_disk_writes_nothing(sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = sqlite3.connect(sqlite_ledger.path).execute("PRAGMA page_count").fetchone()[0]
+    real = store_sqlite._on_begin
+
+    def small(connection: Any) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        real(connection)
+
+    full = Ledger.open(sqlite_ledger.path)
+    store_sqlite.event.remove(full._store._engine, "begin", store_sqlite._on_begin)
+    store_sqlite.event.listen(full._store._engine, "begin", small)
+    many = {f"s{number}": BOTH["generator"] * 20 for number in range(40)}
+    refused(sqlite_ledger, LedgerError, "cannot be used", lambda: full.reserve(**ask(stages=many)))
+    sqlite_ledger.reserve(**ask(stages=many))
+    assert sqlite_ledger.verify().ok
+
+
+def test_the_database_itself_refuses_change(sqlite_ledger: Ledger) -> None:
+    raw = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
+    for statement in (
+        "UPDATE entries SET at = 'x'",
+        "DELETE FROM entries WHERE seq = 2",
+        "INSERT INTO entries SELECT 9, previous, hash, kind, population, run_key, attempt, stage,"
+        " payload, at FROM entries WHERE seq = 2",
+        "INSERT OR REPLACE INTO entries SELECT * FROM entries WHERE seq = 2",
+    ):
+        with pytest.raises(sqlite3.IntegrityError, match=r"append-only|continue the chain"):
+            raw.execute(statement)
+    with pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT"):
+        raw.execute(
+            "INSERT INTO entries SELECT 3, hash, hash, kind, population, run_key, 'x', stage,"
+            " payload, at FROM entries WHERE seq = 2"
+        )
+    raw.close()
+    assert sqlite_ledger.verify().ok

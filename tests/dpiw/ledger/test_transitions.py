@@ -1,0 +1,263 @@
+"""What may follow what: every transition of a stage, legal and illegal, and every attempt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerConflictError, SpecError
+from dpiw.ledger import EntryKind, Grant, Ledger, RunState, StageState
+from tests.support.ledger import (
+    BOTH,
+    FORGED,
+    MANIFEST,
+    OUT,
+    RUN,
+    ask,
+    cost,
+    digest,
+    finish,
+    refused,
+)
+
+# --- transitions --------------------------------------------------------------------------------
+
+
+def test_the_whole_way(ledger: Ledger) -> None:
+    ledger.reserve(**ask())
+    grant = ledger.arm(RUN, 1, "generator")
+    ledger.confirm(grant)
+    assert ledger.run(RUN).state is RunState.ARMED
+    assert ledger.confirm_reserved(RUN, 1, "generator").attempt == 1
+    ledger.commit(grant, OUT)
+    head = ledger.head()
+    ledger.commit(grant, OUT)
+    ledger.commit_found(RUN, 1, "generator", OUT)
+    assert ledger.head() == head
+    ledger.commit(ledger.arm(RUN, 1, "weights"), OUT)
+    assert ledger.run(RUN).state is RunState.COMMITTED
+    published = ledger.publish(RUN, MANIFEST)
+    assert published == ledger.head()
+    assert ledger.publish(RUN, MANIFEST) == published == ledger.head()
+    refused(ledger, LedgerConflictError, "another manifest", lambda: ledger.publish(RUN, digest(5)))
+    run = ledger.run(RUN)
+    assert run.state is RunState.PUBLISHED
+    assert run.manifest_digest == MANIFEST
+    assert run.stages["generator"].output_digest == OUT
+    assert ledger.find_run(RUN) == run
+    assert ledger.find_run(digest(99)) is None
+    assert ledger.runs("adult") == (run,)
+    assert ledger.verify().ok
+
+
+def bring(ledger: Ledger, state: StageState) -> Grant | None:
+    """Reserve, and take stage `generator` of attempt 1 to `state`."""
+    ledger.reserve(**ask())
+    if state is StageState.VOIDED:
+        ledger.void(RUN, 1)
+    if state in (StageState.RESERVED, StageState.VOIDED):
+        return None
+    grant = ledger.arm(RUN, 1, "generator")
+    if state is StageState.COMMITTED:
+        ledger.commit(grant, OUT)
+    if state is StageState.LOST:
+        ledger.lose(RUN, 1, "generator")
+    return grant
+
+
+VERBS: dict[str, Callable[[Ledger, Grant | None], Any]] = {
+    "arm": lambda one, _: one.arm(RUN, 1, "generator"),
+    "confirm": lambda one, grant: one.confirm(grant or FORGED),
+    "confirm_reserved": lambda one, _: one.confirm_reserved(RUN, 1, "generator"),
+    "commit": lambda one, grant: one.commit(grant or FORGED, OUT),
+    "commit_found": lambda one, _: one.commit_found(RUN, 1, "generator", OUT),
+    "lose": lambda one, _: one.lose(RUN, 1, "generator"),
+    "void": lambda one, _: one.void(RUN, 1),
+    "publish": lambda one, _: one.publish(RUN, MANIFEST),
+}
+LEGAL = {
+    StageState.RESERVED: {"arm", "confirm_reserved", "void"},
+    StageState.ARMED: {"confirm", "confirm_reserved", "commit", "commit_found", "lose"},
+    StageState.COMMITTED: {"commit", "commit_found"},  # the same digest: no change
+    StageState.LOST: {"lose"},  # again: no change
+    StageState.VOIDED: {"void"},  # again: no change
+}
+
+
+@pytest.mark.parametrize("state", list(StageState))
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_every_transition_legal_and_illegal(ledger: Ledger, state: StageState, verb: str) -> None:
+    grant = bring(ledger, state)
+    assert ledger.run(RUN).stages["generator"].state is state
+    if verb in LEGAL[state]:
+        VERBS[verb](ledger, grant)
+    else:
+        error = LedgerConflictError if verb == "publish" else GrantSpentError
+        said = state.value if grant or verb not in ("confirm", "commit") else "not the one"
+        refused(ledger, error, said, lambda: VERBS[verb](ledger, grant))
+    assert ledger.verify().ok
+
+
+def test_transitions_of_what_was_never_reserved(ledger: Ledger) -> None:
+    for verb in VERBS.values():
+        refused(ledger, LedgerConflictError, "no reservation", lambda v=verb: v(ledger, None))
+    refused(ledger, LedgerConflictError, "no reservation", lambda: ledger.run(RUN))
+    ledger.reserve(**ask())
+    refused(ledger, LedgerConflictError, "no stage", lambda: ledger.arm(RUN, 1, "ghost"))
+    for attempt in (0, 2, -1):
+        refused(
+            ledger,
+            LedgerConflictError,
+            "no such attempt",
+            lambda a=attempt: ledger.arm(RUN, a, "weights"),
+        )
+
+
+def test_malformed_digests_are_refused(ledger: Ledger) -> None:
+    grant = bring(ledger, StageState.ARMED)
+    assert grant is not None
+    refused(ledger, SpecError, "output_digest", lambda: ledger.commit(grant, "x"))
+    refused(ledger, SpecError, "manifest_digest", lambda: ledger.publish(RUN, "x"))
+
+
+def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger: Ledger) -> None:
+    grant = bring(ledger, StageState.ARMED)
+    assert grant is not None
+    for verb in ("confirm", "commit"):
+        refused(
+            ledger,
+            GrantSpentError,
+            "not the one that was armed",
+            lambda v=verb: VERBS[v](ledger, FORGED),
+        )
+    assert grant.token not in json.dumps(ledger.export())
+    assert grant.token not in repr(grant)
+
+
+def test_a_second_output_is_put_on_record_and_charged_again(ledger: Ledger) -> None:
+    grant = bring(ledger, StageState.COMMITTED)
+    assert grant is not None
+    for digest_two, times in ((digest(6), 2), (digest(6), 2), (digest(8), 3)):
+        with pytest.raises(LedgerConflictError, match="another output"):
+            ledger.commit(grant, digest_two)
+        assert ledger.spent("adult").epsilon_units == times * cost("0.5").epsilon_units
+    with pytest.raises(LedgerConflictError, match="another output"):
+        ledger.commit_found(RUN, 1, "generator", digest(8))
+    record = ledger.run(RUN).stages["generator"]
+    assert record.output_digest == OUT
+    assert record.conflicts == (digest(6), digest(8))
+    assert [e.kind for e in ledger.entries()].count(EntryKind.CONFLICT) == 2
+    ledger.commit(ledger.arm(RUN, 1, "weights"), OUT)
+    ledger.publish(RUN, MANIFEST)
+    assert ledger.verify().ok
+
+
+def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger: Ledger) -> None:
+    ledger.reserve(**ask(cost=cost("1.5")))
+    grant = ledger.arm(RUN, 1, "generator")
+    ledger.commit(grant, OUT)
+    with pytest.raises(LedgerConflictError):
+        ledger.commit(grant, digest(6))
+    assert ledger.spent("adult") == cost("3", "2e-6")
+    assert ledger.remaining("adult").epsilon_units == 0
+    assert ledger.verify().ok
+    refused(
+        ledger,
+        BudgetExceededError,
+        "is left",
+        lambda: ledger.reserve(**ask(run_key=digest(7), cost=cost("0.1"))),
+    )
+
+
+# --- attempts -----------------------------------------------------------------------------------
+
+
+def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger: Ledger) -> None:
+    bring(ledger, StageState.LOST)
+    assert ledger.run(RUN).state is RunState.LOST
+    again = ask(attempt=2, stages={"generator": BOTH["generator"]}, cost=cost("0.3"))
+    ledger.reserve(**again)
+    assert ledger.spent("adult") == cost("0.8", "2e-6")
+    assert ledger.run(RUN).stages["generator"].attempt == 2
+    refused(ledger, GrantSpentError, "lost", lambda: ledger.arm(RUN, 1, "generator"))
+    ledger.commit(ledger.arm(RUN, 2, "generator"), OUT)
+    ledger.commit(ledger.arm(RUN, 1, "weights"), OUT)  # the first attempt's own stage goes on
+    ledger.publish(RUN, MANIFEST)
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("state", [StageState.RESERVED, StageState.ARMED, StageState.COMMITTED])
+def test_only_a_lost_stage_may_be_drawn_again(ledger: Ledger, state: StageState) -> None:
+    bring(ledger, state)
+    refused(
+        ledger,
+        GrantSpentError,
+        f"generator is {state.value}",
+        lambda: ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]})),
+    )
+
+
+def test_attempts_have_no_gaps_and_keep_the_plan(ledger: Ledger) -> None:
+    refused(
+        ledger, LedgerConflictError, "first attempt is 1", lambda: ledger.reserve(**ask(attempt=2))
+    )
+    bring(ledger, StageState.LOST)
+    one = {"generator": BOTH["generator"]}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"attempt": 3}, "next attempt is 2"),
+        ({"attempt": 2, "plan_digest": digest(9)}, "plan_digest"),
+        ({"attempt": 2, "period": "later"}, "period"),
+        ({"attempt": 2, "max_attempts": 9}, "max_attempts"),
+        ({"attempt": 2, "stages": {"generator": BOTH["weights"]}}, "events"),
+        ({"attempt": 2, "stages": {"other": BOTH["weights"]}}, "stage other"),
+    ]
+    for change, match in wrong:
+        terms = ask(**{"stages": one, **change})
+        refused(ledger, LedgerConflictError, match, lambda t=terms: ledger.reserve(**t))
+
+
+def test_max_attempts_ends_it(ledger: Ledger) -> None:
+    one = {"generator": BOTH["generator"]}
+    for attempt in (1, 2):
+        ledger.reserve(**ask(attempt=attempt, stages=one, max_attempts=2, cost=cost("0.1")))
+        ledger.arm(RUN, attempt, "generator")
+        ledger.lose(RUN, attempt, "generator")
+    refused(
+        ledger,
+        GrantSpentError,
+        "max_attempts=2",
+        lambda: ledger.reserve(**ask(attempt=3, stages=one, max_attempts=2, cost=cost("0.1"))),
+    )
+    assert ledger.spent("adult") == cost("0.2", "2e-6")
+
+
+def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger: Ledger) -> None:
+    most = cost("1.5", "9e-6")
+    ledger.reserve(**ask(max_attempts=1, cost=most))
+    ledger.void(RUN, 1)
+    head = ledger.head()
+    ledger.void(RUN, 1)
+    assert ledger.head() == head
+    assert ledger.spent("adult") == cost("0", "0")
+    assert ledger.run(RUN).state is RunState.VOIDED
+    refused(
+        ledger,
+        LedgerConflictError,
+        "key reused after void",
+        lambda: ledger.reserve(**ask(max_attempts=1, cost=most)),
+    )
+    ledger.reserve(**ask(attempt=2, max_attempts=1, cost=most))
+    finish(ledger, attempt=2)
+    ledger.publish(RUN, MANIFEST)
+    assert ledger.verify().ok
+
+
+def test_voiding_a_second_attempt_leaves_the_first_one_lost(ledger: Ledger) -> None:
+    bring(ledger, StageState.LOST)
+    ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}, cost=cost("0.3")))
+    ledger.void(RUN, 2)
+    assert ledger.run(RUN).state is RunState.LOST
+    assert ledger.spent("adult") == cost("0.5")

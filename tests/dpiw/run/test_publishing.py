@@ -1,0 +1,234 @@
+"""What a run publishes, where, signed by whom: folders, keys, weights, the certificate."""
+
+import os
+import stat
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from dpiw.errors import NotPublishableError, ReleaseError
+from dpiw.ledger import Ledger
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.release import publication
+from dpiw.release.signing import create_key_pair
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.weigh import read_rows
+from tests.support.whole_runs import draw, finish, loaded, prepared
+
+
+def diagnosed(place):
+    run = draw(prepared(place))
+    steps.debias(run)
+    steps.diagnose(run)
+    return run
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755, 0o2775])
+def test_publishing_leaves_the_mode_of_a_folder_that_was_there(make_workplace, tmp_path, mode):
+    """It may be a home: what else lies in it was never meant for the world."""
+    place = make_workplace(weights="none")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "diary.txt").write_text("mine")
+    home.chmod(mode)
+    text = place.spec.read_text()
+    place.spec.write_text(text.replace("publish_to: state/releases", f"publish_to: {home}"))
+    folder = steps.publish(diagnosed(place))
+    assert stat.S_IMODE(home.stat().st_mode) == mode
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_folder_of_releases_that_is_made_is_readable_by_all(make_workplace, umask, monkeypatch):
+    place = make_workplace(weights="none")
+    run = diagnosed(place)
+    outer = place.root / "public"
+    text = place.spec.read_text()
+    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: public/releases"))
+    run = prepared(place)
+    before = os.umask(umask)
+    synced, real = [], os.fsync
+
+    def fsync(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    try:
+        steps.publish(run)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((outer / "releases").stat().st_mode) == 0o755
+    assert stat.S_IMODE(outer.stat().st_mode) == 0o777 & ~umask  # not ours to open
+    assert {str(place.root), str(outer), str(outer / "releases")} <= set(synced)
+
+
+def test_a_folder_of_releases_that_cannot_be_opened_is_not_left_closed(make_workplace, monkeypatch):
+    """The next run would take its mode for the custodian's wish."""
+    place = make_workplace(weights="none")
+    run = diagnosed(place)
+    with monkeypatch.context() as patch:
+
+        def refused(path, mode, **options):
+            raise PermissionError(1, "Operation not permitted")
+
+        patch.setattr(os, "chmod", refused)
+        with pytest.raises(ReleaseError, match=r"publish_to: .* Operation not permitted"):
+            steps.publish(run)
+    assert not place.releases.exists()
+    assert stat.S_IMODE(steps.publish(run).parent.stat().st_mode) == 0o755
+
+
+def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
+    make_workplace, monkeypatch
+):
+    """Its builder may have died between the rename and the fsync."""
+    place = make_workplace(weights="none")
+    run = diagnosed(place)
+    real = publication.sync_directory
+
+    def killed(folder):
+        if folder == run.directory:
+            raise KeyboardInterrupt
+        real(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "sync_directory", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.publish(run)
+    assert (run.directory / "built").exists()
+    seen, fsync, publish = [], os.fsync, Ledger.publish
+
+    def synced(descriptor):
+        seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def recorded(ledger, *arguments):
+        seen.append("recorded")
+        return publish(ledger, *arguments)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Ledger, "publish", recorded)
+    steps.publish(run)
+    assert str(run.directory) in seen[: seen.index("recorded")]
+
+
+def test_seeded_noise_cannot_be_published(workplace):
+    run = prepared(workplace)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SeededNoise(1))
+    with pytest.raises(NotPublishableError, match="seeded"):
+        steps.draw_synthetic(run)
+
+
+def test_post_processing_is_repeatable(workplace):
+    run = draw(prepared(workplace))
+    rows = (run.directory / "synthetic_rows.parquet").read_bytes()
+    steps.debias(run)
+    weights = (run.directory / "weights.json").read_bytes()
+    steps.draw_synthetic(run)
+    steps.debias(run)
+    assert (run.directory / "synthetic_rows.parquet").read_bytes() == rows
+    assert (run.directory / "weights.json").read_bytes() == weights
+
+
+def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workplace):
+    text = workplace.spec.read_text().replace("when_infeasible: keep", "when_infeasible: none")
+    workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
+    run = prepared(workplace)
+    assert run.plan.weights is None
+    assert not run.plan.forecast.feasible
+    draw(run)
+    release = loaded(finish(run))
+    np.testing.assert_array_equal(release.weights, np.ones(300))
+    assert release.certificate.verdict == "none"
+    assert [stage.stage for stage in release.certificate.stages] == ["fit_generator"]
+    assert run.plan.epsilon_pld > 0.2 * 0.999  # all of it, not half
+
+
+def test_an_unreadable_release_is_never_visible(workplace):
+    run = draw(prepared(workplace))
+    steps.debias(run)
+    steps.diagnose(run)
+    workplace.releases.mkdir(parents=True)
+    os.chmod(run.spec.signing_key, 0o644)
+    with pytest.raises(Exception, match="0600"):
+        steps.publish(run)
+    assert list(workplace.releases.iterdir()) == []
+    os.chmod(run.spec.signing_key, 0o600)
+    assert verify(steps.publish(run))
+
+
+def test_what_cannot_be_signed_is_not_paid_for(workplace):
+    run = prepared(workplace)
+    os.unlink(run.spec.signing_key)
+    with pytest.raises(ReleaseError, match="key"):
+        steps.reserve(run)
+    assert Ledger.open(workplace.ledger).find_run(run.key) is None
+
+
+def test_a_release_built_under_a_replaced_key_is_signed_anew(workplace):
+    """Built and signed, not yet published; then the key is replaced."""
+    run = draw(prepared(workplace))
+    steps.debias(run)
+    steps.diagnose(run)
+    blocker = workplace.releases / run.release_id
+    blocker.mkdir(parents=True)
+    with pytest.raises(ReleaseError, match="holds something else"):
+        steps.publish(run)
+    blocker.rmdir()
+    keys = workplace.root / "state" / "keys"
+    for name in ("test.key", "test.pub"):
+        (keys / name).unlink()
+    create_key_pair(keys, "test")
+    assert verify(steps.publish(run), public_key=keys / "test.pub").pinned
+
+
+def test_weights_are_fitted_on_rows_that_are_not_published(workplace):
+    run = draw(prepared(workplace))
+    names = ("synthetic_rows.parquet", "fitting_rows.parquet")
+    published, fitting = (read_rows(run, name).scaled for name in names)
+    assert published.rows == fitting.rows
+    assert not published.equals(fitting)
+
+
+def test_unnormalised_weights_estimate_totals(workplace):
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(
+        text.replace("keep}", "keep, normalisation: unnormalised}").replace(": 2\n", ": 5\n")
+    )
+    run = draw(prepared(workplace))
+    release = loaded(finish(run))
+    np.testing.assert_allclose(release.weights, np.exp(release.log_weights))
+    found = release.total(lambda table: table["age"] >= 0)
+    assert found == pytest.approx(400 * release.weights.mean())
+    # 400 people; the total's logarithm has a standard deviation of 0.15 (14 releases): a factor
+    # 2.2 is five of them
+    assert 400 / 2.2 < found < 400 * 2.2
+    assert release.certificate.post_processing == ("debias b(x)",)
+
+
+def test_totals_need_unnormalised_weights(workplace):
+    run = draw(prepared(workplace))
+    with pytest.raises(ReleaseError, match="mean one"):
+        loaded(finish(run)).total("age")
+
+
+def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
+    place = make_workplace(max_attempts=2)
+    run = prepared(place)
+    steps.reserve(run)
+    steps.ingest(run)
+    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
+    draw(run)
+    certificate = loaded(finish(run)).certificate
+    assert [len(stage.noise) for stage in certificate.stages] == [1, 1]
+    assert all(law["scale"] > 0 for stage in certificate.stages for law in stage.noise)
+    first, second = certificate.attempts
+    assert first["stages"] == {"fit_generator": "lost", "fit_weights": "committed"}
+    assert second["stages"] == {"fit_generator": "committed"}
+    total = Decimal(first["epsilon"]) + Decimal(second["epsilon"])
+    assert Decimal(certificate.epsilon) == total

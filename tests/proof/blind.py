@@ -1,0 +1,296 @@
+"""Measurements and releases made blind: the same for any tables; and leaks to plant in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw.data.tables import PrivateTable, SyntheticTable, read_snapshot
+from dpiw.errors import StageFailedError
+from dpiw.ledger import Ledger
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.neural import dp_sgd
+from dpiw.methods.weights import beta, measured, output
+from dpiw.methods.weights.credit import Misfit, evidence_credit
+from dpiw.methods.weights.registry import make_weights
+from dpiw.methods.weights.stack import PARTS
+from dpiw.methods.weights.tilting import BaseRows
+from dpiw.plan.promise import canonical_json
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.run.run import ReleaseRun
+from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
+from tests.leaks import neighbours as leaks
+
+
+@contextmanager
+def blind() -> Iterator[None]:
+    """Mechanisms that return public numbers of the right shape, and choices by turn."""
+    turn = itertools.count()
+
+    def drawn(size: int, scale: float) -> Any:
+        return np.random.default_rng([1, next(turn)]).normal(scale=scale, size=size)
+
+    def counts(exact: Any, *, law: Any, noise: Any) -> Any:
+        return (20.0 + drawn(law.dimension, law.scale)).reshape(exact.shape)
+
+    def vector(exact: Any, *, law: Any, noise: Any) -> Any:
+        return drawn(law.dimension, law.scale)
+
+    def total(exact: Any, *, scale: float, noise: Any) -> Any:
+        return drawn(exact.size, scale)
+
+    def choice(scores: Any, *, epsilon: float, sensitivity: float, noise: Any) -> int:
+        return next(turn) % len(scores)
+
+    with (
+        mock.patch.object(mechanisms, "noisy_counts", counts),
+        mock.patch.object(mechanisms, "select", choice),
+        mock.patch.object(dp_sgd, "noisy_sum", total),
+        mock.patch.object(beta, "noisy_vector", vector),
+        mock.patch.object(output, "noisy_vector", vector),
+        mock.patch.object(measured, "noisy_vector", vector),
+    ):
+        yield
+
+
+# Measurements
+def any_table(rng: np.random.Generator) -> PrivateTable:
+    """Any number of rows, from laws of their own: sometimes constant, sometimes all missing."""
+    rows = int(rng.choice([0, 1, 2, 30, 60]))
+    frame = pd.DataFrame(
+        {
+            "x": rng.choice([rng.random(), np.nan, np.inf, -5.0, 1e300], rows)
+            if rng.random() < 0.5
+            else rng.random(rows),
+            "job": rng.choice(["a", "b", "c", None, "other"][: int(rng.integers(1, 6))], rows),
+            "sick": rng.random(rows) < rng.random(),
+        }
+    )
+    return PrivateTable(schema=SCHEMA, scaled=SCHEMA.scale(frame))
+
+
+def public_rows(seed: int) -> SyntheticTable:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"x": rng.random(20), "job": rng.choice(["a", "b"], 20), "sick": rng.random(20) < 0.5}
+    )
+    return SyntheticTable(schema=SCHEMA, scaled=SCHEMA.scale(frame))
+
+
+def ready(method: Any, **facts: Any) -> Any:
+    return method.calibrate(rho=0.5, schema=SCHEMA, unit=UNIT, nominal_rows=40, **facts)
+
+
+GAME = {"steps": 3, "lot": 16, "batch": 4, "generator": [3], "discriminator": [3]}
+GENERATORS: dict[str, dict[str, Any]] = {
+    "histogram": {}, "privbayes": {}, "dpgan": GAME, "dpcgan": GAME,
+    "pategan": {"rounds": 2, "batch": 4, "generator": [3], "student": [3], "teacher": 2},
+}  # fmt: skip
+WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "beta_noised": ("beta_noised", {}),
+    "beta_debiased": ("beta_debiased", {"noise": "laplace"}),
+    "interactions": ("beta_noised", {"features": "interactions", "noise": "spherical"}),
+    "fourier": ("beta_noised", {"features": "fourier", "frequencies": 5, "omega_seed": 1}),
+    "output_noised": ("output_noised", {"rows": 20, "allow_more_rows": True}),
+    "measured": ("measured", {"frequencies": 5, "omega_seed": 1}),
+    "measured stack": (
+        "measured", {"features": dict.fromkeys(PARTS, 1.0), "frequencies": 5, "omega_seed": 1}),
+    "dp_mlp": ("dp_mlp", {"steps": 3, "lot": 8, "hidden": [3], "replays": 0}),
+}  # fmt: skip
+
+
+def measuring(name: str) -> Callable[[PrivateTable], bytes]:
+    """From a table to a method's measurement, as it is written."""
+    if name in GENERATORS:
+        generator = ready(make_generator(name, GENERATORS[name], pure=False))
+        return lambda table: generator.measure(table, noise=SeededNoise(0)).to_bytes()
+    synthetic, own = public_rows(1), ready(make_weights(*WEIGHTS[name]))
+    own = own.for_rows(public_rows(2)) if name == "output_noised" else own
+    return lambda table: own.measure(table, synthetic, noise=SeededNoise(0)).to_bytes()
+
+
+METHODS = [*GENERATORS, *WEIGHTS]
+
+
+def compare_measurements(name: str, pairs: int) -> None:
+    rng, measure, found = np.random.default_rng(20_240_401), measuring(name), set()
+    for _ in range(pairs + 1):
+        with blind():
+            found.add(measure(any_table(rng)))
+    assert len(found) == 1
+
+
+# Whole releases
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
+_STATES = {"private", "log"}
+"""Folders of a run that are confidential and never leave."""
+
+
+def text(data: bytes, root: Path) -> bytes:
+    return _DIGEST.sub(b"(digest)", data.replace(str(root).encode(), b"(root)"))
+
+
+def parquet(path: Path, root: Path) -> list[Any]:
+    file = pq.ParquetFile(path)
+    facts = sorted((k, text(v, root)) for k, v in (file.metadata.metadata or {}).items())
+    return [repr(file.read().to_pydict()), facts, file.metadata.num_row_groups]
+
+
+def arrays(path: Path, root: Path) -> list[Any]:
+    with np.load(path, allow_pickle=False) as stored:
+        return [(n, stored[n].shape, text(stored[n].tobytes(), root)) for n in stored]
+
+
+def public_bytes(root: Path) -> dict[str, Any]:
+    """All that a run leaves outside its confidential folders, digests masked."""
+    run, ends = leaks.run_world(root)
+    found: dict[str, Any] = {"ends": ends, "name": run.release_id, "plan": run.plan.to_json()}
+    ledger = Ledger.open(root / "state" / "ledger.sqlite")
+    found["ledger"] = [
+        (e.seq, e.kind.value, e.stage, text(canonical_json(dict(e.payload)).encode(), root))
+        for e in ledger.entries()
+    ]
+    for path in sorted((root / "state").rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_dir() or _STATES & set(path.parts) or path.name.startswith("ledger.sqlite"):
+            continue
+        if path.suffix == ".parquet":
+            found[name] = parquet(path, root)
+        elif path.suffix == ".npz":
+            found[name] = arrays(path, root)
+        elif path.suffix == ".sig" or "keys" in path.parts:
+            found[name] = path.stat().st_size
+        else:
+            found[name] = text(path.read_bytes(), root)
+    return found
+
+
+def any_lines(rng: np.random.Generator) -> list[str]:
+    """A CSV of any number of rows, some of them hostile, of another town each."""
+    lines = leaks.town(int(rng.choice([0, 1, 2, 40])), int(rng.integers(10**6)))
+    found = lines.to_csv(index=False).splitlines()
+    for _ in range(int(rng.integers(0, 4))):
+        found.insert(int(rng.integers(1, len(found) + 1)), str(rng.choice(leaks.HOSTILE)))
+    return found
+
+
+def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
+    root = template.world(number, lines)
+    with blind():
+        seen = public_bytes(root)
+    shutil.rmtree(root)
+    return seen
+
+
+def compare_releases(factory: Any, pairs: int, **changes: str) -> None:
+    template = leaks.template_of(factory, **changes)
+    rng = np.random.default_rng(20_240_402)
+    first = view_of(template, 0, any_lines(rng))
+    assert first["ends"] == ["ok"] * 8
+    assert any(name.endswith("report.html") for name in first)
+    for number in range(1, pairs + 1):
+        told = leaks.differences(first, view_of(template, number, any_lines(rng)))
+        assert not told, told[:5]
+
+
+MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
+"""Measured weights of a whole release, as small as they are useful."""
+
+
+# Controls: a planted leak is seen
+def rows_of(run: ReleaseRun) -> int:
+    return int(pq.ParquetFile(run.snapshot).metadata.num_rows)
+
+
+def in_the_report(patch: pytest.MonkeyPatch) -> None:
+    real = leaks.PUBLISH.certify
+
+    def telling(run: ReleaseRun, ledger: Any) -> Any:
+        found = real(run, ledger)
+        return dataclasses.replace(found, nominal_rows=rows_of(run))
+
+    patch.setattr(leaks.PUBLISH, "certify", telling)
+
+
+def in_the_number_of_rows(patch: pytest.MonkeyPatch) -> None:
+    """As many synthetic rows as private ones."""
+    real = leaks.POSTPROCESSING._write_rows
+
+    def writing(run: ReleaseRun, name: str, scaled: Any) -> None:
+        real(run, name, scaled.take(np.arange(rows_of(run))))
+
+    patch.setattr(leaks.POSTPROCESSING, "_write_rows", writing)
+
+
+def in_how_a_step_ends(patch: pytest.MonkeyPatch) -> None:
+    real = leaks.INGEST._read
+
+    def reading(*given: Any) -> Any:
+        raw = real(*given)
+        if len(raw.frame) < 5:
+            raise StageFailedError("ingest", 70)
+        return raw
+
+    patch.setattr(leaks.INGEST, "_read", reading)
+
+
+def in_a_fact(patch: pytest.MonkeyPatch) -> None:
+    """The exact total in a measurement's public facts."""
+    real = Histogram.measure
+
+    def measure(self: Any, table: PrivateTable, *, noise: Any) -> Any:
+        found = real(self, table, noise=noise)
+        rows = table.confidential().rows
+        return dataclasses.replace(found, facts={**found.facts, "total": rows})
+
+    patch.setattr(Histogram, "measure", measure)
+
+
+def in_the_credit(patch: pytest.MonkeyPatch) -> None:
+    """How much the base is believed, from the private rows' own means."""
+    seen: list[ReleaseRun] = []
+    weights, weigh = leaks.POSTPROCESSING._weights, leaks.POSTPROCESSING.weigh_measured
+
+    def watched(run: ReleaseRun) -> Any:
+        seen.append(run)
+        return weights(run)
+
+    def believing(own: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
+        stack, private = own.stack(base.schema), read_snapshot(seen[-1].snapshot)
+        exact = measured.exact_sum(stack, private, constant=own.calibrated.constant)
+        told = dataclasses.replace(drawn, arrays={"sum": exact})
+        features = stack.matrix(base.scaled)
+        targets = own.targets(told, about=features.mean(axis=0))
+        misfit = Misfit.of(BaseRows.of(features), targets)
+        own = dataclasses.replace(own, credit=evidence_credit(misfit))
+        return weigh(own, drawn, base, **rest)
+
+    patch.setattr(leaks.POSTPROCESSING, "_weights", watched)
+    patch.setattr(leaks.POSTPROCESSING, "weigh_measured", believing)
+
+
+PLANTS = (in_a_fact, in_the_report, in_the_number_of_rows, in_how_a_step_ends, in_the_credit)
+
+
+def check_seen(
+    plant: Callable[[pytest.MonkeyPatch], None], factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    changes = {"weights": MEASURED} if plant is in_the_credit else {}
+    template = leaks.template_of(factory, **changes)
+    views = [view_of(template, n, leaks.table(5)[:rows]) for n, rows in enumerate((40, 3))]
+    assert leaks.differences(*views)

@@ -1,0 +1,315 @@
+"""Bugs of generators, plans and samplers, and the checks that must find them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.data.discretisation import Domain
+from dpiw.errors import PrivacyError
+from dpiw.methods.generators import marginal_noise
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.plan import plan as planning
+from dpiw.plan.stages import PrivateMethods
+from dpiw.privacy import accounting, mechanisms
+from dpiw.privacy.events import GaussianEvent
+from dpiw.privacy.gaussian import gaussian_epsilon
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+from tests.dpiw.data.schema_example import TOY
+from tests.dpiw.methods.generators import neural_world
+from tests.dpiw.plan import test_plan
+from tests.proof import blind as noninterference
+from tests.proof import generator_worlds as generators
+from tests.proof.attacks import Silent, assault
+from tests.support.noise import check_forks_draw_apart
+
+ingest = importlib.import_module("dpiw.data.ingest")
+ADD, REPLACE = generators.UNIT, generators.REPLACE
+Patch = pytest.MonkeyPatch
+
+
+# Checks
+class Watching(SeededNoise):
+    """Seeded noise that remembers selections: how far the scores lay apart, in noise scales."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.spreads: list[float] = []
+
+    def noisy_argmax(self, scores: Any, *, scale: float) -> int:
+        self.spreads.append(float(np.ptp(scores)) / scale)
+        return super().noisy_argmax(scores, scale=scale)
+
+
+def laws_of(run: Callable[[Any], Any]) -> tuple[list[NoiseLaw], int]:
+    """The laws a measurement drew from, and how many selections it made."""
+    laws, real, noise = [], mechanisms._draw, Watching()
+
+    def draw(law: NoiseLaw, *, step: float, noise: Any) -> Any:
+        laws.append(law)
+        return real(law, step=step, noise=noise)
+
+    with Patch.context() as patch:
+        patch.setattr(mechanisms, "_draw", draw)
+        run(noise)
+    return laws, len(noise.spreads)
+
+
+def check_draws_are_the_events() -> None:
+    """As many draws as events, each of the event's multiplier times the sensitivity."""
+    own = generators.schema(3)
+    for kind, unit, reach in (
+        (NoiseKind.GAUSSIAN, ADD, 1.0), (NoiseKind.LAPLACE, ADD, 1.0),
+        (NoiseKind.GAUSSIAN, REPLACE, math.sqrt(2)), (NoiseKind.LAPLACE, REPLACE, 2.0),
+    ):  # fmt: skip
+        for method in (Histogram(noise=kind), PrivBayes(noise=kind)):
+            ready = method.calibrate(rho=1.0, schema=own, unit=unit, nominal_rows=500)
+            table = generators.neighbours(own, unit)[0]
+            laws, chosen = laws_of(lambda noise, m=ready, t=table: m.measure(t, noise=noise))
+            events = ready.events(schema=own, unit=unit)
+            noisy = [e for e in events if hasattr(e, "noise_multiplier")]
+            wanted = [e.noise_multiplier * reach for e in noisy for _ in range(e.count)]
+            np.testing.assert_allclose([law.scale for law in laws], wanted, rtol=1e-9)
+            assert chosen == sum(e.count for e in events if e not in noisy)
+
+
+def check_a_selection_has_its_law() -> None:
+    """Scores S apart differ by epsilon/2 in the exponent."""
+    for epsilon, sensitivity in ((1.0, 1.0), (1.6, 2.0)):
+        noise, scores = Watching(), np.array([0.0, sensitivity])
+        mechanisms.select(scores, epsilon=epsilon, sensitivity=sensitivity, noise=noise)
+        assert noise.spreads == pytest.approx([epsilon / 2], rel=1e-6)
+
+
+def check_a_canary_is_hidden() -> None:
+    world = generators.histogram("gaussian", columns=2, tight=0)
+    bound = assault(world, runs=800, noise=SeededNoise(7))
+    assert bound.lower <= bound.claimed
+
+
+def check_one_row_moves_one_cell() -> None:
+    """Exact marginals of neighbours, for ordinary rows and extreme ones."""
+    own, whole = neural_world.SCHEMA, neural_world.table(30)
+    ready = Histogram().calibrate(rho=1.0, schema=own, unit=ADD, nominal_rows=500)
+    scaled = whole.confidential()
+    for row in range(scaled.rows):
+        exact = [
+            ready.measure(table, noise=Silent()).arrays
+            for table in (whole, neural_world.without(whole, row))
+        ]
+        for name, values in exact[0].items():
+            assert np.abs(values - exact[1][name]).sum() <= 1
+
+
+def check_a_blind_measurement_says_nothing() -> None:
+    noninterference.compare_measurements("histogram", 6)
+
+
+def check_neighbours_share_a_lattice() -> None:
+    """Every output for one value must be possible for another (Mironov 2012)."""
+    law = NoiseLaw(kind=NoiseKind.LAPLACE, scale=1.0, dimension=300)
+    step = mechanisms.lattice_step(1.0)
+    for value in (0.0, 1 / 3, 1.0):
+        found = mechanisms.noisy_vector(np.full(300, value), law=law, noise=SecureNoise())
+        assert np.array_equal(np.rint(found / step) * step, found)
+
+
+def check_a_plan_costs_what_it_promises() -> None:
+    """Every stage's events, by an accountant that the plan did not search with."""
+    try:
+        plan = planning.compile_plan(test_plan.spec(), test_plan.SCHEMA)
+    except PrivacyError as error:  # the plan's own second look
+        raise AssertionError("the plan contradicts itself") from error
+    methods = (plan.generator, plan.weights)
+    events = [e for m in methods for e in m.events(schema=plan.schema, unit=ADD)]
+    bounds = accounting.epsilon_bounds(events, delta=1e-6)
+    assert {stage.name for stage in plan.stages} == {"fit_generator", "fit_weights"}
+    assert bounds.pld_below <= float(plan.spec.epsilon)
+
+
+def check_gaussian_noise_costs_a_delta() -> None:
+    event = GaussianEvent(noise_multiplier=1.0)
+    assert accounting.epsilon([event], delta=1e-6) >= gaussian_epsilon(1.0, 1e-6)
+    with pytest.raises(PrivacyError):
+        accounting.epsilon([event], delta=0.0)
+
+
+def check_rows_per_person() -> None:
+    unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="id")
+    frame = pd.DataFrame({"id": ["7"] * 9 + ["8"]})
+    assert len(ingest.rows_within_unit(frame, TOY.column("id"), unit)) <= 3
+
+
+CHECKS = [
+    check_draws_are_the_events, check_a_selection_has_its_law, check_a_canary_is_hidden,
+    check_one_row_moves_one_cell, check_a_blind_measurement_says_nothing,
+    check_neighbours_share_a_lattice, check_a_plan_costs_what_it_promises,
+    check_gaussian_noise_costs_a_delta, check_rows_per_person, check_forks_draw_apart,
+]  # fmt: skip
+
+
+# Bugs
+def noise_of_a_share(patch: Patch) -> None:
+    """Laplace noise for shares, put on counts."""
+    real = marginal_noise.noise_scale
+    for name in ("histogram", "privbayes"):
+        module = importlib.import_module(f"dpiw.methods.generators.{name}")
+        patch.setattr(module, "noise_scale", lambda *a, **k: real(*a, **k) / 500)
+
+
+def add_for_replace(patch: Patch) -> None:
+    patch.setattr(marginal_noise, "marginal_sensitivity", lambda unit, kind: float(unit.max_rows))
+
+
+def one_budget_for_all_columns(patch: Patch) -> None:
+    """Every column's marginal has the whole effort, and one is accounted."""
+    real = Histogram.events
+
+    def events(self: Any, *, schema: Any, unit: Any) -> Any:
+        return tuple(dataclasses.replace(e, count=1) for e in real(self, schema=schema, unit=unit))
+
+    patch.setattr(Histogram, "events", events)
+
+
+def selection_without_the_two(patch: Patch) -> None:
+    """Probabilities in exp(score epsilon / S)."""
+    real = mechanisms.select
+    patch.setattr(
+        mechanisms, "select", lambda scores, *, epsilon, **rest: real(
+            scores, epsilon=2 * epsilon, **rest)
+    )  # fmt: skip
+
+
+def half_the_noise(patch: Patch) -> None:
+    real = mechanisms._draw
+    patch.setattr(
+        mechanisms, "_draw", lambda law, **rest: real(
+            dataclasses.replace(law, scale=law.scale / 2), **rest)
+    )  # fmt: skip
+
+
+def bounds_from_data(patch: Patch) -> None:
+    """Numbers are scaled by the least and greatest that were seen."""
+    real = Domain.codes
+
+    def codes(self: Any, scaled: Any) -> Any:
+        columns = {
+            name: (v - np.nanmin(v)) / max(np.nanmax(v) - np.nanmin(v), 1e-9)
+            if v.dtype.kind == "f" and len(v) else v
+            for name, v in scaled.columns.items()
+        }  # fmt: skip
+        return real(self, dataclasses.replace(scaled, columns=columns))
+
+    patch.setattr(Domain, "codes", codes)
+
+
+def categories_from_data(patch: Patch) -> None:
+    """Only levels that occur are released."""
+    real = Histogram.measure
+
+    def measure(self: Any, table: Any, *, noise: Any) -> Measurement:
+        found = real(self, table, noise=noise)
+        exact = real(self, table, noise=Silent()).arrays if noise else {}
+        levels = Domain.from_schema(table.schema, bins=found.facts["bins"]).codes(
+            table.confidential()
+        )
+        seen = {f"one_way_{j}": np.unique(levels[:, j]) for j in range(len(exact))}
+        return dataclasses.replace(
+            found, arrays={name: found.arrays[name][seen[name]] for name in exact}
+        )
+
+    patch.setattr(Histogram, "measure", measure)
+
+
+def float_noise(patch: Patch) -> None:
+    rng = np.random.default_rng(1)
+    patch.setattr(
+        mechanisms, "noisy_vector", lambda vector, *, law, noise: vector + rng.laplace(
+            scale=law.scale, size=law.dimension)
+    )  # fmt: skip
+
+
+def weights_for_nothing(patch: Patch) -> None:
+    """The search for the noise forgets the second stage: each stage gets all of epsilon."""
+    real = PrivateMethods.events
+    patch.setattr(
+        PrivateMethods, "events",
+        lambda self, spec, schema: real(dataclasses.replace(self, weights=None), spec, schema),
+    )  # fmt: skip
+
+
+def no_delta(patch: Patch) -> None:
+    """Gaussian noise taken for noise of a pure epsilon 1/m."""
+    patch.setattr(
+        accounting, "pure_epsilon",
+        lambda events: sum(e.count / getattr(e, "noise_multiplier", 1.0) for e in events),
+    )  # fmt: skip
+
+
+def every_row_of_a_person(patch: Patch) -> None:
+    patch.setattr(ingest, "rows_within_unit", lambda frame, column, unit: np.arange(len(frame)))
+
+
+def a_buffer_that_is_forked(patch: Patch) -> None:
+    state = np.random.default_rng()
+
+    def gaussian(self: Any, *, scale: float, size: int) -> Any:
+        return np.rint(state.normal(scale=scale, size=size)).astype(np.int64)
+
+    patch.setattr(SecureNoise, "discrete_gaussian", gaussian)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bug:
+    """A row of the panel: what is planted, where it is known from, what finds it."""
+
+    plant: Callable[[Patch], None]
+    known: str
+    check: Callable[[], None]
+
+
+BUGS = {
+    "noise of shares on counts": Bug(
+        plant=noise_of_a_share, check=check_draws_are_the_events,
+        known="DataResponsibly/DataSynthesizer#34; noise too small: opendp/smartnoise-core#316"),
+    "replace-one paid as add/remove": Bug(
+        plant=add_for_replace, check=check_draws_are_the_events,
+        known="google/differential-privacy#378"),
+    "all columns on one column's budget": Bug(
+        plant=one_budget_for_all_columns, check=check_draws_are_the_events,
+        known="opendp/smartnoise-sdk#472; IBM/differential-privacy-library#104 (item 2)"),
+    "exponential mechanism without the factor 2": Bug(
+        plant=selection_without_the_two, check=check_a_selection_has_its_law, known="known class"),
+    "half the noise": Bug(
+        plant=half_the_noise, check=check_a_canary_is_hidden,
+        known="opendp/smartnoise-core#316 (a sign gave too small a sigma)"),
+    "bounds from data": Bug(
+        plant=bounds_from_data, check=check_one_row_moves_one_cell,
+        known="google/dpsynth#34; vanderschaarlab/synthcity#278; hazy/dpart#6"),
+    "categories from data": Bug(
+        plant=categories_from_data, check=check_a_blind_measurement_says_nothing,
+        known="alan-turing-institute/reprosyn#38"),
+    "floating-point Laplace noise": Bug(
+        plant=float_noise, check=check_neighbours_share_a_lattice,
+        known="Mironov 2012; opendp/smartnoise-core#242; IBM/differential-privacy-library#19"),
+    "epsilon given twice": Bug(
+        plant=weights_for_nothing, check=check_a_plan_costs_what_it_promises,
+        known="IBM/differential-privacy-library#104 (item 2)"),
+    "delta ignored": Bug(
+        plant=no_delta, check=check_gaussian_noise_costs_a_delta, known="known class"),
+    "any number of rows per person": Bug(
+        plant=every_row_of_a_person, check=check_rows_per_person,
+        known="known class: OpenMined/PipelineDP#263"),
+    "a generator shared by forks": Bug(
+        plant=a_buffer_that_is_forked, check=check_forks_draw_apart, known="opendp/opendp#2934"),
+}  # fmt: skip

@@ -1,0 +1,173 @@
+"""Weights on neighbouring tables, for attacks to tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.critic_features import JudgeScale
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.output import OutputNoised
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from tests.proof.attacks import Silent, World, claim_of, log_likelihood_ratio
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+THREE_ROWS = PrivacyUnit(
+    relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=3, id_column="id"
+)
+REPLACED = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+EFFORT = 2.0
+"""mu = 2, or epsilon = 2 without delta: an event of few outputs then says most."""
+PILE = 10**13
+
+
+def schema(columns: int) -> PublicSchema:
+    return PublicSchema(
+        name="canary",
+        columns=tuple(
+            Column(name=f"x{j}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0)
+            for j in range(columns)
+        ),
+    )
+
+
+def scaled(*rows: tuple[float, ...], columns: int) -> ScaledTable:
+    values = np.array(rows, dtype=np.float64).reshape(len(rows), columns)
+    return ScaledTable({f"x{j}": values[:, j] for j in range(columns)}, len(rows))
+
+
+def world_of(
+    ready: Any, own: PublicSchema, canary: tuple[float, ...], other: tuple[float, ...], **facts: Any
+) -> World:
+    """A method whose one released vector has additive noise."""
+    columns, key = len(own.columns), facts.get("key", "coefficients")
+    synthetic = SyntheticTable(schema=own, scaled=scaled(other, columns=columns))
+    tables = [
+        PrivateTable(schema=own, scaled=scaled(*rows, columns=columns)) for rows in ((), (canary,))
+    ]
+
+    def run(within: bool, noise: Any) -> Any:
+        return ready.measure(tables[within], synthetic, noise=noise)
+
+    exact = [run(within, Silent()).arrays[key] for within in (False, True)]
+
+    def attack(within: bool, noise: Any) -> float:
+        found = run(within, noise)
+        return log_likelihood_ratio(ready.noise, found.facts["scale"], found.arrays[key], *exact)
+
+    claim = claim_of(ready.events(schema=own, unit=UNIT))
+    return World(attack=attack, claim=claim, tight=facts["tight"])
+
+
+def calibrated(method: Any, own: PublicSchema) -> Any:
+    return method.calibrate(rho=EFFORT, schema=own, unit=UNIT, nominal_rows=PILE)
+
+
+def angled(features: Callable[[ScaledTable], Any], own: PublicSchema, canary: Any) -> Any:
+    """A row whose features are nearly at a right angle to the canary's, on its side of it."""
+    columns = len(own.columns)
+    rng = np.random.default_rng(3)
+    rows = [tuple(row) for row in rng.random((4000, columns))]
+    own_features = features(scaled(canary, columns=columns))[0]
+    found = features(scaled(*rows, columns=columns))
+    cosine = found @ own_features / np.linalg.norm(found, axis=1) / np.linalg.norm(own_features)
+    return rows[int(np.argmin(np.abs(cosine - 0.17)))]
+
+
+def regression(kind: type[BetaNoised], columns: int, *, tight: float, **settings: Any) -> World:
+    own = schema(columns)
+    ready = calibrated(kind(penalty=20.0, **settings), own)
+    canary = (1.0,) * columns
+    other = angled(ready.feature_map(own).matrix, own, canary)
+    return world_of(ready, own, canary, other, tight=tight)
+
+
+class Ruler:
+    """A judge whose critic is the first column: public, and as wide as the clamp allows."""
+
+    ratio = False
+
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        return SyntheticTable(
+            schema=schema(1), scaled=scaled(*((v,) for v in rng.random(rows) * 0.2), columns=1)
+        )
+
+    def critic(self, table: ScaledTable) -> Any:
+        return table.columns["x0"]
+
+
+def on_a_critic(*, tight: float) -> World:
+    own = schema(1)
+    critic = JudgeScale.of(Ruler())
+    ready = calibrated(BetaNoised(features="critic", critic=critic, penalty=20.0), own)
+    other = angled(ready.feature_map(own).matrix, own, (1.0,))
+    return world_of(ready, own, (1.0,), other, tight=tight)
+
+
+def output_noised(noise: str, *, tight: float) -> World:
+    own = schema(1)
+    ready = calibrated(OutputNoised(noise=noise, penalty=20.0, rows=1), own)
+    published = SyntheticTable(schema=own, scaled=scaled((1.0,), columns=1))
+    other = angled(ready.feature_map(own).matrix, own, (1.0,))
+    return world_of(
+        ready.for_rows(published), own, (1.0,), other, key="log_ratio", tight=tight
+    )  # fmt: skip
+
+
+def measured(
+    features: dict[str, float], *, tight: float, unit: PrivacyUnit = UNIT, columns: int = 3
+) -> World:
+    """All of a person's rows at one corner, or there in place of the other."""
+    own, k = schema(columns), unit.max_rows
+    ready = Measured(features=features, frequencies=3, omega_seed=5).calibrate(
+        rho=EFFORT, schema=own, unit=unit, nominal_rows=100
+    )
+    rows = {value: scaled(*[(value,) * columns] * k, columns=columns) for value in (0.0, 1.0)}
+    before = rows[1.0].take([])
+    if unit.relation is NeighbouringRelation.REPLACE_ONE:
+        before = rows[0.0]
+    public = SyntheticTable(schema=own, scaled=rows[0.0])
+    tables = [PrivateTable(schema=own, scaled=table) for table in (before, rows[1.0])]
+
+    def run(within: bool, noise: Any) -> Any:
+        return ready.measure(tables[within], public, noise=noise)
+
+    exact = [run(within, Silent()).arrays["sum"] for within in (False, True)]
+
+    def attack(within: bool, noise: Any) -> float:
+        found = run(within, noise)
+        scale = found.facts["scale"]
+        return log_likelihood_ratio(NoiseKind.GAUSSIAN, scale, found.arrays["sum"], *exact)
+
+    claim = claim_of(ready.events(schema=own, unit=unit))
+    return World(attack=attack, claim=claim, tight=tight)
+
+
+STACK = {"linear": 1.0, "squares": 0.3, "products": 0.3, "fourier": 0.5}
+"""On columns without a target, so that of its parts `target` has none."""
+WORLDS: dict[str, Callable[[], World]] = {
+    "beta_noised gaussian": lambda: regression(BetaNoised, 1, tight=0.7),
+    "beta_noised spherical": lambda: regression(BetaNoised, 1, noise="spherical", tight=0.5),
+    "beta_noised laplace": lambda: regression(BetaNoised, 1, noise="laplace", tight=0.5),
+    "beta_debiased gaussian": lambda: regression(BetaDebiased, 3, tight=0.7),
+    "interactions": lambda: regression(BetaNoised, 2, features="interactions", tight=0.7),
+    "fourier": lambda: regression(
+        BetaNoised, 1, features="fourier", frequencies=3, omega_seed=5, tight=0.65
+    ),
+    "fourier spherical": lambda: regression(
+        BetaNoised, 1, features="fourier", frequencies=1, omega_seed=5, noise="spherical", tight=0.5
+    ),
+    "discriminator features": lambda: on_a_critic(tight=0.7),
+    "output_noised gaussian": lambda: output_noised("gaussian", tight=0.7),
+    "output_noised spherical": lambda: output_noised("spherical", tight=0.6),
+    "measured, linear": lambda: measured({"linear": 1.0}, tight=0.7),
+    "measured, Fourier": lambda: measured({"fourier": 1.0}, tight=0.7),
+    "measured, stack": lambda: measured(STACK, tight=0.7),
+    "measured, stack, three rows a person": lambda: measured(STACK, tight=0.7, unit=THREE_ROWS),
+    "measured, linear, replace-one": lambda: measured({"linear": 1.0}, tight=0.7, unit=REPLACED),
+}

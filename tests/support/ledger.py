@@ -1,0 +1,128 @@
+"""What tests of a ledger say again and again: digests, terms, costs, requests, commands."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dpiw.cli.ledger import add_ledger_commands
+from dpiw.errors import DPIWError
+from dpiw.ledger import Grant, Ledger, Population, Reservation
+from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+REPLACE = NeighbouringRelation.REPLACE_ONE
+BOTH = {
+    "generator": [{"type": "gaussian", "noise_multiplier": 1.5, "count": 3}],
+    "weights": [{"type": "laplace", "noise_multiplier": 4.0, "count": 1}],
+}
+
+
+def digest(number: int) -> str:
+    """Of nothing; also a run key."""
+    return f"{number:064x}"
+
+
+def key(number: int) -> str:
+    """A run key whose first eight digits differ."""
+    return f"{number:08x}" * 8
+
+
+RUN, PLAN, OUT, MANIFEST = digest(1), digest(2), digest(3), digest(4)
+FORGED = Grant(
+    population="adult", run_key=RUN, attempt=1, stage="generator", token=digest(0), seq=3
+)
+
+
+NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
+
+
+def terms(**changes: Any) -> Population:
+    given: dict[str, Any] = {
+        "name": "town", "relation": ADD, "max_rows": 1, "epsilon": Decimal(2),
+        "delta": Decimal("1e-5"),
+    }  # fmt: skip
+    return Population(**(given | changes))
+
+
+def adult(**changes: Any) -> Population:
+    return terms(**({"name": "adult"} | changes))
+
+
+def cost(epsilon: str = "0.5", delta: str = "1e-6", relation: Any = ADD) -> PrivacyCost:
+    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), relation)
+
+
+def ask(**changes: Any) -> dict[str, Any]:
+    """A request of `reserve`: the first attempt of `RUN` with stages `BOTH`."""
+    return {
+        "population": "adult", "run_key": RUN, "attempt": 1, "cost": cost(), "stages": BOTH,
+        "plan_digest": PLAN, "period": "2027-q1", "max_attempts": 3,
+    } | changes  # fmt: skip
+
+
+def spend(ledger: Ledger, number: int, epsilon: str = "0.01") -> Reservation:
+    """Reserve the smallest run there is, of one stage `s` and no delta."""
+    return ledger.reserve(
+        population="adult", run_key=digest(number), attempt=1, stages={"s": [{"count": 1}]},
+        cost=cost(epsilon, "0"), plan_digest=digest(1), period="p", max_attempts=1,
+    )  # fmt: skip
+
+
+def refused(ledger: Ledger, error: type[DPIWError], match: str, act: Callable[[], Any]) -> Any:
+    """`act` raises, and not one entry was written."""
+    before = ledger.head()
+    with pytest.raises(error, match=match) as caught:
+        act()
+    assert type(caught.value) is error
+    assert ledger.head() == before
+    return caught.value
+
+
+def finish(ledger: Ledger, run_key: str = RUN, attempt: int = 1) -> None:
+    for number, name in enumerate(sorted(BOTH)):
+        ledger.commit(ledger.arm(run_key, attempt, name), digest(10 + number))
+
+
+def chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries of an export, numbered and linked anew: a perfect chain."""
+    previous = "0" * 64
+    for seq, fields in enumerate(entries, start=1):
+        fields.pop("hash", None)
+        fields.update(seq=seq, previous=previous)
+        previous = fields["hash"] = entry_hash(fields)
+    return entries
+
+
+def stored(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows a store would hold of these entries."""
+    return [{**fields, "payload": canonical_json(fields["payload"])} for fields in entries]
+
+
+def restore(place: Any, copy: bytes) -> None:
+    """Put an old copy of a workplace's ledger in its place, as from a backup."""
+    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
+        leftover.unlink()
+    place.ledger.write_bytes(copy)
+
+
+def cli(*words: str) -> tuple[int, str]:
+    """Exit code and output of `dpiw ledger WORDS`."""
+    parser = argparse.ArgumentParser()
+    add_ledger_commands(parser.add_subparsers())
+    arguments = parser.parse_args(["ledger", *words])
+    arguments.stream = io.StringIO()
+    return arguments.handler(arguments), arguments.stream.getvalue()
+
+
+def told(*words: str) -> str:
+    """What `dpiw ledger WORDS` tells, and that it ends well."""
+    code, text = cli(*words)
+    assert code == 0
+    return text

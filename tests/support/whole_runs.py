@@ -1,0 +1,54 @@
+"""A release in this process, for tests that need one and not the way to it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
+from dpiw.ledger import Ledger
+from dpiw.privacy.randomness import NoiseSource, SecureNoise
+from dpiw.privacy.units import PrivacyCost
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+
+
+def prepared(place: Any, *, period: str | None = None, **settings: Any) -> ReleaseRun:
+    """The run of a workplace's spec."""
+    return ReleaseRun.prepare(place.spec, period=period, **settings)
+
+
+def draw(run: ReleaseRun, *, noise: NoiseSource | None = None) -> ReleaseRun:
+    """Reserve, and draw everything that the run's plan asks for."""
+    noise = noise or SecureNoise()
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=noise)
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=noise)
+    return run
+
+
+def finish(run: ReleaseRun) -> Path:
+    """The folder that a run publishes, all of which is drawn."""
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
+
+
+def publish_run(spec: Path, *, period: str | None = None) -> tuple[ReleaseRun, Path]:
+    """The run of a spec, and the folder it published."""
+    run = draw(ReleaseRun.prepare(spec, period=period))
+    return run, finish(run)
+
+
+def loaded(folder: Path) -> Release:
+    """A release of so few rows may well say `do not use`: here that is not the matter."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableWeightsWarning)
+        return load_release(folder)
+
+
+def spent(place: Any, population: str = "town") -> PrivacyCost:
+    return Ledger.open(place.ledger).spent(population)

@@ -1,0 +1,74 @@
+"""The rules of the tests' own house: who imports whom, and how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.named_tests import TESTS
+
+PATHS = sorted(TESTS.rglob("*.py"))
+
+OWED = {
+    ("dpiw/ledger/test_location.py", "tests.dpiw.plan.test_spec"),
+    ("dpiw/methods/generators/test_pategan.py", "tests.dpiw.methods.generators.test_gan"),
+    ("proof/bugs.py", "tests.dpiw.plan.test_plan"),
+    ("proof/test_domain.py", "tests.dpiw.plan.test_plan"),
+    ("proof/test_domain.py", "tests.dpiw.plan.test_spec"),
+    ("proof/test_planted_bugs_training.py", "tests.dpiw.methods.generators.test_pategan"),
+    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_counts"),
+    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_measured"),
+    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_outputs"),
+    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_regression"),
+}
+"""Who imports from a test file all the same (23 November 2026); this list may only shrink.
+
+The controls of sensitivity run those tests themselves, with a planted fault.
+"""
+
+
+def from_test_files(path: Path) -> Iterator[str]:
+    """Modules `tests. ... .test_*` that a file imports, inside functions and by name too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        for name in names:
+            yield from re.findall(r"^tests\.(?:\w+\.)*?test_\w+", name)
+
+
+def test_nothing_imports_from_a_test_file() -> None:
+    """What several files share has a module of its own: `tests/support`, or beside them."""
+    found = {
+        (path.relative_to(TESTS).as_posix(), module)
+        for path in PATHS
+        for module in from_test_files(path)
+    }
+    assert found == OWED
+
+
+def test_an_import_from_a_test_file_is_seen(tmp_path: Path) -> None:
+    """Whichever way it is written."""
+    path = tmp_path / "one.py"
+    for text in (
+        "import tests.a.test_b",
+        "from tests.a import test_b as b",
+        "def f():\n    from tests.a.test_b import test_c",
+        "importlib.import_module('tests.a.test_b')",
+    ):
+        path.write_text(text)
+        assert set(from_test_files(path)) == {"tests.a.test_b"}, text
+    path.write_text("from tests.support.ledger import digest, adult")
+    assert not set(from_test_files(path))
+
+
+def test_a_test_file_is_of_one_subject() -> None:
+    """At most 600 lines: a longer one has two."""
+    lines = {path.name: len(path.read_text().splitlines()) for path in PATHS}
+    assert not {name: count for name, count in lines.items() if count > 600}
