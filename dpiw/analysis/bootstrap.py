@@ -160,10 +160,10 @@ def mechanism_of(release: Release) -> Mechanism:
     made = make_generator(generator["method"], generator["settings"], pure=pure)
     weights = None
     if asked.get("published", False):
-        steps = asked.get("post_processing", ())
-        if any(step["step"] == "beta_calibrate" for step in steps):
-            raise ReleaseError("rehearsal: beta calibrated weights cannot be replayed")
-        weights = make_weights(asked["method"], asked["settings"], pure=pure)
+        if asked.get("post_processing", ()):
+            raise ReleaseError("rehearsal: post-processed weights cannot be replayed")
+        rows = len(release.table)
+        weights = make_weights(asked["method"], asked["settings"], pure=pure, rows=rows)
         if weights is not None and weights.needs_critic:
             raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
         weights = calibrated(weights, asked["stage"])

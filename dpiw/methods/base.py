@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import math
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ class Method(Protocol):
         """False for benchmark-only methods, which publication refuses."""
         ...
 
+    @abc.abstractmethod
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
@@ -47,16 +49,18 @@ class Method(Protocol):
         """
         ...
 
+    @abc.abstractmethod
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
         ...
 
+    @abc.abstractmethod
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise scales, JSON values only, for plan and certificate."""
         ...
 
 
-class Critic(enum.Enum):
+class CriticKind(enum.Enum):
     """What the discriminator of a generator's model can say of a row.
 
     `NONE`: there is no discriminator. `SCORE`: a number, higher where a row is more real.

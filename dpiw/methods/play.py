@@ -17,7 +17,7 @@ from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.beta_map_fit import PublicRows
 from dpiw.methods.weights.weigh import Weights, uniform_weights
 from dpiw.privacy.measurement import Measurement
-from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.randomness import SeededNoise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,11 +89,11 @@ def ready_to_measure(
 ) -> tuple[WeightEstimator, SyntheticTable]:
     """Weights that know the published rows if their noise depends on them, and rows to fit on.
 
-    Fitted on others than the published ones where there are some, so that a row's weight does not
-    depend on its having been in the fit.
+    Others than the published ones, so that a row's weight does not depend on its having been in
+    the fit; the published ones where the release is of their weights alone, or nothing is fitted.
     """
-    published = weights.bound_to_rows or rows.fitting.rows == 0
-    return weights.for_rows(rows.weighed), rows.weighed if published else rows.fitting
+    on_published = weights.bound_to_rows or rows.fitting.rows == 0
+    return weights.for_rows(rows.weighed), rows.weighed if on_published else rows.fitting
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,19 +116,19 @@ class Played:
 
 
 def play(
-    recipe: Recipe, table: PrivateTable, *, noise: NoiseSource, rng: np.random.Generator
+    recipe: Recipe, table: PrivateTable, *, noise: SeededNoise, rng: np.random.Generator
 ) -> Played:
     """Make a release.
 
     Args:
         recipe: how.
         table: in the place of the confidential one.
-        noise: of the measurements.
+        noise: of the measurements; seeded, so that nothing made of it can be published.
         rng: of rows, and of choices among them; no privacy noise.
 
     Privacy:
-        The events of generator and weights. Nothing is charged here: a table that is confidential
-        goes through `dpiw.run`.
+        The events of generator and weights, for tables that are public: nothing is charged here.
+        A confidential table goes through `dpiw.run`.
 
     Raises:
         WeightError: weights do not exist.
@@ -136,7 +136,7 @@ def play(
     fitted = measurement = recipe.generator.measure(table, noise=noise)
     model = recipe.generator.model(fitted, schema=recipe.schema)
     rows = recipe.sample(model, rng=rng)
-    weights = recipe.weights and recipe.weights.informed(model.judge)
+    weights = None if recipe.weights is None else recipe.weights.informed(model.judge)
     if weights is not None and weights.draws:
         ready, fitting = ready_to_measure(weights, rows)
         measurement = ready.measure(table, fitting, noise=noise)

@@ -173,10 +173,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             infeasible and the spec says `when_infeasible: refuse`.
         NotPublishableError: the spec names a method that is not private.
     """
-    methods = PrivateMethods.of_spec(spec)
+    methods = PrivateMethods.of_spec(spec, schema)
     rho, ready = _solve(spec, schema, methods)
-    if ready.weights is not None:
-        ready.weights.check_release(weighing_of(spec), schema)
     warnings: list[str] = []
     forecast = forecast_of(spec, schema, ready.weights)
     if forecast is not None and not forecast.feasible:
@@ -268,7 +266,7 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
         record: holds `RESTORED`; one of an earlier version may lack the epsilons, which are then
             composed again.
     """
-    methods = PrivateMethods.of_spec(spec)
+    methods = PrivateMethods.of_spec(spec, schema)
     if not record["publishes_weights"]:
         methods = methods.generator_alone()
     effort, stored = float(record["effort"]), record["forecast"]

@@ -9,7 +9,8 @@ from typing import Any
 from dpiw import __version__
 from dpiw.data.cell_formats import without_defaults
 from dpiw.data.schema import PublicSchema
-from dpiw.plan.spec import Promise, ReleaseSpec, SourceFormat
+from dpiw.methods.weights.post_processing import files_of
+from dpiw.plan.spec import Places, ReleaseSpec, SourceFormat, SourceSpec
 
 
 def canonical_json(value: object) -> str:
@@ -20,16 +21,16 @@ def canonical_json(value: object) -> str:
 def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
     """The spec's post-processing without the paths of files; their SHA-256 stand for them."""
     return [
-        {name: value for name, value in step.items() if name != "rows"}
+        {name: value for name, value in step.items() if name not in files_of(step)}
         for step in spec.model_dump(mode="json")["weights"]["post_processing"]
     ]
 
 
 def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
-    promised: dict[str, Any] = dict.fromkeys(Promise.model_fields, True)
-    promised["source"] = set(SourceFormat.model_fields)
-    decisions = spec.model_dump(mode="json", include=promised)
+    places: dict[str, Any] = dict.fromkeys(Places.model_fields, True)
+    places["source"] = set(SourceSpec.model_fields) - set(SourceFormat.model_fields)
+    decisions = spec.model_dump(mode="json", exclude=places)
     decisions["source"] = without_defaults(decisions["source"])
     decisions["public_truth"] = spec.public_truth is not None
     decisions["weights"]["post_processing"] = public_steps(spec)

@@ -21,8 +21,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file
 from dpiw.errors import SpecError
 from dpiw.ledger.location import absolute_location
-from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
-from dpiw.methods.weights.registry import NONE, known_everywhere, usual_effort
+from dpiw.methods.weights.post_processing import BetaCalibrate, files_of, parse_post_processing
+from dpiw.methods.weights.registry import NONE, check_known_everywhere, usual_effort
 from dpiw.plan.spec_types import (
     Count,
     Exact,
@@ -176,7 +176,7 @@ class Places(Section):
     public_truth: PlainText | None = None
 
 
-class ReleaseSpec(Promise, Places):
+class ReleaseSpec(Places, Promise):
     """Everything a release promises and needs; see docs/spec.md for a worked example."""
 
     @property
@@ -202,11 +202,7 @@ def _check_weights(spec: ReleaseSpec) -> None:
 
 
 def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
-    if not known_everywhere(spec.weights.method):
-        raise SpecError(
-            "weights.post_processing: beta_calibrate needs the released ratio at every row;"
-            f" expected another weights.method than {spec.weights.method}"
-        )
+    check_known_everywhere(spec.weights.method)
     for name, text in (("declared", step.declared), ("rows", step.rows or "")):
         if len(text) > 4096 or not is_plain(text):
             raise SpecError(
@@ -316,7 +312,7 @@ def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str
     """The post-processing steps, with path and SHA-256 of a file of public rows."""
 
     def located(step: dict[str, Any]) -> dict[str, Any]:
-        if not step.get("rows"):
+        if "rows" not in files_of(step) or not step.get("rows"):
             return step
         path = _located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
         return named_file(step, path.resolve(strict=False), source=source)

@@ -57,7 +57,7 @@ class PrivateMethods:
     weights: WeightEstimator | None
 
     @classmethod
-    def of_spec(cls, spec: ReleaseSpec) -> Self:
+    def of_spec(cls, spec: ReleaseSpec, schema: PublicSchema) -> Self:
         """The methods a spec asks for, not calibrated.
 
         Raises:
@@ -76,6 +76,7 @@ class PrivateMethods:
                 )
         if weights is not None:
             weights.check_critic(generator.critic)
+            weights.check_release(weighing_of(spec), schema)
         return cls(generator=generator, weights=weights)
 
     def generator_alone(self) -> Self:

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from dpiw.ledger import Ledger
-from dpiw.plan.spec import load_spec
+from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import PrivateMethods
 from dpiw.release.verification import verify
 from flows import PREFECT_DEFAULTS
@@ -84,7 +84,7 @@ def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
     there = load_spec(ROOT / training["parameters"]["spec"])
     example = load_spec(ROOT / "examples" / "population-neural" / "release.yaml")
     for spec, tagged in ((there, {"gpu"}), (example, set())):
-        methods = PrivateMethods.of_spec(spec)
+        methods = PrivateMethods.of_spec(spec, load_schema(spec))
         assert gpu_tags(methods, "fit_generator") == tagged
         assert gpu_tags(methods, "fit_weights") == set()
         assert (ROOT / "examples/population/schema.yaml").samefile(spec.schema_path)

@@ -24,7 +24,9 @@ from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.weights import beta, measured, output
+from dpiw.methods.weights import weigh_measured as weighing
 from dpiw.methods.weights.credit import Misfit, evidence_credit
+from dpiw.methods.weights.feature_sum import exact_sum
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.stack import PARTS
 from dpiw.methods.weights.tilting import BaseRows
@@ -263,7 +265,7 @@ def in_a_fact(patch: pytest.MonkeyPatch) -> None:
 def in_the_credit(patch: pytest.MonkeyPatch) -> None:
     """How much the base is believed, from the private rows' own means."""
     seen: list[ReleaseRun] = []
-    weights, weigh = leaks.POSTPROCESSING._weights, leaks.POSTPROCESSING.weigh_measured
+    weights, weigh = leaks.POSTPROCESSING._weights, weighing.weigh_measured
 
     def watched(run: ReleaseRun) -> Any:
         seen.append(run)
@@ -271,7 +273,7 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
 
     def believing(own: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
         stack, private = own.stack(base.schema), read_snapshot(seen[-1].snapshot)
-        exact = measured.exact_sum(stack, private, constant=own.calibrated.constant)
+        exact = exact_sum(stack, private, constant=own.calibrated.constant)
         told = dataclasses.replace(drawn, arrays={"sum": exact})
         features = stack.matrix(base.scaled)
         targets = own.targets(told, about=features.mean(axis=0))
@@ -280,7 +282,7 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
         return weigh(own, drawn, base, **rest)
 
     patch.setattr(leaks.POSTPROCESSING, "_weights", watched)
-    patch.setattr(leaks.POSTPROCESSING, "weigh_measured", believing)
+    patch.setattr(weighing, "weigh_measured", believing)
 
 
 PLANTS = (in_a_fact, in_the_report, in_the_number_of_rows, in_how_a_step_ends, in_the_credit)

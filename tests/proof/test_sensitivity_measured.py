@@ -16,7 +16,7 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError
-from dpiw.methods.weights import measured
+from dpiw.methods.weights import feature_sum
 from dpiw.methods.weights.feature_sum import UNIT, exact_sum
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.stack import PARTS, Stack
@@ -209,7 +209,7 @@ def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rn
         stack, constant = own.stack(schema), float(rng.choice([0.0, 0.5, 2.0**-9]))
         rows = int(rng.integers(1, 60))
         if number % 8 == 7 and stack.dimension < 300:
-            rows = int(rng.choice([1, 2]) * measured._BLOCK + rng.integers(-1, 3))
+            rows = int(rng.choice([1, 2]) * feature_sum._BLOCK + rng.integers(-1, 3))
         table = uniform_rows(schema, rows, rng)
         matrix, total = stack.matrix(table), exact_sum(stack, table, constant=constant)
         order = rng.permutation(rows)
@@ -338,7 +338,7 @@ def test_sums_that_are_clipped_move_no_further(rng, monkeypatch):
         pool = extreme_rows(schema, 200, rng)
         matrix = ready.stack(schema).matrix(pool)
         for limit in (0.0, 0.1, 1.0, 5.0):
-            monkeypatch.setattr(measured, "_LARGEST", round(limit / UNIT))
+            monkeypatch.setattr(feature_sum, "_LARGEST", round(limit / UNIT))
             for _ in range(10):
                 assert share_of(ready, schema, random_tables(unit, pool, rng)) <= 1
                 assert share_of(ready, schema, adversarial_tables(unit, pool, matrix, rng)) <= 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.base import Critic, Judge, Method, calibrated_for
+from dpiw.methods.base import CriticKind, Judge, Method, calibrated_for
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
@@ -51,7 +51,7 @@ class Synthesizer(Method, Protocol):
         ...
 
     @property
-    def critic(self) -> Critic:
+    def critic(self) -> CriticKind:
         """What the discriminator of its models can say."""
         ...
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.base import Critic
+from dpiw.methods.base import CriticKind
 from dpiw.methods.generators.adversarial import LOSSES, Design, GeneratorTraining, PublicRandom
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.optimisers import Adam
@@ -103,9 +103,9 @@ class GANSettings:
         return cls(**settings)
 
     @property
-    def critic(self) -> Critic:
+    def critic(self) -> CriticKind:
         """Of the logistic loss, a log ratio; of a Wasserstein critic, a score."""
-        return Critic.LOG_RATIO if self.loss == "logistic" else Critic.SCORE
+        return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.SCORE
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""

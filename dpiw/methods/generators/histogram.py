@@ -14,7 +14,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.base import Critic, check_effort
+from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.consistency import (
@@ -68,7 +68,7 @@ class Histogram:
 
     method: ClassVar[str] = "histogram"
     private: ClassVar[bool] = True
-    critic: ClassVar[Critic] = Critic.NONE
+    critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
         if self.bins < 2:

@@ -39,7 +39,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.base import Critic, check_effort
+from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.adversarial import (
     Array,
     Design,
@@ -116,7 +116,7 @@ class PATEGAN:
 
     method: ClassVar[str] = "pategan"
     private: ClassVar[bool] = True
-    critic: ClassVar[Critic] = Critic.SCORE
+    critic: ClassVar[CriticKind] = CriticKind.SCORE
     """The student's; it is no log ratio."""
 
     @classmethod

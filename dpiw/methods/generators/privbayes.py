@@ -21,7 +21,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import Critic, check_effort
+from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
     Family,
@@ -112,7 +112,7 @@ class PrivBayes:
 
     method: ClassVar[str] = "privbayes"
     private: ClassVar[bool] = True
-    critic: ClassVar[Critic] = Critic.NONE
+    critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
         if self.degree not in (1, 2, 3, 4):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.base import Critic, Judge, Method
+from dpiw.methods.base import CriticKind, Judge, Method
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
@@ -82,7 +82,7 @@ class WeightEstimator(Method, abc.ABC):
     """
 
     method: ClassVar[str]
-    private: ClassVar[bool] = True
+    private: ClassVar[bool]
     effort: ClassVar[float] = 0.5
     """Share of the effort where a spec does not say."""
     draws: ClassVar[bool] = True
@@ -117,7 +117,7 @@ class WeightEstimator(Method, abc.ABC):
         for name in sorted(set(settings) - known):
             told = ", ".join(sorted(known)) or "none"
             raise SpecError(f"weights.settings.{name}: unknown for {cls.method} (known: {told})")
-        if pure and cls.draws and cls.pure_noise is None:
+        if pure and cls.private and cls.draws and cls.pure_noise is None:
             raise SpecError(
                 f"weights.method={cls.method}: its noise is Gaussian; expected a delta > 0"
             )
@@ -137,7 +137,7 @@ class WeightEstimator(Method, abc.ABC):
         """Whether it asks the fitted generator's discriminator."""
         return False
 
-    def check_critic(self, critic: Critic) -> None:
+    def check_critic(self, critic: CriticKind) -> None:
         """Refuse a generator whose discriminator cannot say what this asks. Public.
 
         Raises:
@@ -155,6 +155,11 @@ class WeightEstimator(Method, abc.ABC):
             SpecError: names the field.
         """
         step = weighing.post_processing.calibrate
+        if step is not None and not self.known_everywhere:
+            raise SpecError(
+                "weights.post_processing: beta_calibrate needs the released ratio at every row;"
+                f" weights.method={self.method} has it not"
+            )
         if step is not None and step.sha256 is None:
             raise SpecError(
                 "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"

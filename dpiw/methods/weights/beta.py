@@ -61,6 +61,7 @@ class BetaRegression(FeatureSettings):
     calibrated: Calibration | None = None
 
     method: ClassVar[str] = "beta_debiased"
+    private: ClassVar[bool] = True
     debias: ClassVar[bool] = True
     """Whether weights are debiased; the measurement is the same."""
     pure_noise: ClassVar[str] = NoiseKind.SPHERICAL.value

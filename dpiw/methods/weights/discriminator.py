@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import Critic, Judge
+from dpiw.methods.base import CriticKind, Judge
 from dpiw.methods.weights.density_ratio import RatioWithoutLaw
 from dpiw.methods.weights.settings import real
 from dpiw.methods.weights.weigh import RatioEstimator
@@ -62,6 +62,7 @@ class DiscriminatorWeights(RatioEstimator):
     judge: Judge | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "discriminator"
+    private: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     set_later: ClassVar[frozenset[str]] = frozenset({"judge"})
 
@@ -74,13 +75,13 @@ class DiscriminatorWeights(RatioEstimator):
         """True."""
         return True
 
-    def check_critic(self, critic: Critic) -> None:
+    def check_critic(self, critic: CriticKind) -> None:
         """Refuse a critic that is no log ratio.
 
         Raises:
             SpecError: it is none.
         """
-        if critic is not Critic.LOG_RATIO:
+        if critic is not CriticKind.LOG_RATIO:
             raise SpecError(
                 "weights.method=discriminator: expected generator.method dpgan or dpcgan with"
                 " loss: logistic; other critics are no ratios (use beta_*, features: critic)"

@@ -100,6 +100,7 @@ class DensityNetwork(RatioEstimator):
     calibrated: NetworkCalibration | None = None
 
     method: ClassVar[str] = "dp_mlp"
+    private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""

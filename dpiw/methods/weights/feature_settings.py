@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.base import Critic, Judge
+from dpiw.methods.base import CriticKind, Judge
 from dpiw.methods.weights.critic_features import CriticMap, JudgeScale
 from dpiw.methods.weights.features import FeatureMap, feature_map
 from dpiw.methods.weights.settings import check_features
@@ -45,13 +45,13 @@ class FeatureSettings(RatioEstimator):
         """With the feature map of that name."""
         return self.features == "critic"
 
-    def check_critic(self, critic: Critic) -> None:
+    def check_critic(self, critic: CriticKind) -> None:
         """Refuse a generator without a discriminator where the features ask one.
 
         Raises:
             SpecError: it has none.
         """
-        if self.needs_critic and critic is Critic.NONE:
+        if self.needs_critic and critic is CriticKind.NONE:
             raise SpecError(
                 "weights.settings.features=critic: expected generator.method dpgan, dpcgan or"
                 " pategan"

@@ -109,6 +109,7 @@ class Measured(WeightEstimator):
     calibrated: SumNoise | None = None
 
     method: ClassVar[str] = "measured"
+    private: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
     """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
     and the generator's own marginals are kept. `dpiw rehearse` compares it with others, free."""

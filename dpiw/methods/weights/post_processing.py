@@ -44,6 +44,7 @@ __all__ = [
     "SelfNormalise",
     "Step",
     "Temper",
+    "files_of",
     "parse_post_processing",
 ]
 
@@ -58,6 +59,11 @@ STEPS: tuple[type[Step], ...] = (
 """Every step, in the only order."""
 
 ORDER = ", ".join(kind.step for kind in STEPS)
+
+
+def files_of(step: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings of a step, as a spec writes it, that are paths of files; of no known step: none."""
+    return next((kind.files for kind in STEPS if kind.step == step.get("step")), ())
 
 
 @dataclass(frozen=True, kw_only=True)

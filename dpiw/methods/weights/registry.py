@@ -33,9 +33,19 @@ def usual_effort(method: str) -> float:
     return WEIGHTS[method].effort if method in WEIGHTS else WeightEstimator.effort
 
 
-def known_everywhere(method: str) -> bool:
-    """Whether the method releases a ratio that is known at every row (True if it is unknown)."""
-    return method != NONE and (method not in WEIGHTS or WEIGHTS[method].known_everywhere)
+def check_known_everywhere(method: str) -> None:
+    """Refuse a method whose released ratio is not known at every row, as a calibration needs it.
+
+    Raises:
+        SpecError: names the methods that would do; nothing of an unknown method.
+    """
+    if method != NONE and (method not in WEIGHTS or WEIGHTS[method].known_everywhere):
+        return
+    known = " or ".join(name for name, kind in WEIGHTS.items() if kind.known_everywhere)
+    raise SpecError(
+        "weights.post_processing: beta_calibrate needs the released ratio at every row; expected"
+        f" weights.method {known}"
+    )
 
 
 def make_weights(

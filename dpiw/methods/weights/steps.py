@@ -31,6 +31,8 @@ class Step:
     step: ClassVar[str]
     rescales: ClassVar[bool] = False
     """Whether it loses the weights' scale."""
+    files: ClassVar[tuple[str, ...]] = ()
+    """Settings that are paths of files: where one lies is no promise, its SHA-256 is."""
 
     @property
     def text(self) -> str:
@@ -74,6 +76,7 @@ class BetaCalibrate(Step):
 
     step: ClassVar[str] = "beta_calibrate"
     rescales: ClassVar[bool] = True
+    files: ClassVar[tuple[str, ...]] = ("rows",)
     source: str = "public"
     a: float | None = None
     b: float | None = None

@@ -219,13 +219,11 @@ def _debiased(
 ) -> tuple[Array, tuple[str, ...]]:
     """Log weights without the noise's mean effect. Of a tempered ratio the features are alpha x."""
     law, (plain, centred) = ratio.law, ratio.argument
-    without = not debias or law is None or law.scale == 0
-    if normalisation is Normalisation.UNNORMALISED:
-        if without or law is None:
-            return log_ratio, ()
+    self_normalised = normalisation is Normalisation.SELF
+    if not debias or law is None or law.scale == 0:
+        return normalised(log_ratio) if self_normalised else log_ratio, ()
+    if not self_normalised:
         return debias_unnormalised(log_ratio, features, law), (f"debias b({plain})",)
-    if without or law is None:
-        return normalised(log_ratio), ()
     return debias_self_normalised(log_ratio, features, law)[0], (f"debias b({centred})",)
 
 

@@ -19,7 +19,14 @@ from dpiw.plan.plan import (
     compile_plan,
     restore_plan,
 )
-from dpiw.plan.spec import parse_spec
+from dpiw.plan.spec import (
+    Places,
+    Promise,
+    ReleaseSpec,
+    SourceFormat,
+    SourceSpec,
+    parse_spec,
+)
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
@@ -257,3 +264,29 @@ def test_a_digest_is_that_of_the_decisions():
     body = {"spec": decisions, "schema": SCHEMA.to_mapping(), "dpiw": __version__}
     text = b"dpiw-plan-v1\n" + canonical_json(body).encode()
     assert plan.digest == hashlib.sha256(text).hexdigest()
+
+
+def test_every_field_is_promised_or_a_place():
+    assert not ReleaseSpec.__annotations__
+    assert not set(Promise.model_fields) & set(Places.model_fields)
+    assert set(SourceSpec.model_fields) - set(SourceFormat.model_fields) == {"path"}
+
+
+def resampled(rows):
+    steps = [{"step": "resample", "rows": rows}]
+    return {"weights": {"method": "beta_debiased", "post_processing": steps}}
+
+
+def test_how_many_rows_are_resampled_is_promised():
+    """A step's `rows` is a number here, and the path of a file in another step."""
+    few, many = (compile_plan(spec(**resampled(rows)), SCHEMA) for rows in (50, 100))
+    assert few.digest != many.digest
+
+
+def test_a_kept_plan_is_refused_what_a_new_one_would_be():
+    plan = compile_plan(spec(weights={"method": "measured", "settings": {"omega_seed": 1}}), SCHEMA)
+    steps = [{"step": "temper", "alpha": 0.5}]
+    asked = plan.spec.weights.model_copy(update={"post_processing": steps})
+    record = {"effort": plan.effort, "publishes_weights": True, "forecast": None, "warnings": []}
+    with pytest.raises(SpecError, match="expected no steps"):
+        restore_plan(plan.spec.model_copy(update={"weights": asked}), SCHEMA, record)

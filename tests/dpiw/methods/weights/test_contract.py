@@ -13,6 +13,7 @@ import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError
+from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.feature_settings import FeatureSettings
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.methods.weights.weigh import Normalisation, RatioEstimator, weigh
@@ -143,3 +144,34 @@ def test_estimators_and_measurements_pickle_and_tables_do_not(case):
     assert pickle.loads(pickle.dumps(measured)).digest == measured.digest
     with pytest.raises(PrivacyError):
         pickle.dumps(private)
+
+
+def test_a_method_that_forgets_its_cost_cannot_be_made():
+    """Nothing that a guarantee rests on has a default."""
+
+    class Forgetful(WeightEstimator):
+        method = "forgetful"
+
+        def resolution(self, *, schema, nominal_rows):
+            return 1.0
+
+        def measure(self, table, synthetic, *, noise):
+            return None
+
+        def weigh(self, measurement, rows, weighing, *, rng):
+            return None
+
+    with pytest.raises(TypeError, match="calibrate, events, parameters"):
+        Forgetful()
+
+    class Careless(Forgetful):
+        def calibrate(self, **facts):
+            return self
+
+        def events(self, *, schema, unit):
+            return ()
+
+        def parameters(self):
+            return {}
+
+    assert not Careless().private  # so publication refuses it
