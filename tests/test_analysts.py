@@ -17,7 +17,7 @@ from dpiw.analysis.noise import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
 from dpiw.methods.weights import means_law
-from tests import documents
+from tests.support import documents
 from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
