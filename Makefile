@@ -12,6 +12,7 @@ help:
 	@echo "make release     install what a release needs, and publish the worked example"
 	@echo "make test        install what the tests need, and run them"
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
+	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
 	@echo "make check       ruff and mypy"
 	@echo "make release-all the same data with all 30 columns: the honest verdict is 'none'"
@@ -59,6 +60,20 @@ test: $(VENV)/.test
 .PHONY: test-elsewhere
 test-elsewhere: $(VENV)/.test
 	@PYTEST="$(BIN)/python -m pytest" ARGUMENTS="-n $(JOBS) --dist worksteal" tests/elsewhere.sh $(ONLY)
+# The suite with other versions than those of the constraints, each in an environment of its own.
+.PHONY: test-oldest test-newest
+test-oldest: $(VENV)/.test
+	@mkdir -p build
+	@$(BIN)/python -m tests.oldest > build/oldest.txt
+	@test -x build/oldest/bin/python || $(PYTHON) -m venv build/oldest
+	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,test]'
+	build/oldest/bin/python -m pytest -n $(JOBS) --dist worksteal
+
+test-newest:
+	@test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
+	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,test]'
+	build/newest/bin/python -m pytest -n $(JOBS) --dist worksteal
+
 # The long suites keep their finished parts below build/assurance, so that they can be stopped and
 # run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.
 ASSURANCE = $(BIN)/python -m tests.assurance $@ $(if $(FIGURES),--figures $(FIGURES)) $(if $(ONLY),--only $(ONLY))
