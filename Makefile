@@ -15,7 +15,7 @@ help:
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
 	@echo "make check       ruff and mypy"
-	@echo "make release-all the same data with all 30 columns: the honest verdict is 'none'"
+	@echo "make release-all the same data with all 30 columns, at epsilon 1"
 	@echo "make population  a simulated population of 50,000 people with known truth"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"

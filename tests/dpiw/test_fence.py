@@ -30,7 +30,9 @@ from tests.dpiw.release.release_example import example_certificate
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "fence.json"
-SPECS = sorted(path.parent.name for path in (ROOT / "examples").glob("*/release.yaml"))
+SPECS = {path.parent.name: path for path in sorted((ROOT / "examples").glob("*/release.yaml"))} | {
+    "beta-release": GOLDEN.with_name("beta_release.yaml")
+}
 COMMANDS = (
     "", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
     "ledger void", "ledger recover", "ledger export", "workspace", "workspace show",
@@ -54,7 +56,7 @@ def rounded(value: Any) -> Any:
 
 def plan_of(name: str) -> dict[str, Any]:
     """Key, cost and noise of an example's plan."""
-    spec = load_spec(ROOT / "examples" / name / "release.yaml")
+    spec = load_spec(SPECS[name])
     plan = compile_plan(spec, load_schema(spec))
     return {
         "digest": plan.digest,
