@@ -29,7 +29,7 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import Weights, weigh
 from dpiw.plan.plan import Plan, compile_plan
-from dpiw.plan.promise import canonical_json
+from dpiw.plan.promise import compact_json
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -175,7 +175,7 @@ def fit(cell: Cell, data: Path) -> Fit:
     """The cell's generator, fitted for it or for other weights that leave it the same budget."""
     weights = FITTED_FOR.get(cell.weights, cell.weights)
     own, served = (synthesizer(cell, kind, data) for kind in (cell.weights, weights))
-    if canonical_json(own.parameters()) != canonical_json(served.parameters()):
+    if compact_json(own.parameters()) != compact_json(served.parameters()):
         raise SystemExit(f"{cell.name}: its generator is not that of {weights}")
     return _fit(Cell(**(vars(cell) | {"weights": weights})), data)
 

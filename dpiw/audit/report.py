@@ -14,7 +14,7 @@ from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import build_page
 from dpiw.audit.records import PopulationTally, RunTally, Tally, Units, worth
 from dpiw.audit.scope import checked, not_checked
-from dpiw.data.documents import canonical_json, plain
+from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
@@ -65,7 +65,7 @@ def report_json(report: AuditReport) -> bytes:
         "checked": list(checked(report)),
         "not_checked": list(not_checked()),
     }
-    return canonical_json(plain(value))
+    return document_json(plain(value))
 
 
 def _finding(finding: Finding) -> dict[str, str]:

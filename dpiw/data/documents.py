@@ -55,14 +55,14 @@ def plain(value: Any) -> Any:
     raise ReleaseError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
-def canonical_json(value: Any) -> bytes:
+def document_json(value: Any) -> bytes:
     """Write plain JSON types as the one sequence of bytes that means them."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
 
 def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
-    """Read what `canonical_json` wrote.
+    """Read what `document_json` wrote.
 
     Args:
         data: the file's bytes.
@@ -71,11 +71,11 @@ def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any
 
     Raises:
         ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or other bytes than
-            `canonical_json` would write.
+            `document_json` would write.
     """
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
-        same = canonical_json(value) == data
+        same = document_json(value) == data
     except (ValueError, RecursionError) as reason:
         raise error(f"{what}: not readable as JSON") from reason
     if not same:

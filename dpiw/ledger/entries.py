@@ -133,7 +133,7 @@ class Entry:
 
 def entry_hash(fields: Mapping[str, Any]) -> str:
     """SHA-256, hexadecimal, of the domain prefix and the canonical JSON of `fields`."""
-    return hashlib.sha256(_DOMAIN + canonical_json(fields).encode("ascii")).hexdigest()
+    return hashlib.sha256(_DOMAIN + entry_json(fields).encode("ascii")).hexdigest()
 
 
 def chained(
@@ -168,12 +168,12 @@ def from_stored(row: Mapping[str, Any]) -> Entry:
         ValueError: unknown kind, or a payload that is not canonical JSON.
     """
     payload = json.loads(row["payload"])
-    if not isinstance(payload, dict) or canonical_json(payload) != row["payload"]:
+    if not isinstance(payload, dict) or entry_json(payload) != row["payload"]:
         raise ValueError("payload is not a canonical JSON object")
     return Entry(**{**row, "kind": EntryKind(row["kind"]), "payload": payload})
 
 
-def canonical_json(value: Any) -> str:
+def entry_json(value: Any) -> str:
     """One text per value: sorted keys, no spaces, ASCII, no floats in what we store."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False

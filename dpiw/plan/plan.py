@@ -20,7 +20,7 @@ from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.play import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
-from dpiw.plan.promise import canonical_json, spec_digest
+from dpiw.plan.promise import compact_json, spec_digest
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
     GENERATOR_STAGE,
@@ -101,7 +101,7 @@ class Plan:
             "snapshot": self.spec.source.snapshot,
             "period": period,
         }
-        return hashlib.sha256(b"dpiw-run-v1\n" + canonical_json(parts).encode()).hexdigest()
+        return hashlib.sha256(b"dpiw-run-v1\n" + compact_json(parts).encode()).hexdigest()
 
     def device(self, stage: str) -> str:
         """As `device_of`."""

@@ -13,7 +13,7 @@ from dpiw.methods.weights.post_processing import files_of
 from dpiw.plan.spec import Places, ReleaseSpec, SourceFormat, SourceSpec
 
 
-def canonical_json(value: object) -> str:
+def compact_json(value: object) -> str:
     """One text for one value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
 
@@ -35,4 +35,4 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions["public_truth"] = spec.public_truth is not None
     decisions["weights"]["post_processing"] = public_steps(spec)
     body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
-    return hashlib.sha256(b"dpiw-plan-v1\n" + canonical_json(body).encode()).hexdigest()
+    return hashlib.sha256(b"dpiw-plan-v1\n" + compact_json(body).encode()).hexdigest()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dpiw.data.documents import canonical_json, parse_canonical, plain, record
+from dpiw.data.documents import document_json, parse_canonical, plain, record
 from dpiw.data.records import Count, DecimalText, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -27,7 +27,7 @@ _ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageRecord:
+class CertifiedStage:
     """What one stage did to the confidential table.
 
     Attributes:
@@ -108,7 +108,7 @@ class Certificate:
     accountants: Mapping[str, Any]
     plan_digest: Sha256
     nominal_rows: Count
-    stages: tuple[StageRecord, ...]
+    stages: tuple[CertifiedStage, ...]
     generator: Mapping[str, Any]
     weights: Mapping[str, Any]
     post_processing: tuple[str, ...]
@@ -147,7 +147,7 @@ class Certificate:
 
     def to_json(self) -> bytes:
         """Write canonical JSON; the same certificate always gives the same bytes."""
-        return canonical_json({**plain(self), "format_version": FORMAT_VERSION})
+        return document_json({**plain(self), "format_version": FORMAT_VERSION})
 
     @classmethod
     def from_json(cls, data: bytes) -> Certificate:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpiw.data.columns import ColumnKind
-from dpiw.data.documents import canonical_json
+from dpiw.data.documents import document_json
 from dpiw.data.schema import PublicSchema
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SYNTHETIC, FileEntry
@@ -104,7 +104,7 @@ def croissant_json(
             }
         ],
     }
-    return canonical_json(document)
+    return document_json(document)
 
 
 def _file(name: str, entry: FileEntry) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.documents import canonical_json, plain
+from dpiw.data.documents import document_json, plain
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.release.certificate import Certificate
@@ -105,7 +105,7 @@ def release_contents(
     if replicates is not None:
         stated = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
         write_replicates(replicates_path, replicates, order=order, facts=stated)
-    dictionary = canonical_json(plain(schema.to_mapping()))
+    dictionary = document_json(plain(schema.to_mapping()))
     catalogue_page = croissant_json(
         certificate,
         schema=schema,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from dpiw.data.documents import canonical_json, parse_canonical, plain, record
+from dpiw.data.documents import document_json, parse_canonical, plain, record
 from dpiw.data.records import Count, DecimalText, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import PrivacyUnit
@@ -170,7 +170,7 @@ class Manifest:
             "public_key": self.public_key,
             "key_id": self.signer.key_id,
         }
-        return canonical_json(value)
+        return document_json(value)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:

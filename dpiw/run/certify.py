@@ -13,7 +13,7 @@ from dpiw.plan.promise import public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
-from dpiw.release.certificate import Certificate, StageRecord
+from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import committed_measurement
 
@@ -30,7 +30,7 @@ def _decimals(cost: PrivacyCost) -> tuple[str, str]:
     )
 
 
-def _stage_record(run: ReleaseRun, stage: StagePlan) -> StageRecord:
+def _stage_record(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
     plan = run.plan
     facts = committed_measurement(run, stage.name).facts
     laws = [
@@ -39,7 +39,7 @@ def _stage_record(run: ReleaseRun, stage: StagePlan) -> StageRecord:
         for key, value in sorted(facts.items())
         if key.endswith("scale") and isinstance(value, float)
     ]  # fmt: skip
-    return StageRecord(
+    return CertifiedStage(
         stage=stage.name,
         method=stage.method,
         events=tuple(accounting.event_to_json(event) for event in stage.events),

@@ -32,7 +32,7 @@ from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
-from dpiw.plan.promise import canonical_json
+from dpiw.plan.promise import compact_json
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
@@ -169,7 +169,7 @@ class ReleaseRun:
             for name in RESTORED:  # an earlier version kept less
                 record.pop(name)
                 record |= {name: stored[name]} if name in stored else {}
-        write_durably(path, canonical_json(record).encode())
+        write_durably(path, compact_json(record).encode())
 
     @classmethod
     def load(cls, directory: Path) -> ReleaseRun:

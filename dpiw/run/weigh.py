@@ -20,7 +20,7 @@ from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
-from dpiw.plan.promise import canonical_json
+from dpiw.plan.promise import compact_json
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.measurement import Measurement
 from dpiw.run.locks import working
@@ -143,7 +143,7 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     write_durably(run.directory / "weights.npz", buffer.getvalue())
     judged = weights.diagnostics.to_json() | dict(weights.facts)
     facts = {"steps": list(weights.steps), "diagnostics": judged}
-    write_durably(run.directory / "weights.json", canonical_json(facts).encode())
+    write_durably(run.directory / "weights.json", compact_json(facts).encode())
 
 
 def diagnose(run: ReleaseRun) -> dict[str, Any]:
@@ -159,5 +159,5 @@ def _diagnose(run: ReleaseRun) -> dict[str, Any]:
         found |= {"verdict": "none", "reasons": list(run.plan.warnings)}
     elif run.plan.forecast is not None:
         found["tau"] = run.plan.forecast.tau
-    write_durably(run.directory / "diagnostics.json", canonical_json(found).encode())
+    write_durably(run.directory / "diagnostics.json", compact_json(found).encode())
     return found

@@ -13,7 +13,7 @@ import pytest
 
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, PublishedHead
-from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.ledger.entries import entry_hash, entry_json
 from dpiw.release.verification import verify
 from tests.crash.conftest import Places
 from tests.crash.harness import Place, Servers
@@ -71,7 +71,7 @@ def edit_amount(rows: list[Row], rng: random.Random) -> None:
     row = rng.choice([row for row in rows if "epsilon_units" in row["payload"]])
     payload = json.loads(row["payload"])
     payload[rng.choice(("epsilon_units", "delta_units"))] += rng.choice((-1, 1, 10**12))
-    row["payload"] = canonical_json(payload)
+    row["payload"] = entry_json(payload)
 
 
 def swap(rows: list[Row], rng: random.Random) -> None:

@@ -30,7 +30,7 @@ from dpiw.methods.weights.feature_sum import exact_sum
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.stack import PARTS
 from dpiw.methods.weights.tilting import BaseRows
-from dpiw.plan.promise import canonical_json
+from dpiw.plan.promise import compact_json
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun
@@ -163,7 +163,7 @@ def public_bytes(root: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"ends": ends, "name": run.release_id, "plan": run.plan.to_json()}
     ledger = Ledger.open(root / "state" / "ledger.sqlite")
     found["ledger"] = [
-        (e.seq, e.kind.value, e.stage, text(canonical_json(dict(e.payload)).encode(), root))
+        (e.seq, e.kind.value, e.stage, text(compact_json(dict(e.payload)).encode(), root))
         for e in ledger.entries()
     ]
     for path in sorted((root / "state").rglob("*")):

@@ -13,7 +13,7 @@ import pytest
 from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import DPIWError
 from dpiw.ledger import Grant, Ledger, Population, Reservation
-from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.ledger.entries import entry_hash, entry_json
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -102,7 +102,7 @@ def chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def stored(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows a store would hold of these entries."""
-    return [{**fields, "payload": canonical_json(fields["payload"])} for fields in entries]
+    return [{**fields, "payload": entry_json(fields["payload"])} for fields in entries]
 
 
 def restore(place: Any, copy: bytes) -> None:

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 
 from dpiw.errors import LedgerError
-from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, canonical_json
+from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
 from dpiw.ledger.location import EXPECTED, check_location
 
 CHARGING = "('reserve', 'conflict', 'void', 'recover')"
@@ -120,7 +120,7 @@ class Store(ABC):
 
     def append(self, connection: Connection, entry: Entry) -> None:
         """Write one entry; the caller has checked it."""
-        values = {**entry.to_json(), "payload": canonical_json(dict(entry.payload))}
+        values = {**entry.to_json(), "payload": entry_json(dict(entry.payload))}
         connection.execute(sa.insert(entries).values(values))
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
         own = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)

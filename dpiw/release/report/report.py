@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
-from dpiw.release.certificate import Certificate, StageRecord
+from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.report import figures
 from dpiw.release.report.formats import number, percent_above, short_decimal, three_digits_above
 from dpiw.release.report.template import render
@@ -154,7 +154,7 @@ def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:
     return usage
 
 
-def _settings(stage: StageRecord) -> tuple[str, str, str]:
+def _settings(stage: CertifiedStage) -> tuple[str, str, str]:
     return stage.stage, _code(stage.parameters), "; ".join(_code(law) for law in stage.noise)
 
 

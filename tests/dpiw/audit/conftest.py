@@ -13,7 +13,7 @@ import pytest
 
 from dpiw.audit import AuditReport, audit, release_folders
 from dpiw.ledger import Ledger
-from dpiw.ledger.entries import canonical_json
+from dpiw.ledger.entries import entry_json
 from tests.support.ledger import chain
 from tests.support.whole_runs import publish_run
 
@@ -69,7 +69,7 @@ class Site:
 
 
 def update(fields: dict[str, Any]) -> str:
-    columns = {**fields, "payload": canonical_json(fields["payload"])}
+    columns = {**fields, "payload": entry_json(fields["payload"])}
     text = ", ".join(f"{name} = {quoted(value)}" for name, value in columns.items())
     return f"UPDATE entries SET {text} WHERE seq = {fields['seq']}"
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from dpiw.errors import LedgerTamperedError
 from dpiw.ledger import Fault, FaultKind, Ledger, PublishedHead
-from dpiw.ledger.entries import canonical_json, entry_hash
+from dpiw.ledger.entries import entry_hash, entry_json
 from tests.support.ledger import cost, digest, terms
 
 COLUMNS = [
@@ -68,7 +68,7 @@ class Intruder:
             fields["previous"] = previous
             del fields["hash"]
             previous = entry_hash(fields)
-            columns = {**fields, "hash": previous, "payload": canonical_json(fields["payload"])}
+            columns = {**fields, "hash": previous, "payload": entry_json(fields["payload"])}
             text = ", ".join(f"{name} = {_sql(value)}" for name, value in columns.items())
             statements.append(f"UPDATE entries SET {text} WHERE seq = {fields['seq']}")
         self.run(*statements)
@@ -123,7 +123,7 @@ OTHER = {
 @pytest.mark.parametrize("seq", [1, 2, 4, 6, LAST])
 def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     written = ledger.export()[seq - 1]
-    written["payload"] = canonical_json(written["payload"])
+    written["payload"] = entry_json(written["payload"])
     for column, other in OTHER.items():
         intruder.run(f"UPDATE entries SET {column} = {other} WHERE seq = {seq}")
         found = fault(ledger)
@@ -170,7 +170,7 @@ def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger, intruder: In
     fields["payload"]["epsilon_units"] = 1
     del fields["hash"]
     intruder.run(
-        f"UPDATE entries SET payload = {_sql(canonical_json(fields['payload']))},"
+        f"UPDATE entries SET payload = {_sql(entry_json(fields['payload']))},"
         f" hash = '{entry_hash(fields)}' WHERE seq = 4"
     )
     found = fault(ledger)

@@ -15,7 +15,7 @@ from dpiw.errors import NotPublishableError, SpecError
 from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
     PRIVATE_STAGES,
-    canonical_json,
+    compact_json,
     compile_plan,
     restore_plan,
 )
@@ -262,7 +262,7 @@ def test_a_digest_is_that_of_the_decisions():
         "synthetic_rows": 100, "public_truth": False,
     }  # fmt: skip
     body = {"spec": decisions, "schema": SCHEMA.to_mapping(), "dpiw": __version__}
-    text = b"dpiw-plan-v1\n" + canonical_json(body).encode()
+    text = b"dpiw-plan-v1\n" + compact_json(body).encode()
     assert plan.digest == hashlib.sha256(text).hexdigest()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from dpiw.errors import PrivacyError, UncalibratedError
-from dpiw.ledger.entries import canonical, canonical_json
+from dpiw.ledger.entries import canonical, entry_json
 from dpiw.privacy import accounting
 from dpiw.privacy.accounting import (
     LATTICE_MARGIN,
@@ -418,7 +418,7 @@ def test_calibration_far_from_the_usual_totals(target: float) -> None:
 )
 def test_events_survive_json(event: PrivacyEvent) -> None:
     assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
-    assert stored_event(json.loads(canonical_json(canonical(event_to_json(event), field="e")))) == (
+    assert stored_event(json.loads(entry_json(canonical(event_to_json(event), field="e")))) == (
         event
     )
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.certificate import Certificate, StageRecord
+from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.publication import publish_folder
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
@@ -87,7 +87,7 @@ def example_certificate(**changes: Any) -> Certificate:
     unit = PrivacyUnit(
         relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="person"
     )
-    generator = StageRecord(
+    generator = CertifiedStage(
         stage="generator",
         method="privbayes",
         events=({"event": "gaussian", "noise_multiplier": 12.5, "count": 1},),

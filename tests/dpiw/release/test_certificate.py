@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.data.documents import canonical_json, parse_canonical, plain
+from dpiw.data.documents import document_json, parse_canonical, plain
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate
@@ -16,7 +16,7 @@ from tests.dpiw.release.release_example import example_certificate
 
 
 def _changed(**changes: Any) -> bytes:
-    return canonical_json({**json.loads(example_certificate().to_json()), **changes})
+    return document_json({**json.loads(example_certificate().to_json()), **changes})
 
 
 def test_a_certificate_reads_back_as_it_was_written() -> None:
@@ -93,7 +93,7 @@ def test_a_missing_key_is_refused() -> None:
     value = json.loads(example_certificate().to_json())
     del value["caveats"]
     with pytest.raises(ManifestError, match="'caveats' is missing"):
-        Certificate.from_json(canonical_json(value))
+        Certificate.from_json(document_json(value))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_plain_keeps_meaning_and_refuses_what_json_has_no_form_for() -> None:
         "minus": "-inf",
         "text": "é",
     }
-    data = canonical_json(plain(value))
+    data = document_json(plain(value))
     assert parse_canonical(data, what="x", error=ManifestError) == plain(value)
     with pytest.raises(ReleaseError, match="set"):
         plain({1, 2})

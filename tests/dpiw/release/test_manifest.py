@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.data.documents import canonical_json, decimal_of
+from dpiw.data.documents import decimal_of, document_json
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.manifest import Manifest, check_file_name
 from dpiw.release.publication import build_folder
@@ -45,7 +45,7 @@ def _sign_again(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Play a curator who signs a manifest that should not be."""
     value = json.loads((folder / "manifest.json").read_bytes())
     change(value)
-    data = canonical_json(value)
+    data = document_json(value)
     (folder / "manifest.json").write_bytes(data)
     key = load_private_key(folder.parent / "curator.key")
     (folder / "manifest.sig").write_bytes(key.sign(data))
@@ -309,7 +309,7 @@ def test_a_malformed_manifest_is_refused(
 ) -> None:
     value = json.loads((published / "manifest.json").read_bytes()) | changes
     with pytest.raises(ManifestError, match=words):
-        Manifest.from_bytes(canonical_json(value))
+        Manifest.from_bytes(document_json(value))
 
 
 @pytest.mark.parametrize(
