@@ -117,16 +117,16 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:
         return None, [_finding("ledger_unreadable", "ledger", str(error))]
-    moment = ledger.moment()
+    snapshot = ledger.snapshot()
     try:
-        exported = moment.export()
+        exported = snapshot.export()
     except LedgerTamperedError:
         exported = None
-    fault = moment.report.fault
+    fault = snapshot.report.fault
     if fault is not None:
         text = f"{fault.kind.value}: {fault.reason}"
         return exported, [_finding("chain_broken", f"entry {fault.seq}", text)]
-    return exported, _compare(moment.book, tally(exported or []))
+    return exported, _compare(snapshot.book, tally(exported or []))
 
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:

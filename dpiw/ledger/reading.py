@@ -19,7 +19,7 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.entries import Entry, LedgerHead, PublishedHead, chained, from_stored
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery
-from dpiw.ledger.replay import Fault, FaultKind, Moment, VerifyReport, replay
+from dpiw.ledger.replay import Fault, FaultKind, LedgerSnapshot, VerifyReport, replay
 from dpiw.ledger.stores.store import Store
 from dpiw.ledger.transitions import known_run, known_stage
 from dpiw.ledger.values import (
@@ -186,7 +186,7 @@ class LedgerReader:
         with self._page(write=False) as page:
             self._require_heads(page, heads)
 
-    def moment(self) -> Moment:
+    def snapshot(self) -> LedgerSnapshot:
         """All entries, and what they amount to, of one read; also where the chain is broken."""
         with self._store.transaction(write=False) as connection:
             rows = self._store.rows(connection)
@@ -195,7 +195,9 @@ class LedgerReader:
         if not rows:
             fault = Fault(kind=FaultKind.MISSING, seq=1, reason="the ledger is empty")
         report = VerifyReport(entries=len(rows), head=head, fault=fault)
-        return Moment(location=self._store.location, rows=tuple(rows), report=report, book=book)
+        return LedgerSnapshot(
+            location=self._store.location, rows=tuple(rows), report=report, book=book
+        )
 
     def verify(self) -> VerifyReport:
         """Replay everything: hashes, order, legality of every step, sums against budgets.
@@ -203,7 +205,7 @@ class LedgerReader:
         Finds: edited, missing, moved entries, illegal steps, overspending. Cannot find: a tail cut
         off, or a chain rewritten as a whole (`check_heads` does, from published manifests).
         """
-        return self.moment().report
+        return self.snapshot().report
 
     @contextmanager
     def _page(self, *, write: bool) -> Iterator[Page]:

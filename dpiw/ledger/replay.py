@@ -55,7 +55,7 @@ class VerifyReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class LedgerSnapshot:
     """Everything that a ledger held at one moment.
 
     Attributes:

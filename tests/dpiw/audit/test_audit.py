@@ -159,7 +159,7 @@ def test_a_ledger_that_counts_otherwise_than_we_do(site, monkeypatch):
 
 def test_a_population_that_only_one_of_the_two_counts_knows(site):
     counted = tally(Ledger.open(site.ledger).export())
-    book = Ledger.open(site.ledger).moment().book
+    book = Ledger.open(site.ledger).snapshot().book
     assert replay._compare(book, counted) == []
     for one, other in ((Book(), counted), (book, tally([]))):
         (found,) = replay._compare(one, other)
