@@ -72,11 +72,11 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
         # Prefect keeps a flow's parameters, even of one that fails at once.
         check_location(parsed.ledger, error=SpecError)
         wait_for_server()
-        found = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+        page = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
         return error.exit_code
-    sys.stdout.write(f"\nno errors; read {found}\n")
+    sys.stdout.write(f"\nno errors; read {page}\n")
     return 0
 
 

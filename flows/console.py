@@ -147,9 +147,9 @@ def _cells(spec: Path, population: str, key: str) -> str:
 def _summary(folder: Path, spec: Path, seconds: float) -> str:
     verified = verify(folder)
     certificate = verified.certificate
-    found = certificate.diagnostics
-    size, rows = found["effective_sample_size"], verified.manifest.facts.rows
-    noise, k_hat = found.get("noise"), found.get("k_hat")
+    diagnostics = certificate.diagnostics
+    size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
+    noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
     shown = os.path.relpath(folder)
     lines = [
         "",

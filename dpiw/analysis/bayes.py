@@ -217,8 +217,8 @@ def multinomial_posterior(
 def _declared(sample: WeightedSample, column: str) -> tuple[str, ...]:
     if sample.release is None:
         return ()
-    found = next(c for c in sample.release.schema["columns"] if c["name"] == column)
-    return tuple(found.get("levels", ()))
+    declared = next(c for c in sample.release.schema["columns"] if c["name"] == column)
+    return tuple(declared.get("levels", ()))
 
 
 def _check_positive(*values: float) -> None:

@@ -192,8 +192,8 @@ def _calibrate(
             low = middle
         else:
             high = middle
-    found = told(made)
-    for ours, theirs in zip(found, wanted, strict=True):
+    events = told(made)
+    for ours, theirs in zip(events, wanted, strict=True):
         numbers = [k for k, v in theirs.items() if isinstance(v, float)]
         if any(abs(ours[k] / theirs[k] - 1) > 1e-6 for k in numbers):
             raise ReleaseError("rehearsal: this version cannot rebuild the release's mechanism")

@@ -63,11 +63,11 @@ def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
         mass = weights * present
         return np.array([mass @ filled / mass.sum()])
 
-    found = refit(sample.weights)
+    estimate = refit(sample.weights)
     share = float((sample.weights * present).mean())
-    influence = np.where(present, filled - found[0], 0.0) / share
+    influence = np.where(present, filled - estimate[0], 0.0) / share
     return Estimate(
-        names=(name,), values=found, influence=influence[:, None], refit=refit, sample=sample
+        names=(name,), values=estimate, influence=influence[:, None], refit=refit, sample=sample
     )
 
 
@@ -152,14 +152,14 @@ def quantile(
         return weighted_quantile(kept, weights[present], np.array([probability]))
 
     mass = sample.weights[present]
-    found = refit(sample.weights)
+    estimate = refit(sample.weights)
     density = _density(kept, mass, probability)
     share = float((sample.weights * present).mean())
-    below = np.where(present, values <= found[0], probability)
-    reached = float(mass @ (kept <= found[0]) / mass.sum())
+    below = np.where(present, values <= estimate[0], probability)
+    reached = float(mass @ (kept <= estimate[0]) / mass.sum())
     pull = np.where(present, (reached - below) / (density * share), 0.0)
     return Estimate(
-        names=(name or f"quantile({_label(column)}, {probability:g})",), values=found,
+        names=(name or f"quantile({_label(column)}, {probability:g})",), values=estimate,
         influence=pull[:, None], refit=refit, sample=sample,
         facts={"density": density, "smooth": False},
     )  # fmt: skip
@@ -200,9 +200,9 @@ def crosstab(source: Source, rows: str, columns: str, *, normalise: bool = True)
         for name in (rows, columns)
     )
     mass = pd.Series(sample.weights, index=sample.table.index)
-    found: pd.DataFrame = mass.groupby([first, second]).sum().unstack(fill_value=0)
-    found = found.rename_axis(index=rows, columns=columns)
-    return found / sample.weights.sum() if normalise else found
+    counts: pd.DataFrame = mass.groupby([first, second]).sum().unstack(fill_value=0)
+    counts = counts.rename_axis(index=rows, columns=columns)
+    return counts / sample.weights.sum() if normalise else counts
 
 
 def correlation(source: Source, first: Column, second: Column) -> Estimate:
@@ -225,10 +225,10 @@ def correlation(source: Source, first: Column, second: Column) -> Estimate:
         u, v = u / spread[0], v / spread[1]
         return u, v, float(mass @ (u * v))
 
-    u, v, found = moments(sample.weights)
+    u, v, estimate = moments(sample.weights)
     share = float((sample.weights * present).mean())
-    influence = np.where(present, u * v - found * (u**2 + v**2) / 2, 0.0) / share
+    influence = np.where(present, u * v - estimate * (u**2 + v**2) / 2, 0.0) / share
     return Estimate(
-        names=(f"correlation({_label(first)}, {_label(second)})",), values=np.array([found]),
+        names=(f"correlation({_label(first)}, {_label(second)})",), values=np.array([estimate]),
         influence=influence[:, None], refit=lambda w: np.array([moments(w)[2]]), sample=sample,
     )  # fmt: skip

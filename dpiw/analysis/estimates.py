@@ -30,10 +30,10 @@ def _probabilities(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _matching(values: ArrayLike, rows: int) -> NDArray[np.float64]:
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape != (rows,):
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != (rows,):
         raise WeightError("values: expected one number per weight")
-    return found
+    return numbers
 
 
 def weighted_mean(values: ArrayLike, log_weights: NDArray[np.float64]) -> float:
@@ -57,8 +57,8 @@ def weighted_mean_standard_error(values: ArrayLike, log_weights: NDArray[np.floa
     the generator's, which do not shrink with more synthetic rows (docs/method.md section 5).
     """
     shares = _probabilities(log_weights)
-    found = _matching(values, shares.size)
-    return float(np.sqrt(np.sum((shares * (found - shares @ found)) ** 2)))
+    numbers = _matching(values, shares.size)
+    return float(np.sqrt(np.sum((shares * (numbers - shares @ numbers)) ** 2)))
 
 
 def resample(

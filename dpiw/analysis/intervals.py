@@ -91,8 +91,8 @@ def unshrunk(source: Source) -> WeightedSample:
         ReleaseError: the source's weights have no known law, or are not made of coefficients.
     """
     sample = weighted_sample(source)
-    found = tilt(sample.coefficient_law, sample.weights)
-    return replace(sample, weights=found.weights, tilt=found, original=sample, totals=None)
+    tilted = tilt(sample.coefficient_law, sample.weights)
+    return replace(sample, weights=tilted.weights, tilt=tilted, original=sample, totals=None)
 
 
 def variance_parts(estimate: Estimate) -> dict[str, Array]:

@@ -106,15 +106,15 @@ class WeightLaw:
         # By the chain rule a shift of the coefficients moves the values by mean(w g phi').
         # mean(w g) is zero for ratios; for totals it is the weights' scale, which z moves as well.
         slope = (w * g).T @ self.features / len(g)
-        found = {
+        parts = {
             "rows": np.diag(estimate.covariance()),
             "private": (w * g**2).mean(axis=0) / self.nominal_rows,
         }
         if sample.tilt is not None:
-            return found | {"coefficients": ((slope @ sample.tilt.factor) ** 2).sum(axis=1)}
+            return parts | {"coefficients": ((slope @ sample.tilt.factor) ** 2).sum(axis=1)}
         base = sample.spectrum
         squares = (slope @ base.directions) ** 2
-        return found | {
+        return parts | {
             "noise": squares.sum(axis=1) * base.noise,
             "fitting": squares @ base.fitting,
             "shrinkage": squares @ (1 - base.shrinkage) ** 2 * spread(base),
@@ -145,12 +145,12 @@ class WeightLaw:
         spread_of_rows = 1 + w.size / (self.nominal_rows * np.maximum(w, 1e-12))
         base = sample.spectrum
         prior = spread(base)
-        found = []
+        estimates = []
         for _ in range(replicates):
             moved = self._shifted(sample, base, prior, rng)
             multipliers = rng.gamma(1 / spread_of_rows, spread_of_rows)
-            found.append(estimate.refit(moved * multipliers))
-        return np.array(found)
+            estimates.append(estimate.refit(moved * multipliers))
+        return np.array(estimates)
 
     def _shifted(
         self, sample: WeightedSample, base: Spectrum, prior: float, rng: np.random.Generator
@@ -234,14 +234,14 @@ class Tilt:
     prior_variance: float
 
 
-def spread(found: Spectrum) -> float:
+def spread(base: Spectrum) -> float:
     """The prior's variance: squared posterior median of the spread, which has a flat prior.
 
     The median, because with few directions the posterior's tail is too heavy for a mean.
     """
-    s, b = found.shrinkage, found.coefficients
-    error = found.noise + found.fitting
-    spreads = np.concatenate([[0.0], np.geomspace(*_SPREADS, 120)]) * np.sqrt(found.noise)
+    s, b = base.shrinkage, base.coefficients
+    error = base.noise + base.fitting
+    spreads = np.concatenate([[0.0], np.geomspace(*_SPREADS, 120)]) * np.sqrt(base.noise)
     total = s**2 * spreads[:, None] ** 2 + error
     score = -0.5 * (np.log(total) + b**2 / total).sum(axis=1)
     mass = np.cumsum(np.exp(score - score.max()) * np.gradient(spreads))
@@ -319,8 +319,8 @@ class Sight:
         """
         w, rows = self.weights, len(self.weights)
         g = influence - w @ influence / rows
-        found = self.inverse @ (self.centred.T @ (w[:, None] * g)) / rows
-        left = w @ (g - self.centred @ found) ** 2
+        ridge = self.inverse @ (self.centred.T @ (w[:, None] * g)) / rows
+        left = w @ (g - self.centred @ ridge) ** 2
         whole = w @ g**2
         return np.asarray(1 - np.divide(left, whole, out=np.ones_like(left), where=whole > 0))
 

@@ -48,11 +48,11 @@ def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Array]]:
         days = (values - values.min()) / pd.Timedelta(days=1)
         return [(name, days.to_numpy(dtype=np.float64, na_value=np.nan))]
     missing = values.isna().to_numpy()
-    found = []
+    columns = []
     for level in sorted(values.dropna().unique(), key=str)[1:]:
         flag = (values == level).to_numpy(dtype=np.float64, na_value=0.0)
-        found.append((f"{name}={level}", np.where(missing, np.nan, flag)))
-    return found
+        columns.append((f"{name}={level}", np.where(missing, np.nan, flag)))
+    return columns
 
 
 def design(table: pd.DataFrame, target: str, features: Sequence[str]) -> Design:
@@ -85,10 +85,10 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str]) -> Design:
 
 
 def _solve(curvature: Array, right: Array) -> Array:
-    found = np.linalg.lstsq(curvature, right, rcond=1e-12)
-    if found[2] < len(curvature):
+    solution, _, rank, _ = np.linalg.lstsq(curvature, right, rcond=1e-12)
+    if rank < len(curvature):
         raise WeightError("regression: a feature is constant or a combination of the others")
-    return np.asarray(found[0])
+    return np.asarray(solution)
 
 
 def _regression(sample: WeightedSample, parts: Design, *, logistic: bool) -> Estimate:
@@ -98,16 +98,16 @@ def _regression(sample: WeightedSample, parts: Design, *, logistic: bool) -> Est
     def refit(weights: Array) -> Array:
         return fit(x, y, weights * parts.present)
 
-    found = refit(sample.weights)
+    coefficients = refit(sample.weights)
     mass = sample.weights * parts.present
-    expected = 1 / (1 + np.exp(-(x @ found))) if logistic else x @ found
+    expected = 1 / (1 + np.exp(-(x @ coefficients))) if logistic else x @ coefficients
     curve = mass * expected * (1 - expected) if logistic else mass
     hessian = (x * curve[:, None]).T @ x / len(x)
     score = x * ((y - expected) * parts.present)[:, None]
     influence = _solve(hessian, score.T).T
     residual = float(mass @ (y - expected) ** 2 / mass.sum())
     return Estimate(
-        names=parts.names, values=found, influence=influence, refit=refit, sample=sample,
+        names=parts.names, values=coefficients, influence=influence, refit=refit, sample=sample,
         facts={"residual_variance": residual, "hessian": hessian},
     )  # fmt: skip
 
@@ -127,10 +127,10 @@ def fit_linear(x: Array, y: Array, weights: Array) -> Array:
     scale = np.sqrt(np.einsum("i,ij->j", weights, x**2))
     if not np.all(scale > 0):
         raise WeightError("regression: a feature is zero in every row with weight")
-    found, _, rank, _ = np.linalg.lstsq(x / scale * root[:, None], y * root, rcond=1e-10)
+    scaled, _, rank, _ = np.linalg.lstsq(x / scale * root[:, None], y * root, rcond=1e-10)
     if rank < x.shape[1]:
         raise WeightError("regression: a feature is constant or a combination of the others")
-    return np.asarray(found / scale)
+    return np.asarray(scaled / scale)
 
 
 def fit_logistic(x: Array, y: Array, weights: Array) -> Array:

@@ -175,8 +175,8 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
     schema = parse_canonical((folder / SCHEMA).read_bytes(), what=SCHEMA, error=ManifestError)
     table, weights, log_weights = read_synthetic(folder / SYNTHETIC)
     if not verified.certificate.usable:
-        found = verified.certificate.diagnostics.get("reasons", ())
-        why = "; ".join(found) or verified.certificate.verdict_rule
+        reasons = verified.certificate.diagnostics.get("reasons", ())
+        why = "; ".join(reasons) or verified.certificate.verdict_rule
         warnings.warn(
             f"release {verified.certificate.release_id}: do not use the weights ({why}); "
             "unweighted rows keep the privacy promise but may be biased",

@@ -156,9 +156,9 @@ def weighted_sample(source: Source) -> WeightedSample:
     if isinstance(source, WeightedSample):
         return source
     if isinstance(source, tuple) and len(source) == 2:
-        table, weights = source
-        found = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
-        return _sample(table, found)
+        table, given = source
+        weights = np.ones(len(table)) if given is None else np.asarray(given, dtype=np.float64)
+        return _sample(table, weights)
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
         sample: WeightedSample = source.sample
         return sample
@@ -178,14 +178,16 @@ def sample_of_release(release: Release) -> WeightedSample:
 
     logs = np.asarray(release.log_weights, dtype=np.float64)
     top, law = float(logs.max()), law_of_release(release)
-    found = _sample(release.table, np.exp(logs - top), factor=np.exp(top), law=law, release=release)
+    sample = _sample(
+        release.table, np.exp(logs - top), factor=np.exp(top), law=law, release=release
+    )
     if release.certificate.self_normalised:
-        return found
+        return sample
     if law is None:
-        return replace(found, totals=found.weights)
-    fitted = found.coefficient_law
+        return replace(sample, totals=sample.weights)
+    fitted = sample.coefficient_law
     ratios = fitted.reweighted(np.zeros(fitted.features.shape[1]))
-    return replace(found, weights=ratios, totals=found.weights)
+    return replace(sample, weights=ratios, totals=sample.weights)
 
 
 def _sample(

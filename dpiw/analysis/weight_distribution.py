@@ -182,7 +182,7 @@ def recover(log_weights: Array, features: Array, noise: NoiseLaw, *, steps: set[
             target = moved
             if change < 1e-12:
                 break
-    found = np.linalg.lstsq(free, target, rcond=1e-10)[0]
-    if np.ptp(target - free @ found) > _RECOVERY:
+    solution = np.linalg.lstsq(free, target, rcond=1e-10)[0]
+    if np.ptp(target - free @ solution) > _RECOVERY:
         raise ReleaseError("weights: they do not follow from the certificate's feature map")
-    return np.asarray(found[:-1])
+    return np.asarray(solution[:-1])

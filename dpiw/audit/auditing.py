@@ -166,15 +166,15 @@ def _ours(counted: Tally, name: str) -> object:
 
 def _events_of_runs(counted: Tally) -> list[Finding]:
     """What is legal and charged, and still worth a look."""
-    found = [
+    findings = [
         _finding("recovered", f"entry {one.seq}", f"release {digest[:12]}, run {one.run}, was lost")
         for digest, one in counted.recovered.items()
     ]
-    found += [
+    findings += [
         _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
         for seq, name, loss in counted.losses
     ]
-    found += [
+    findings += [
         _finding(
             "unpaid_reads",
             f"population {name}",
@@ -188,19 +188,19 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
             subject = f"run {run.key[:12]} attempt {attempt.number}"
             if attempt.voided:
                 text = f"population {run.population}, period {run.period}: given back"
-                found.append(_finding("attempt_voided", subject, text))
+                findings.append(_finding("attempt_voided", subject, text))
             for name, stage in attempt.stages.items():
                 if stage.state == "lost":
                     text = f"stage {name} was armed and left no output"
-                    found.append(_finding("draw_lost", subject, text))
+                    findings.append(_finding("draw_lost", subject, text))
                 if stage.state == "armed":
                     text = f"stage {name} is armed, and neither committed nor lost"
-                    found.append(_finding("stage_armed", subject, text))
+                    findings.append(_finding("stage_armed", subject, text))
                 if stage.conflicts:
                     text = f"stage {name}: {stage.conflicts} further output(s)"
-                    found.append(_finding("draw_conflict", subject, text))
-        found += _waiting(run)
-    return found
+                    findings.append(_finding("draw_conflict", subject, text))
+        findings += _waiting(run)
+    return findings
 
 
 def _amount(loss: Units) -> str:

@@ -156,18 +156,18 @@ def _own_account(events: Sequence[PrivacyEvent], delta: float) -> OwnAccount | N
 
 def _compare(run: RunTally, attempt: AttemptTally, cost: Recomputed) -> list[Finding]:
     subject = f"run {run.key[:12]} attempt {attempt.number}"
-    found = [
+    findings = [
         Finding(code="cost_above_charge", subject=subject, text=text)
         for text in _above_charge(attempt, cost)
     ]
     if cost.own is None:
         text = "its events are accounted for, but not a second time by the audit's own account"
-        found.append(Finding(code="cost_not_recounted", subject=subject, text=text))
-    found += [
+        findings.append(Finding(code="cost_not_recounted", subject=subject, text=text))
+    findings += [
         Finding(code="accountants_disagree", subject=subject, text=text)
         for text in (*_contradictions(cost), *_disagreements(cost), *_other_vector(cost))
     ]
-    return found
+    return findings
 
 
 def _above_charge(attempt: AttemptTally, cost: Recomputed) -> Iterator[str]:
@@ -196,10 +196,10 @@ _NAMES = {
 
 def _floors(cost: Recomputed) -> list[tuple[float, str]]:
     """What no sound bound is below."""
-    found = [(cost.bounds.pld_below, "pld_below")]
+    floors = [(cost.bounds.pld_below, "pld_below")]
     if cost.own is not None and cost.own.epsilon is not None:
-        found.append((cost.own.epsilon.floor * (1 - _SLACK), "own"))
-    return found
+        floors.append((cost.own.epsilon.floor * (1 - _SLACK), "own"))
+    return floors
 
 
 def _contradictions(cost: Recomputed) -> Iterator[str]:

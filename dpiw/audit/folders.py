@@ -60,8 +60,8 @@ def check_folders(
     findings: list[Finding] = []
     facts = []
     for folder in folders:
-        one, found = _check_folder(folder, public_key, runs)
-        findings += found
+        one, folder_findings = _check_folder(folder, public_key, runs)
+        findings += folder_findings
         facts.append(one)
     heads = _heads(facts)
     for one in facts:
@@ -120,25 +120,25 @@ def _check_folder(
 
 def _signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
     keys = sorted({one.release.key_id for one in facts if one.release is not None})
-    found = []
+    issues = []
     if keys and not pinned:
         text = "whole, but no public key was given: nothing shows who signed them"
-        found.append(_finding("key_not_pinned", "releases", text))
+        issues.append(_finding("key_not_pinned", "releases", text))
     if len(keys) > 1:
-        found.append(_finding("several_keys", "releases", f"signed by key ids {', '.join(keys)}"))
-    return found
+        issues.append(_finding("several_keys", "releases", f"signed by key ids {', '.join(keys)}"))
+    return issues
 
 
 def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
     first: dict[str, str] = {}
-    found = []
+    findings = []
     for one in facts:
         if one.manifest_digest is None:
             continue
         other = first.setdefault(one.manifest_digest, one.name)
         if other != one.name:
-            found.append(_finding("folder_twice", f"release {one.name}", f"a copy of {other}"))
-    return found
+            findings.append(_finding("folder_twice", f"release {one.name}", f"a copy of {other}"))
+    return findings
 
 
 def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
@@ -153,30 +153,30 @@ def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
 def _check_against(one: FolderFacts, counted: Tally, heads: Mapping[str, str]) -> list[Finding]:
     subject = f"release {one.name}"
     recovered = counted.recovered.get(one.manifest_digest or "")
-    found = []
+    findings = []
     if one.manifest_digest is not None and one.run_key is None and recovered is None:
         text = f"the ledger has no publishing entry of its manifest {one.manifest_digest[:12]}"
-        found.append(_finding("folder_unknown", subject, text))
+        findings.append(_finding("folder_unknown", subject, text))
     if one.release is None:
-        return found
+        return findings
     certificate = one.release.certificate
     if one.name != certificate.release_id:
         text = f"its own name is {certificate.release_id}"
-        found.append(_finding("folder_renamed", subject, text))
+        findings.append(_finding("folder_renamed", subject, text))
     if recovered is not None:
         if not _recovered_as_stated(recovered, one.release, heads):
             text = f"not what entry {recovered.seq} recovered it as"
-            found.append(_finding("certificate_disagrees", subject, text))
+            findings.append(_finding("certificate_disagrees", subject, text))
     elif certificate.ledger_head not in counted.places:
         text = f"the ledger lacks the head {certificate.ledger_head[:12]} it names"
-        found.append(_finding("head_missing", subject, text))
+        findings.append(_finding("head_missing", subject, text))
     elif one.run_key is not None:
         run = counted.runs[one.run_key]
         for name in _differences(certificate, run, counted):
             text = f"{name}: not what the ledger says"
-            found.append(_finding("certificate_disagrees", subject, text))
-        found += _check_previous(one.release, run, counted)
-    return found
+            findings.append(_finding("certificate_disagrees", subject, text))
+        findings += _check_previous(one.release, run, counted)
+    return findings
 
 
 def _recovered_as_stated(

@@ -64,15 +64,15 @@ def epsilon_range(losses: Sequence[Loss], delta: float) -> Range:
         delta: in (0, 1).
     """
     order, epsilon = chernoff_bound(losses, delta)
-    found = Range(low=0.0, high=max(0.0, epsilon))
+    bracket = Range(low=0.0, high=max(0.0, epsilon))
     for _ in range(_ROUNDS):
-        if found.high - found.low <= _NARROW * found.high:
+        if bracket.high - bracket.low <= _NARROW * bracket.high:
             break
         line = _Line(losses, order=order, epsilon=epsilon, delta=delta)
-        found = line.narrow(found)
-        epsilon = (found.low + found.high) / 2
+        bracket = line.narrow(bracket)
+        epsilon = (bracket.low + bracket.high) / 2
         order = _saddle(losses, epsilon)
-    return found
+    return bracket
 
 
 def chernoff_bound(losses: Sequence[Loss], delta: float) -> tuple[float, float]:

@@ -51,7 +51,7 @@ def check_repeats(payload: Fields) -> None:
 
 def digest(entry: Fields, name: str) -> str:
     """A SHA-256 that an entry states."""
-    found = entry["payload"][name]
-    if not isinstance(found, str) or not _DIGEST.fullmatch(found):
+    stated = entry["payload"][name]
+    if not isinstance(stated, str) or not _DIGEST.fullmatch(stated):
         raise IllegalError(f"its {name} is no SHA-256")
-    return found
+    return stated

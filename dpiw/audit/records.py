@@ -164,8 +164,8 @@ class RunTally:
     @property
     def latest(self) -> dict[str, StageTally]:
         """Every stage as it stands: of its last attempt that was not voided, if there is one."""
-        found = {name: s for a in self.attempts if a.voided for name, s in a.stages.items()}
-        return found | {
+        voided = {name: s for a in self.attempts if a.voided for name, s in a.stages.items()}
+        return voided | {
             name: s for a in self.attempts if not a.voided for name, s in a.stages.items()
         }
 

@@ -26,22 +26,22 @@ from dpiw.audit.records import (
 
 def tally(entries: Sequence[Fields]) -> Tally:
     """Count exported entries (`Ledger.export`): hashes, transitions, attempts, sums, budgets."""
-    found = Tally()
+    counted = Tally()
     previous = "0" * 64
     for number, entry in enumerate(entries, start=1):
         subject = f"entry {entry['seq']}"
         if not _chained(entry, number, previous):
-            found.tell("chain_broken", subject, "its number, link or hash does not hold")
+            counted.tell("chain_broken", subject, "its number, link or hash does not hold")
         previous = entry["hash"]
-        found.places[entry["hash"]] = entry["seq"]
-        _check_clock(found, entry)
+        counted.places[entry["hash"]] = entry["seq"]
+        _check_clock(counted, entry)
         try:
-            _take(found, entry)
+            _take(counted, entry)
         except IllegalError as error:
-            found.tell("illegal_step", subject, str(error))
+            counted.tell("illegal_step", subject, str(error))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
-            found.tell("illegal_step", subject, f"malformed {entry.get('kind')} entry")
-    return found
+            counted.tell("illegal_step", subject, f"malformed {entry.get('kind')} entry")
+    return counted
 
 
 def _chained(entry: Fields, number: int, previous: str) -> bool:
@@ -51,52 +51,52 @@ def _chained(entry: Fields, number: int, previous: str) -> bool:
     return (entry["seq"], entry["previous"], entry["hash"]) == (number, previous, own)
 
 
-def _check_clock(found: Tally, entry: Fields) -> None:
-    before = found.times.get(entry["seq"] - 1, "")
+def _check_clock(counted: Tally, entry: Fields) -> None:
+    before = counted.times.get(entry["seq"] - 1, "")
     if entry["at"] < before:
-        found.tell("clock_backwards", f"entry {entry['seq']}", f"{entry['at']} after {before}")
-    found.times[entry["seq"]] = entry["at"]
+        counted.tell("clock_backwards", f"entry {entry['seq']}", f"{entry['at']} after {before}")
+    counted.times[entry["seq"]] = entry["at"]
 
 
-def _take(found: Tally, entry: Fields) -> None:
+def _take(counted: Tally, entry: Fields) -> None:
     kind = entry["kind"]
     if kind == "genesis":
         if entry["payload"]["format"] != 2:
             raise IllegalError("its format is not 2")
         return
     if kind == "register":
-        _register(found, entry)
+        _register(counted, entry)
         return
     if kind == "recover":
-        _recover(found, entry)
+        _recover(counted, entry)
         return
     if kind == "reserve":
-        run, before = _reserve(found, entry)
+        run, before = _reserve(counted, entry)
     elif kind in _STEPS:
-        run = found.runs[entry["run_key"]]
+        run = counted.runs[entry["run_key"]]
         if entry["population"] != run.population:
             raise IllegalError("it names another population than the run's")
         before = run.held
         drawn = run.drawn
         if kind in ("read", "arm", "resume", "void"):
-            _not_recovered(found, run)
+            _not_recovered(counted, run)
         if kind in ("arm", "resume"):
-            _check_drawable(found, entry, found.populations[run.population])
+            _check_drawable(counted, entry, counted.populations[run.population])
         if kind in ("read", "arm", "resume"):
-            _check_reads(found, entry, run)
+            _check_reads(counted, entry, run)
         _STEPS[kind](run, entry)
-        _draw(found.populations[run.population], entry, run.drawn.beyond(drawn))
+        _draw(counted.populations[run.population], entry, run.drawn.beyond(drawn))
     else:
-        found.tell("unknown_entry", f"entry {entry['seq']}", f"of kind {kind}; not counted")
+        counted.tell("unknown_entry", f"entry {entry['seq']}", f"of kind {kind}; not counted")
         return
     run.last_at = entry["at"]
     run.history.append((entry["seq"], run.snapshot))
-    _add(found, found.populations[run.population], entry, run.held.plus(before.times(-1)))
+    _add(counted, counted.populations[run.population], entry, run.held.plus(before.times(-1)))
 
 
-def _register(found: Tally, entry: Fields) -> None:
+def _register(counted: Tally, entry: Fields) -> None:
     name, payload = entry["population"], entry["payload"]
-    if name in found.populations:
+    if name in counted.populations:
         raise IllegalError(f"population {name} is registered a second time")
     composition, budget = str(payload.get("composition", "basic")), units(payload).amount
     if composition not in ("basic", "renyi") or (composition == "renyi" and budget.delta == 0):
@@ -105,7 +105,7 @@ def _register(found: Tally, entry: Fields) -> None:
         raise IllegalError(f"population {name}: no limit on reads without a draw")
     if payload["id_column"] is None and payload["max_rows"] != 1:
         raise IllegalError(f"population {name}: rows of a unit that nothing names")
-    found.populations[name] = PopulationTally(
+    counted.populations[name] = PopulationTally(
         name=name,
         relation=payload["relation"],
         max_rows=payload["max_rows"],
@@ -118,11 +118,11 @@ def _register(found: Tally, entry: Fields) -> None:
     )
 
 
-def _add(found: Tally, population: PopulationTally, entry: Fields, more: Units) -> None:
+def _add(counted: Tally, population: PopulationTally, entry: Fields, more: Units) -> None:
     total = population.spent.plus(more)
     population.history.append((entry["seq"], total))
     if (more.epsilon > 0 or more.delta > 0) and not fits(population, total):
-        found.tell(
+        counted.tell(
             "overspent", f"population {population.name}",
             f"with entry {entry['seq']} ({entry['kind']}) it holds more than its lifetime budget",
         )  # fmt: skip
@@ -135,52 +135,52 @@ def _draw(population: PopulationTally, entry: Fields, more: Units) -> None:
         population.drawn.append((entry["seq"], before.plus(more)))
 
 
-def _check_reads(found: Tally, entry: Fields, run: RunTally) -> None:
+def _check_reads(counted: Tally, entry: Fields, run: RunTally) -> None:
     """Before a table is opened: may this end without a draw, too? An arm goes on with a read."""
-    population, attempt = found.populations[run.population], _attempt(run, entry)
+    population, attempt = counted.populations[run.population], _attempt(run, entry)
     goes_on = entry["kind"] != "read" and attempt.reads > 0 and not attempt.committed
-    if found.unpaid_reads(population.name) - goes_on >= population.max_unpaid_reads:
-        found.tell(
+    if counted.unpaid_reads(population.name) - goes_on >= population.max_unpaid_reads:
+        counted.tell(
             "too_many_reads", f"population {population.name}",
             f"entry {entry['seq']} ({entry['kind']}) opens its table after"
             f" {population.max_unpaid_reads} times without a draw",
         )  # fmt: skip
 
 
-def _check_drawable(found: Tally, entry: Fields, population: PopulationTally) -> None:
+def _check_drawable(counted: Tally, entry: Fields, population: PopulationTally) -> None:
     if not fits(population, population.spent):
-        found.tell(
+        counted.tell(
             "overspent", f"population {population.name}",
             f"entry {entry['seq']} ({entry['kind']}) draws while more is held than its lifetime"
             " budget",
         )  # fmt: skip
 
 
-def _recover(found: Tally, entry: Fields) -> None:
+def _recover(counted: Tally, entry: Fields) -> None:
     """Releases the ledger had lost, and a stated loss: charged by the rules of recovery."""
-    payload, population = entry["payload"], found.populations[entry["population"]]
+    payload, population = entry["payload"], counted.populations[entry["population"]]
     charged, loss = cost_of(payload, population), cost_of(payload["loss"], population)
     asked = Units()
     for item in payload["releases"]:
         digest, one = item["manifest_digest"], _recovered(entry, item, population)
-        if _stands(found, one.head) or digest in found.recovered:
+        if _stands(counted, one.head) or digest in counted.recovered:
             raise IllegalError("it recovers a release that is not missing")
-        if one.after is not None and not (one.previous and _stands(found, one.after)):
+        if one.after is not None and not (one.previous and _stands(counted, one.after)):
             raise IllegalError("it names a release before it whose entry is not here")
         if not one.held.covers(one.drawn):
             raise IllegalError("it states more as drawn than as held")
-        asked = asked.plus(_asked(found, population, one))
-        found.recovered[digest] = one
+        asked = asked.plus(_asked(counted, population, one))
+        counted.recovered[digest] = one
     reads = payload["reads"]
     if type(reads) is not int or not 0 <= reads <= 10**6:
         raise IllegalError("it states no number of reads")
     if not payload["releases"] and loss.amount == Units() and not reads:
         raise IllegalError("it recovers neither a release, nor a loss, nor a read")
     if loss.amount != Units():
-        found.losses.append((entry["seq"], population.name, loss.amount))
+        counted.losses.append((entry["seq"], population.name, loss.amount))
     population.recovered_reads += reads
     before = population.spent.plus(asked)
-    _add(found, population, entry, charged)
+    _add(counted, population, entry, charged)
     _draw(population, entry, charged)
     if population.composition == "renyi":
         left = max(0, population.budget.delta - before.lost_delta)
@@ -200,38 +200,38 @@ def _recovered(entry: Fields, item: Fields, population: PopulationTally) -> Reco
     )  # fmt: skip
 
 
-def _stands(found: Tally, head: str) -> bool:
-    return head in found.places
+def _stands(counted: Tally, head: str) -> bool:
+    return head in counted.places
 
 
-def _asked(found: Tally, population: PopulationTally, one: RecoveredTally) -> Units:
+def _asked(counted: Tally, population: PopulationTally, one: RecoveredTally) -> Units:
     """What its run held, or what was spent beyond what is sure to be counted here, if more.
 
     Less what its own reservation holds, if nothing of that was drawn and it did not pay before.
     """
-    before = found.recovered.get(one.previous or "")
+    before = counted.recovered.get(one.previous or "")
     if before is not None and before.population == population.name:
-        continued = any(other.previous == one.previous for other in found.recovered.values())
+        continued = any(other.previous == one.previous for other in counted.recovered.values())
         known = before.drawn if continued else before.held
     else:
-        known = Units() if one.after is None else population.drawn_by(found.places[one.after])
+        known = Units() if one.after is None else population.drawn_by(counted.places[one.after])
     asked = one.cost.plus(one.held.beyond(known).beyond(one.cost))
-    for run in found.runs_of(population.name):
-        paid = any(other.is_of(run) for other in found.recovered.values())
+    for run in counted.runs_of(population.name):
+        paid = any(other.is_of(run) for other in counted.recovered.values())
         if one.is_of(run) and not paid and run.drawn == Units():
             return asked.beyond(run.held)
     return asked
 
 
-def _not_recovered(found: Tally, run: RunTally) -> None:
-    if any(one.is_of(run) for one in found.recovered.values()):
+def _not_recovered(counted: Tally, run: RunTally) -> None:
+    if any(one.is_of(run) for one in counted.recovered.values()):
         raise IllegalError("it goes on with a run whose release was recovered")
 
 
-def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
+def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     """The run with its new attempt, and what it held before."""
     payload, key, number = entry["payload"], entry["run_key"], entry["attempt"]
-    population = found.populations[entry["population"]]
+    population = counted.populations[entry["population"]]
     if payload["relation"] != population.relation:
         raise IllegalError("its cost is under another relation than the population's")
     cost = cost_of(payload, population)
@@ -247,7 +247,7 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
     }
     check_repeats(payload)
     terms = (payload["plan_digest"], payload["period"], payload["max_attempts"])
-    run = found.runs.get(key)
+    run = counted.runs.get(key)
     if run is None:
         run = RunTally(
             key=key, population=population.name, plan_digest=terms[0], period=terms[1],
@@ -259,15 +259,15 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
         raise IllegalError("it reserves a known run under other terms")
     if number != len(run.attempts) + 1 or not stages:
         raise IllegalError("not the run's next attempt, or without stages")
-    _not_recovered(found, run)
-    _check_again(found, run, stages, entry)
-    found.runs[key] = run
+    _not_recovered(counted, run)
+    _check_again(counted, run, stages, entry)
+    counted.runs[key] = run
     before = run.held
     run.attempts.append(
         AttemptTally(number=number, cost=cost, stages=stages, seq=entry["seq"], at=entry["at"])
     )
     if sum(not attempt.voided for attempt in run.attempts) > run.max_attempts:
-        found.tell(
+        counted.tell(
             "too_many_attempts", f"run {key[:12]}",
             f"attempt {number} where max_attempts={run.max_attempts}",
         )  # fmt: skip
@@ -275,7 +275,7 @@ def _reserve(found: Tally, entry: Fields) -> tuple[RunTally, Units]:
 
 
 def _check_again(
-    found: Tally, run: RunTally, stages: Mapping[str, StageTally], entry: Fields
+    counted: Tally, run: RunTally, stages: Mapping[str, StageTally], entry: Fields
 ) -> None:
     if not run.attempts:
         return
@@ -285,7 +285,7 @@ def _check_again(
         if known is None or known.state not in ("lost", "voided"):
             raise IllegalError(f"it reserves stage {name} again, which is neither lost nor voided")
         if (known.events, known.resumption) != (stage.events, stage.resumption):
-            found.tell(
+            counted.tell(
                 "events_changed", f"run {run.key[:12]}",
                 f"attempt {entry['attempt']} declares other events for {name} than before",
             )  # fmt: skip

@@ -96,10 +96,10 @@ def worst_selection(epsilon: float, count: int = 1) -> Loss:
         far = np.exp(-2 * z * epsilon)
         lower = (z + 1) - 2 * small * z * (z + 1) / (z + 0.5) + small**2 * z
         inside = (0.5 / (z + 0.5) - far * lower) / -math.expm1(-epsilon)
-        found = z * epsilon + np.log(inside + far * (z + 1 - small * z))
+        logs = z * epsilon + np.log(inside + far * (z + 1 - small * z))
         near = np.abs(z) * epsilon < 1  # where little is left of the closed form's terms
-        found[near] = _log_transform_near(epsilon, z[near])
-        return np.asarray(found)
+        logs[near] = _log_transform_near(epsilon, z[near])
+        return np.asarray(logs)
 
     return Loss(log_transform=log_transform, count=count)
 
@@ -154,9 +154,9 @@ def sampled_gaussian(
 def _log_integral(power: Complex, log_base: Array, log_weight: Array) -> Complex:
     """Log of the sum of weight * base^power, for each power."""
     rows = max(1, _CELLS // log_base.size)
-    found = []
+    log_sums = []
     for first in range(0, power.size, rows):
         terms = log_weight + power[first : first + rows, None] * log_base
         top = terms.real.max(axis=1, keepdims=True)
-        found.append(top[:, 0] + np.log(np.exp(terms - top).sum(axis=1)))
-    return np.concatenate(found)
+        log_sums.append(top[:, 0] + np.log(np.exp(terms - top).sum(axis=1)))
+    return np.concatenate(log_sums)

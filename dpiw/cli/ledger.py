@@ -163,7 +163,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 def _notes(ledger: Ledger) -> list[str]:
     """What is legal but should be known: conflicting outputs, recoveries, budgets overdrawn."""
-    found = [
+    notes = [
         f"note: run {run.run_key[:12]}, stage {stage.stage}, attempt {stage.attempt}:"
         f" {len(stage.conflicts)} conflicting output(s), each charged again"
         for population in ledger.populations()
@@ -172,12 +172,12 @@ def _notes(ledger: Ledger) -> list[str]:
         for stage in attempt.stages.values()
         if stage.conflicts
     ]
-    found += [
+    notes += [
         f"note: population {one.population} was recovered by entry {one.head.seq}:"
         f" {len(one.releases)} release(s), charged {one.charged.cost}"
         for one in ledger.recoveries()
     ]
-    return found + [
+    return notes + [
         f"note: population {one.name} has spent more than its budget; nothing more is granted,"
         " nor drawn"
         for one in ledger.populations()
@@ -223,9 +223,9 @@ def _facts(
     facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
     for one in known:
         runs = [run] if run else [r for r in ledger.runs(one.name) if r.run_key in active]
-        found = _population(ledger, one)
-        found["recoveries"] = [r for r in found["recoveries"] if r["seq"] in recent]
-        facts["populations"].append(found | {"runs": [_run(each) for each in runs]})
+        shown = _population(ledger, one)
+        shown["recoveries"] = [r for r in shown["recoveries"] if r["seq"] in recent]
+        facts["populations"].append(shown | {"runs": [_run(each) for each in runs]})
     if run:
         facts["entries"] = [
             {"seq": e.seq, "kind": e.kind.value, "attempt": e.attempt, "stage": e.stage, "at": e.at}
@@ -244,7 +244,7 @@ def _one_run(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunReco
 
 
 def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": one.name,
         "relation": one.relation.value,
         "max_rows": one.max_rows,
@@ -272,8 +272,8 @@ def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
     vector = ledger.renyi_spent(one.name)
     if vector is not None:
         terms = one.to_payload()["renyi"]
-        found["renyi"] = {**terms, "spent_units": list(vector.units)}
-    return found
+        facts["renyi"] = {**terms, "spent_units": list(vector.units)}
+    return facts
 
 
 def _run(run: RunRecord) -> dict[str, Any]:

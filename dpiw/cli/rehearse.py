@@ -103,8 +103,8 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     lines = summarise(rehearsal, scores)
     write_lines(arguments, report_lines(rehearsal, lines, stand_in=told))
     if arguments.json is not None:
-        found = to_json(spec, rehearsal, scores, lines)
-        arguments.json.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
+        report = to_json(spec, rehearsal, scores, lines)
+        arguments.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
     return 0
 
 

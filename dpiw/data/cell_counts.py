@@ -60,17 +60,17 @@ def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
     """
     typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
     if typed and column.is_numeric:
-        found = _typed(column, cells)
+        counts = _typed(column, cells)
     elif typed and column.kind is ColumnKind.BOOLEAN:
-        found = _typed_truths(column, cells)
+        counts = _typed_truths(column, cells)
     else:
-        found = _by_text(column, cells)
+        counts = _by_text(column, cells)
     return CellCounts(
-        missing=int(found[_MISSING]),
-        unreadable=int(found[UNREADABLE]),
-        outside=int(found[_OUTSIDE]),
-        rounded=int(found[_ROUNDED]),
-        unknown=int(found[_UNKNOWN]),
+        missing=int(counts[_MISSING]),
+        unreadable=int(counts[UNREADABLE]),
+        outside=int(counts[_OUTSIDE]),
+        rounded=int(counts[_ROUNDED]),
+        unknown=int(counts[_UNKNOWN]),
     )
 
 
@@ -156,10 +156,10 @@ def _reader(column: Column) -> Callable[[str], Any]:
     zone = column.zone
 
     def number(text: str) -> Any:
-        found = exact_number(text)
-        if found is None or found.is_infinite():
-            return found
-        return float(found) if column.kind is ColumnKind.CONTINUOUS else found
+        exact = exact_number(text)
+        if exact is None or exact.is_infinite():
+            return exact
+        return float(exact) if column.kind is ColumnKind.CONTINUOUS else exact
 
     if column.kind is ColumnKind.DATE:
         return day_number

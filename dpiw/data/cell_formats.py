@@ -147,17 +147,17 @@ def date_pattern(date_format: str) -> re.Pattern[str]:
     A day, month or hour may be written with one digit, unless it touches another number.
     """
     pieces = _PATTERN.findall(date_format)
-    found = ""
+    pattern = ""
     for place, piece in enumerate(pieces):
         if piece not in _PARTS:
-            found += re.escape(piece)
+            pattern += re.escape(piece)
             continue
         touching = any(
             0 <= other < len(pieces) and pieces[other] in _PARTS for other in (place - 1, place + 1)
         )
         digits = "{4}" if piece == "%Y" else "{2}" if touching else "{1,2}"
-        found += f"(?P<{_PARTS[piece]}>[0-9]{digits})"
-    return re.compile(found)
+        pattern += f"(?P<{_PARTS[piece]}>[0-9]{digits})"
+    return re.compile(pattern)
 
 
 # Formats and columns

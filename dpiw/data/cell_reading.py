@@ -68,7 +68,7 @@ def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) 
         return _objects_without(cells, written.missing)
     if not pd.api.types.is_numeric_dtype(cells.dtype):
         return cells
-    numbers = [found for token in written.missing if (found := _exact(token)) is not None]
+    numbers = [number for token in written.missing if (number := _exact(token)) is not None]
     if not numbers:
         return cells
     if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iu":  # whole numbers stay whole
@@ -169,15 +169,15 @@ def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[An
 
     A 32-bit -9.9 is not the double of that name.
     """
-    found = np.zeros(len(cells), dtype=bool)
+    equal = np.zeros(len(cells), dtype=bool)
     own: Any = cells.dtype
     dtype: np.dtype[Any] = getattr(own, "numpy_dtype", own)
     for number in numbers:
         with np.errstate(over="ignore"):
             wanted = dtype.type(float(number)) if dtype.kind == "f" else _whole(number, dtype)
         if wanted is not None and np.isfinite(wanted):
-            found |= (cells == wanted).fillna(False).to_numpy(dtype=bool)
-    return pd.Series(found, index=cells.index)
+            equal |= (cells == wanted).fillna(False).to_numpy(dtype=bool)
+    return pd.Series(equal, index=cells.index)
 
 
 def _whole(number: Decimal, dtype: np.dtype[Any]) -> Any:
@@ -189,7 +189,7 @@ def _whole(number: Decimal, dtype: np.dtype[Any]) -> Any:
 
 def _objects_without(cells: pd.Series[Any], tokens: tuple[str, ...]) -> pd.Series[Any]:
     """Decimals of Parquet, cell by cell: those that equal a token are missing."""
-    numbers = {found for token in tokens if (found := _exact(token)) is not None}
+    numbers = {number for token in tokens if (number := _exact(token)) is not None}
     values = [
         None if isinstance(cell, Decimal) and cell.is_finite() and cell in numbers else cell
         for cell in cells.tolist()

@@ -61,8 +61,8 @@ def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
     if not any(known(cells.type) for known in _KNOWN):  # durations, lists and the like
         gaps = cells.is_null().to_pylist()
         return pd.Series(np.array([None if gap else "" for gap in gaps], dtype=object))
-    found: pd.Series[Any] = cells.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)
-    return found
+    series: pd.Series[Any] = cells.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)
+    return series
 
 
 def _widened(cells: Any) -> Any:

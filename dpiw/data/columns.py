@@ -216,9 +216,9 @@ class Column:
         """A declared value (bound, cut, fill) in own units, int or float; else SchemaError."""
         if self.kind in _TIMED and isinstance(value, str):
             days = day_number(value)
-            found = days if self.kind is ColumnKind.DATE else second_number(value, self.zone)
-            if found is not None:
-                return found
+            number = days if self.kind is ColumnKind.DATE else second_number(value, self.zone)
+            if number is not None:
+                return number
         elif self.kind not in _TIMED and _is_plain_number(value):
             return value
         raise self._refuse("value", f"a declared bound, cut or fill is no {self.kind.value} value")

@@ -118,10 +118,10 @@ def hexadecimal(text: Any, *, digits: int, what: str, error: type[ReleaseError])
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise ValueError("a key appears twice")
-    return found
+    return mapping
 
 
 def _no_constant(name: str) -> Any:

@@ -250,10 +250,10 @@ def _parsed(
         odd &= ~mask
     if odd.any():
         encoded = texts.filter(pa.array(odd)).dictionary_encode()
-        found = [read(text) for text in encoded.dictionary.to_pylist()]
+        readings = [read(text) for text in encoded.dictionary.to_pylist()]
         indices = encoded.indices.to_numpy()
-        values[odd] = np.array([0 if value is None else value for value in found], kind)[indices]
-        missing[odd] = np.array([value is None for value in found], bool)[indices]
+        values[odd] = np.array([0 if value is None else value for value in readings], kind)[indices]
+        missing[odd] = np.array([value is None for value in readings], bool)[indices]
     return values, missing
 
 

@@ -35,10 +35,10 @@ def named_file(step: Mapping[str, Any], path: Path, *, source: Path) -> dict[str
     with contextlib.suppress(OSError):
         if os.path.samefile(path, source):
             raise SpecError(f"{_FIELD}: this is the confidential source, not a public file")
-    found = _digest(path)
-    if step.get("sha256") not in (None, found):
+    digest = _digest(path)
+    if step.get("sha256") not in (None, digest):
         raise SpecError(f"{_FIELD}: the file's SHA-256 is not the one the spec states")
-    return {**step, "rows": str(path), "sha256": found}
+    return {**step, "rows": str(path), "sha256": digest}
 
 
 def _digest(path: Path) -> str:

@@ -59,11 +59,11 @@ class ReplicateWeights:
         Args:
             statistic: from weights, shape (n,), to one number or several, shape (p,).
         """
-        found = [
+        estimates = [
             np.atleast_1d(statistic(np.asarray(self.weights[:, r], dtype=np.float64)))
             for r in range(self.count)
         ]
-        return np.array(found, dtype=np.float64)
+        return np.array(estimates, dtype=np.float64)
 
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
         """Variance of a smooth statistic, shape (p,).

@@ -226,17 +226,17 @@ def _header(clean: Path, delimiter: str) -> list[str]:
     return attempt(read, "the CSV header is not readable")
 
 
-def _check_names(found: list[str], names: list[str], limits: IngestLimits) -> None:
+def _check_names(header: list[str], names: list[str], limits: IngestLimits) -> None:
     """Raises SourceError that names declared columns only: a stray header may be a row."""
-    if len(found) > limits.max_columns:
+    if len(header) > limits.max_columns:
         raise SourceError(f"the file has more than max_columns={limits.max_columns} columns")
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in header]
     if missing:
         raise SourceError(f"columns missing in the file: {', '.join(missing)}")
-    doubled = [name for name in names if found.count(name) > 1]
+    doubled = [name for name in names if header.count(name) > 1]
     if doubled:
         raise SourceError(f"columns that occur more than once in the file: {', '.join(doubled)}")
-    if len(found) > len(names):
+    if len(header) > len(names):
         raise SourceError("the file has columns that the schema does not declare")
 
 

@@ -51,13 +51,13 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
     Raises:
         SpecError: a stage is not reserved there, or its events do not pay for what it may repeat.
     """
-    found = {}
+    resumptions = {}
     for name, facts in payload.get("resumable", {}).items():
         terms = Resumption.from_json(facts)
         if not terms.is_paid_by(payload["stages"].get(name, ())):
             raise SpecError(f"stage {name}: no event of it counts the steps a resume may repeat")
-        found[name] = terms
-    return found
+        resumptions[name] = terms
+    return resumptions
 
 
 def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:

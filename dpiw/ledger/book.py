@@ -47,10 +47,10 @@ class Book:
         """Whether the chain has an entry of this hash."""
         return hash in self._places
 
-    def knows(self, found: PublishedHead) -> bool:
+    def knows(self, head: PublishedHead) -> bool:
         """Whether the chain has this head, or a recovery put this release of it on record."""
-        return self.in_chain(found.hash) or any(
-            (one.hash, one.manifest_digest) == (found.hash, found.manifest_digest)
+        return self.in_chain(head.hash) or any(
+            (one.hash, one.manifest_digest) == (head.hash, head.manifest_digest)
             for one in recovered(self.recoveries)
         )
 

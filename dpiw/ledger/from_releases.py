@@ -58,14 +58,14 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
     Raises:
         ReleaseError: a root is no folder, or holds no release.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     for root in roots:
         own = [root] if (root / MANIFEST).exists() else []
         inside = release_folders(root)  # any folder: one without a manifest must not be overlooked
         if not inside and not own:
             raise ReleaseError(f"{root}: no release folder here")
-        found += own + inside
-    return found
+        folders += own + inside
+    return folders
 
 
 def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
@@ -94,7 +94,7 @@ def missing_releases(
 ) -> dict[str, tuple[MissingRelease, ...]]:
     """By population: the releases the ledger lacks, in order. A folder given twice counts once."""
     given = {one.manifest.digest: one for one in releases}
-    found: dict[str, list[MissingRelease]] = {}
+    by_population: dict[str, list[MissingRelease]] = {}
     for digest, one in given.items():
         if ledger.knows(PublishedHead(hash=one.certificate.ledger_head, manifest_digest=digest)):
             continue
@@ -103,26 +103,26 @@ def missing_releases(
         if after is not None and not ledger.contains(after):
             after = None
         missing = MissingRelease(release=one, after=after)
-        found.setdefault(one.certificate.population, []).append(missing)
-    return {name: _in_order(known) for name, known in found.items()}
+        by_population.setdefault(one.certificate.population, []).append(missing)
+    return {name: _in_order(known) for name, known in by_population.items()}
 
 
 def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
     """Each after the release before it, if that is among them; else by its name and digest."""
     named = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
     waiting = {one.digest: one for one in named}
-    found: list[MissingRelease] = []
+    ordered: list[MissingRelease] = []
 
     def take(one: MissingRelease) -> None:  # digests cannot form a circle
         del waiting[one.digest]
         before = waiting.get(one.release.manifest.facts.previous or "")
         if before is not None:
             take(before)
-        found.append(one)
+        ordered.append(one)
 
     while waiting:
         take(next(iter(waiting.values())))
-    return tuple(found)
+    return tuple(ordered)
 
 
 def recovered_release(missing: MissingRelease, population: Population) -> RecoveredRelease:

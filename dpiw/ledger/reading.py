@@ -152,12 +152,12 @@ class LedgerReader:
         with self._store.transaction(write=False) as connection:
             rows = self._store.rows(connection)
         try:
-            found = [from_stored(row) for row in rows]
+            entries = [from_stored(row) for row in rows]
         except ValueError as error:
             raise LedgerTamperedError(f"ledger {self._store.location}: unreadable entry") from error
         return tuple(
             entry
-            for entry in found
+            for entry in entries
             if population in (None, entry.population) and run_key in (None, entry.run_key)
         )
 
@@ -177,9 +177,9 @@ class LedgerReader:
         """Whether an entry has this hash."""
         return self._read(lambda book: book.in_chain(hash))
 
-    def knows(self, found: PublishedHead) -> bool:
+    def knows(self, head: PublishedHead) -> bool:
         """Whether a release's head is in the chain, or a recovery put this release on record."""
-        return self._read(lambda book: book.knows(found))
+        return self._read(lambda book: book.knows(head))
 
     def check_heads(self, heads: Iterable[PublishedHead]) -> None:
         """Raise LedgerTamperedError unless every head is in the chain, or its release recovered."""
@@ -244,10 +244,10 @@ class LedgerReader:
         return self._append(page, population=run.population, run_key=run_key, **fields)
 
     def _require_heads(self, page: Page, heads: Iterable[PublishedHead]) -> None:
-        for found in heads:
-            if not page.book.knows(found):
+        for head in heads:
+            if not page.book.knows(head):
                 raise LedgerTamperedError(
-                    f"ledger {self._store.location}: lacks the published head {found.hash[:12]};"
+                    f"ledger {self._store.location}: lacks the published head {head.hash[:12]};"
                     " restored"
                     " from an old copy, or another ledger. Spending is refused until it is"
                     " recovered (`dpiw ledger recover`)"

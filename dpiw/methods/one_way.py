@@ -76,14 +76,14 @@ class OneWayLaw:
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Indicators of the rows' codes, without each column's last, shape (n, dimension)."""
-        codes, found = self.domain.codes(scaled), np.zeros((scaled.rows, self.dimension))
+        codes, indicators = self.domain.codes(scaled), np.zeros((scaled.rows, self.dimension))
         start = 0
         for column, size in zip(self.columns, self.sizes, strict=True):
-            own = codes[:, column]
-            inside = np.flatnonzero(own < size - 1)
-            found[inside, start + own[inside]] = 1.0
+            column_codes = codes[:, column]
+            inside = np.flatnonzero(column_codes < size - 1)
+            indicators[inside, start + column_codes[inside]] = 1.0
             start += size - 1
-        return found
+        return indicators
 
     def covariance(self, shares: Array, rows: float) -> Array:
         """Of the targets' noise, shape (dimension, dimension), positive definite.
@@ -120,28 +120,26 @@ class OneWayLaw:
             ReleaseError: it says nothing that this schema could have.
         """
         try:
-            told = dict(facts["variances"])
+            variances = dict(facts["variances"])
             bins, total = facts["bins"], float(facts["total_variance"])
             names = [column.name for column in schema.released]
-            found = cls(
+            law = cls(
                 schema=schema,
                 bins=bins,
-                columns=tuple(j for j, name in enumerate(names) if name in told),
-                variances=tuple(float(told[name]) for name in names if name in told),
+                columns=tuple(j for j, name in enumerate(names) if name in variances),
+                variances=tuple(float(variances[name]) for name in names if name in variances),
                 total_variance=total,
             )
-            good = isinstance(bins, int) and len(found.columns) == len(told)
-            good = good and all(0 < v < math.inf for v in found.variances)
+            good = isinstance(bins, int) and len(law.columns) == len(variances)
+            good = good and all(0 < v < math.inf for v in law.variances)
             good = (
-                good
-                and 0 <= total < math.inf
-                and set(found.columns) <= set(_kept(found.domain.sizes))
+                good and 0 <= total < math.inf and set(law.columns) <= set(_kept(law.domain.sizes))
             )
         except (KeyError, TypeError, ValueError, OverflowError, SchemaError):
             good = False
         if not good:
             raise ReleaseError("certificate: one_way is not of this release's schema")
-        return found
+        return law
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,9 +187,9 @@ class OneWayMarginals:
 
 def _kept(sizes: Sequence[int]) -> tuple[int, ...]:
     """Columns of at most `MOST_CODES` codes, fewest first while there is room; ascending."""
-    found, room = [], MOST_INDICATORS
+    columns, room = [], MOST_INDICATORS
     for j in np.argsort(sizes, kind="stable"):
         if 1 < sizes[j] <= min(MOST_CODES, room):
-            found.append(int(j))
+            columns.append(int(j))
             room -= sizes[j]
-    return tuple(sorted(found))
+    return tuple(sorted(columns))

@@ -136,14 +136,14 @@ def play(
     fitted = measurement = recipe.generator.measure(table, noise=noise)
     model = recipe.generator.model(fitted, schema=recipe.schema)
     rows = recipe.sample(model, rng=rng)
-    weights = None if recipe.weights is None else recipe.weights.informed(model.judge)
-    if weights is not None and weights.draws:
-        ready, fitting = ready_to_measure(weights, rows)
+    estimator = None if recipe.weights is None else recipe.weights.informed(model.judge)
+    if estimator is not None and estimator.draws:
+        ready, fitting = ready_to_measure(estimator, rows)
         measurement = ready.measure(table, fitting, noise=noise)
-    found = recipe.weigh(weights, measurement, rows, rng=rng)
+    weights = recipe.weigh(estimator, measurement, rows, rng=rng)
     kept = rows.weighed
-    if found.chosen is not None:
-        kept = SyntheticTable(schema=recipe.schema, scaled=kept.scaled.take(found.chosen))
+    if weights.chosen is not None:
+        kept = SyntheticTable(schema=recipe.schema, scaled=kept.scaled.take(weights.chosen))
     return Played(
-        rows=kept, weights=found, estimator=weights, fitted=fitted, measurement=measurement
+        rows=kept, weights=weights, estimator=estimator, fitted=fitted, measurement=measurement
     )

@@ -17,7 +17,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         max_unpaid_reads: the population's, by its registration.
     """
     unit = plan.spec.privacy_unit
-    found = [
+    sentences = [
         "The schema, its bounds and levels, nominal_rows and every setting were declared without"
         " looking at the confidential table.",
         "The operating system's random generator is secure; the guarantee is computational in"
@@ -29,36 +29,36 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         "All releases about these people are charged to this population in this ledger.",
     ]
     if unit.id_column is None:
-        found.append("One person has at most one row; nothing in the table enforces it.")
+        sentences.append("One person has at most one row; nothing in the table enforces it.")
     else:
-        found.append(
+        sentences.append(
             f"One value of {unit.id_column} is one person; at most {unit.max_rows} of their rows"
             " was used."
         )
     if unit.relation is NeighbouringRelation.REPLACE_ONE:
-        found.append("The number of rows is public.")
+        sentences.append("The number of rows is public.")
     if plan.spec.delta > 0:
-        found.append(
+        sentences.append(
             "Lattice noise is accounted as continuous noise of 1e-4 less scale; the lattice is"
             " finer than 2^-20 of the scale."
         )
     drawn = [event for stage in plan.stages for event in stage.events]
     if any(isinstance(event, PoissonSampledGaussianEvent) for event in drawn):
-        found.append(ASSUMPTION)
+        sentences.append(ASSUMPTION)
     if any(stage.parameters.get("noise") == NoiseKind.SPHERICAL.value for stage in plan.stages):
-        found.append(
+        sentences.append(
             "Spherical noise is drawn in 110-digit arithmetic and rounded to a lattice; its law"
             " differs from the ideal one by less than 2^-150 in total variation."
         )
     step = _calibrate(plan)
     if step is not None and plan.weights is not None:
-        found.append(
+        sentences.append(
             "The rows on which the weights were beta calibrated (SHA-256"
             f" {step.sha256}) are public: {step.declared}."
         )
     if plan.spec.public_truth is not None:
-        found.append("The truth shown in the report is of a simulated population, and public.")
-    found.append(
+        sentences.append("The truth shown in the report is of a simulated population, and public.")
+    sentences.append(
         "What is not as declared ends a run: a file that is damaged, packed or changing, its"
         " columns or types, a ragged line or an open quote, a missing identifier, a cell over its"
         " limit, a table beyond the declared memory (so, if it is very large, its number of rows);"
@@ -67,19 +67,19 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         f" {max_unpaid_reads} of these are admitted in the population's whole life, and"
         " epsilon does not pay for them."
     )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     """Sentences about the use of the rows and weights."""
-    found = ["Synthetic rows are not records of people; single rows carry no information."]
+    sentences = ["Synthetic rows are not records of people; single rows carry no information."]
     if not weighted:
-        return (*found, "Weights are all one: estimates keep whatever bias the generator has.")
+        return (*sentences, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":
-        found.append("Self-normalised weights have a bias of second order in the noise.")
+        sentences.append("Self-normalised weights have a bias of second order in the noise.")
     if plan.weights is not None:
-        found += plan.weights.caveats(calibrated=_calibrate(plan) is not None)
-    return tuple(found)
+        sentences += plan.weights.caveats(calibrated=_calibrate(plan) is not None)
+    return tuple(sentences)
 
 
 def _calibrate(plan: Plan) -> BetaCalibrate | None:

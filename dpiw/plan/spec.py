@@ -323,9 +323,9 @@ def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str
 def _located(base: Path, field: str, text: str) -> Path:
     """A path of a spec from the spec's own folder, `~` expanded."""
     with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
-        found = base / Path(text).expanduser()
-        found.resolve(strict=False)
-        return found
+        path = base / Path(text).expanduser()
+        path.resolve(strict=False)
+        return path
     raise SpecError(f"{field}: expected a path that can be resolved")
 
 

@@ -105,10 +105,10 @@ class PrivateMethods:
     @property
     def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
         """The methods there are by the name of their stage, in order; free ones have none."""
-        found: dict[str, Synthesizer | WeightEstimator] = {GENERATOR_STAGE: self.generator}
+        methods: dict[str, Synthesizer | WeightEstimator] = {GENERATOR_STAGE: self.generator}
         if self.weights is not None and self.weights.draws:
-            found[WEIGHTS_STAGE] = self.weights
-        return found
+            methods[WEIGHTS_STAGE] = self.weights
+        return methods
 
     def events(self, spec: ReleaseSpec, schema: PublicSchema) -> list[PrivacyEvent]:
         """Everything the calibrated methods will do, in order."""
@@ -141,8 +141,8 @@ class _Fitted(Protocol):
 
 def device_of(methods: _Fitted, stage: str) -> str:
     """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
-    found = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
-    return str(getattr(found, "device", "cpu"))
+    method = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
+    return str(getattr(method, "device", "cpu"))
 
 
 def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:

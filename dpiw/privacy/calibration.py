@@ -30,10 +30,10 @@ def calibrate(
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
-    found = math.log(_first_guess(epsilon, delta))
+    log_rho = math.log(_first_guess(epsilon, delta))
     for grid in (10 * accounting.GRID, accounting.GRID):
-        found = _Search(make_events, epsilon=epsilon, delta=delta, grid=grid).solve(found)
-    return math.exp(found)
+        log_rho = _Search(make_events, epsilon=epsilon, delta=delta, grid=grid).solve(log_rho)
+    return math.exp(log_rho)
 
 
 class _Search:

@@ -45,9 +45,9 @@ def _chacha() -> tuple[Any, Any]:
 
 def keystream_uniforms(count: int) -> Array:
     """Uniforms on (0, 1], about the midpoints of 2^53 cells, shape (count,)."""
-    found = (keystream_words(count) >> np.uint64(11)).view(np.int64) + 0.5
-    found *= 2.0**-53
-    return np.asarray(found)
+    uniforms = (keystream_words(count) >> np.uint64(11)).view(np.int64) + 0.5
+    uniforms *= 2.0**-53
+    return np.asarray(uniforms)
 
 
 def keystream_normals(count: int) -> Array:
@@ -111,5 +111,5 @@ def bernoulli_rows(
         gaps.cumsum(out=gaps)
         chosen.append(gaps)
         last = float(gaps[-1])
-    found = chosen[0] if len(chosen) == 1 else np.concatenate([np.empty(0), *chosen])
-    return found[: found.searchsorted(rows)].astype(np.int64)
+    indices = chosen[0] if len(chosen) == 1 else np.concatenate([np.empty(0), *chosen])
+    return indices[: indices.searchsorted(rows)].astype(np.int64)

@@ -47,8 +47,8 @@ class Measurement:
     @property
     def grant(self) -> str | None:
         """What `under` was told; None: nothing."""
-        found = self.facts.get(_GRANT)
-        return found if isinstance(found, str) else None
+        grant = self.facts.get(_GRANT)
+        return grant if isinstance(grant, str) else None
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same measurement, on every run (fixed order, no timestamps)."""

@@ -171,9 +171,9 @@ class SecureNoise:
     def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
         """See `NoiseSource`. About 10 nanoseconds a draw."""
         _check_vector(scale, size)
-        found = keystream_normals(size)
-        found *= scale
-        return found
+        noise = keystream_normals(size)
+        noise *= scale
+        return noise
 
     def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
         """See `NoiseSource`."""
@@ -237,9 +237,9 @@ class SeededNoise:
         width = bound.bit_length()
         while True:
             bits = int.from_bytes(self._generator.bytes((width + 7) // 8), "big")
-            found = bits >> (-width % 8)
-            if found < bound:
-                return found
+            whole = bits >> (-width % 8)
+            if whole < bound:
+                return whole
 
     def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
         """See `NoiseSource`."""

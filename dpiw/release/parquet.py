@@ -164,13 +164,13 @@ def read_footer(path: Path) -> Footer:
         with pq.ParquetFile(path) as file:
             rows, schema = file.metadata.num_rows, file.schema_arrow
             metadata = dict(file.metadata.metadata or {})
-        found = {key.decode(): value.decode() for key, value in metadata.items()}
+        facts = {key.decode(): value.decode() for key, value in metadata.items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
         raise ManifestError(f"{path.name}: not readable as Parquet") from reason
-    found.pop(_ARROW_SCHEMA, None)
-    for name in sorted(set(found) - set(FACTS)):
+    facts.pop(_ARROW_SCHEMA, None)
+    for name in sorted(set(facts) - set(FACTS)):
         raise ManifestError(f"{path.name}: unknown footer key {name!r}")
-    return Footer(rows=rows, columns=arrow_fields(schema), facts=found)
+    return Footer(rows=rows, columns=arrow_fields(schema), facts=facts)
 
 
 def read_synthetic(

@@ -27,12 +27,12 @@ _FACTS = ("certificate_sha256", "count", "release_id", "scale", "type")
 
 def replicates_promised(certificate: Certificate) -> int:
     """How many replicates the certificate says are in the release."""
-    found = [
+    counts = [
         stage.parameters.get("replicates", 0)
         for stage in certificate.stages
         if stage.stage == certificate.weights.get("stage")
     ]
-    return int(found[0]) if found and isinstance(found[0], int) else 0
+    return int(counts[0]) if counts and isinstance(counts[0], int) else 0
 
 
 def replicate_facts(certificate: Certificate, *, count: int, scale: float) -> dict[str, str]:
@@ -68,8 +68,8 @@ def write_replicates(
     Raises:
         ReleaseError: numbers that are no weights, or a failed write.
     """
-    found = replicates.weights
-    if len(found) != len(order) or not (np.isfinite(found).all() and (found >= 0).all()):
+    weights = replicates.weights
+    if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ReleaseError(f"{path.name}: expected one finite weight >= 0 a row and replicate")
     schema = _schema(replicates.count)
     try:
@@ -78,7 +78,7 @@ def write_replicates(
             pq.ParquetWriter(stream, schema, compression="zstd", version="2.6") as writer,
         ):
             for start in range(0, len(order), _GROUP_ROWS):
-                block = found[order[start : start + _GROUP_ROWS]].astype(np.float32)
+                block = weights[order[start : start + _GROUP_ROWS]].astype(np.float32)
                 block = np.maximum(block, _TINY)  # as a survey package may refuse a zero
                 columns = [pa.array(np.ascontiguousarray(column)) for column in block.T]
                 writer.write_table(pa.table(columns, schema=schema), row_group_size=_GROUP_ROWS)
@@ -97,16 +97,16 @@ def check_replicates(path: Path, certificate: Certificate, *, rows: int) -> floa
         with pq.ParquetFile(path) as file:
             held, schema = file.metadata.num_rows, file.schema_arrow
             metadata = dict(file.metadata.metadata or {})
-        found = {key.decode(): value.decode() for key, value in metadata.items()}
-        found.pop(_ARROW_SCHEMA, None)
-        scale = float(found["dpiw.scale"])
+        facts = {key.decode(): value.decode() for key, value in metadata.items()}
+        facts.pop(_ARROW_SCHEMA, None)
+        scale = float(facts["dpiw.scale"])
     except (pa.ArrowException, OSError, KeyError, ValueError) as reason:
         raise ManifestError(f"{path.name}: not readable as replicate weights") from reason
     count = replicates_promised(certificate)
     stated = replicate_facts(certificate, count=count, scale=scale)
     expected = {f"dpiw.{name}": value for name, value in stated.items()}
     good = math.isfinite(scale) and scale > 0
-    if not good or held != rows or not schema.equals(_schema(count)) or found != expected:
+    if not good or held != rows or not schema.equals(_schema(count)) or facts != expected:
         raise ManifestError(f"{path.name}: not the replicate weights that the certificate promises")
     return scale
 

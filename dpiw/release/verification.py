@@ -121,17 +121,17 @@ def check_files(folder: Path, manifest: Manifest) -> None:
         ManifestError: a file is missing, extra, or not a regular file.
         ChecksumError: a size or digest differs.
     """
-    found = {entry.name: entry for entry in os.scandir(folder)}
+    entries = {entry.name: entry for entry in os.scandir(folder)}
     listed = {*manifest.files, MANIFEST, SIGNATURE}
-    for name in sorted(listed - set(found)):
+    for name in sorted(listed - set(entries)):
         raise ManifestError(f"{name}: listed in the manifest and missing in the folder")
-    for name in sorted(set(found) - listed):
+    for name in sorted(set(entries) - listed):
         raise ManifestError(f"{name!r}: in the folder and not listed in the manifest")
-    for name, entry in found.items():
+    for name, entry in entries.items():
         if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
             raise ManifestError(f"{name}: expected a regular file")
     for name, expected in sorted(manifest.files.items()):
-        if found[name].stat(follow_symlinks=False).st_size != expected.size:
+        if entries[name].stat(follow_symlinks=False).st_size != expected.size:
             raise ChecksumError(f"{name}: its size differs from the manifest")
         if file_digest(folder / name) != expected.sha256:
             raise ChecksumError(f"{name}: its SHA-256 differs from the manifest")

@@ -103,7 +103,7 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
 
     Voided ones are left out, and nothing here numbers them: that a read failed is not published.
     """
-    found = []
+    attempts = []
     for attempt in (one for one in record.attempts if not one.voided):
         epsilon, delta = _decimals(attempt.held)
         states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
@@ -113,13 +113,13 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
             for name, stage in sorted(attempt.stages.items())
             if stage.earlier_tokens
         }
-        found.append(one | {"resumed": resumed} if resumed else one)
-    return tuple(found)
+        attempts.append(one | {"resumed": resumed} if resumed else one)
+    return tuple(attempts)
 
 
 def _accountants(plan: Plan) -> dict[str, float]:
-    found = {"pld": composed_epsilon(plan.spec, plan.stages)}
-    return found if plan.epsilon_rdp is None else found | {"rdp": plan.epsilon_rdp}
+    epsilons = {"pld": composed_epsilon(plan.spec, plan.stages)}
+    return epsilons if plan.epsilon_rdp is None else epsilons | {"rdp": plan.epsilon_rdp}
 
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:

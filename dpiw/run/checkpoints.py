@@ -71,14 +71,14 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
     Nothing can be resumed without the very snapshot it was trained on, nor more often than was
     reserved.
     """
-    found = stage.checkpoint
-    if stage.state is not StageState.ARMED or found is None or stage.resumes_left < 1:
+    checkpoint = stage.checkpoint
+    if stage.state is not StageState.ARMED or checkpoint is None or stage.resumes_left < 1:
         return None
     if not run.snapshot.exists():
         return None
     for path in _files(run.directory, stage.stage):
         data = path.read_bytes()
-        if hashlib.sha256(data).hexdigest() == found.digest:
+        if hashlib.sha256(data).hexdigest() == checkpoint.digest:
             return data
     return None
 

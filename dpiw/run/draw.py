@@ -190,7 +190,7 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
             " period or source.snapshot"
         )
     check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
-    (planned,) = [found for found in run.plan.stages if found.name == stage.stage]
+    (planned,) = [one for one in run.plan.stages if one.name == stage.stage]
     events = [accounting.event_to_json(event) for event in planned.events]
     if not stage.declares(events) or stage.resumption != planned.resumption:
         raise LedgerConflictError(

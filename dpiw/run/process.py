@@ -106,9 +106,9 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
             )
         try:
             for line in lines:  # ends with the process
-                if found := _LINE.fullmatch(line):
+                if match := _LINE.fullmatch(line):
                     with contextlib.suppress(Exception):  # who shows it must not stop the stage
-                        progress(int(found[1]), int(found[2]))
+                        progress(int(match[1]), int(match[2]))
             code = process.wait()
         except BaseException:
             process.kill()

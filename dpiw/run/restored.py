@@ -37,11 +37,11 @@ def _heads(run: ReleaseRun) -> Iterator[tuple[str, PublishedHead]]:
     """Population and head of every release in sight."""
     folders = sorted(run.directory.parents[1].glob("*/*/"))
     roots = {Path(run.spec.publish_to), *filter(None, map(_publishes_to, folders))}
-    found = [folder / "built" for folder in folders if (folder / "built").exists()]
+    releases = [folder / "built" for folder in folders if (folder / "built").exists()]
     for root in sorted(roots):
         if root.exists():
-            found += release_folders(root)
-    for folder in found:
+            releases += release_folders(root)
+    for folder in releases:
         try:
             manifest = read_signed_manifest(folder, expected=None)
         except ReleaseError as error:

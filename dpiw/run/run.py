@@ -76,8 +76,8 @@ def cells_file(state: Path, population: str, key: str) -> Path:
         key: the run's key, or its first digits, which a release's name ends with.
     """
     folder = run_folder(state, population, key)
-    found = sorted(folder.parent.glob(f"{folder.name}*/"))
-    return (found[0] if len(found) == 1 else folder) / "private" / STATEMENT
+    folders = sorted(folder.parent.glob(f"{folder.name}*/"))
+    return (folders[0] if len(folders) == 1 else folder) / "private" / STATEMENT
 
 
 def measurement_file(folder: Path, stage: str) -> Path:

@@ -154,10 +154,10 @@ def diagnose(run: ReleaseRun) -> dict[str, Any]:
 
 def _diagnose(run: ReleaseRun) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
-    found: dict[str, Any] = facts["diagnostics"]
+    diagnostics: dict[str, Any] = facts["diagnostics"]
     if run.plan.weights is None:
-        found |= {"verdict": "none", "reasons": list(run.plan.warnings)}
+        diagnostics |= {"verdict": "none", "reasons": list(run.plan.warnings)}
     elif run.plan.forecast is not None:
-        found["tau"] = run.plan.forecast.tau
-    write_durably(run.directory / "diagnostics.json", compact_json(found).encode())
-    return found
+        diagnostics["tau"] = run.plan.forecast.tau
+    write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())
+    return diagnostics

@@ -71,8 +71,8 @@ class WorkspaceRun:
     @property
     def cells(self) -> Path | None:
         """The custodian's statement of how the source's cells were read, if it is there."""
-        found = self.directory / "private" / STATEMENT
-        return found if self.key and found.is_file() and not found.is_symlink() else None
+        path = self.directory / "private" / STATEMENT
+        return path if self.key and path.is_file() and not path.is_symlink() else None
 
     @property
     def finished(self) -> bool:
@@ -136,10 +136,10 @@ def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
     Raises:
         SpecError: no run or several have this key, or it is too short.
     """
-    found = [run for run in runs if run.key.startswith(key) and run.key]
-    if len(found) != 1 or len(key) < 8:
+    matches = [run for run in runs if run.key.startswith(key) and run.key]
+    if len(matches) != 1 or len(key) < 8:
         raise SpecError("run: expected the key of one run here, at least its first 8 digits")
-    return found[0]
+    return matches[0]
 
 
 def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
@@ -215,11 +215,11 @@ def _look(folder: Path, state: Path, ledgers: dict[str, Ledger | None]) -> Works
     spec = record.get("spec", {})
     # Where the state folder lies now, not where it lay when the run was prepared.
     url = str(spec.get("ledger") or f"sqlite:///{state / 'ledger.sqlite'}")
-    found, last_at = _UNREADABLE, ""
+    run_state, last_at = _UNREADABLE, ""
     if key:
         if url not in ledgers:
             ledgers[url] = _opened(url)
-        found, last_at = _state(ledgers[url], key)
+        run_state, last_at = _state(ledgers[url], key)
     confidential = sum(_size(path) for path in _confidential(folder))
     return WorkspaceRun(
         directory=folder,
@@ -227,7 +227,7 @@ def _look(folder: Path, state: Path, ledgers: dict[str, Ledger | None]) -> Works
         population=str(spec.get("population", folder.parent.name)),
         period=str(record.get("period", "")),
         ledger=url,
-        state=found,
+        state=run_state,
         last_at=last_at,
         confidential_bytes=confidential,
         kept_bytes=_size(folder) - confidential,

@@ -94,7 +94,7 @@ def main() -> None:
     here = Path(__file__).parent
     schema = PublicSchema.from_yaml(here / "schema.yaml")
     frame = schema.unscale(schema.scale(population(rows=TRUTH_ROWS, seed=TRUTH_SEED)))
-    shares = {name: list(found) for name, found in marginals(frame, schema=schema).items()}
+    shares = {name: list(margin) for name, margin in marginals(frame, schema=schema).items()}
     truth = {"margins": shares, "statistics": statistics(frame)}
     (here / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
 

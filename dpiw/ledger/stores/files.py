@@ -115,10 +115,10 @@ def _check_one_name(path: Path) -> None:
 def _drafts(path: Path) -> Iterator[Path]:
     """Other names of the file that its creation gave it."""
     status, prefix = path.stat(), DRAFT_PREFIX.format(name=path.name)
-    for found in path.parent.iterdir():
+    for sibling in path.parent.iterdir():
         with suppress(FileNotFoundError):
-            if found.name.startswith(prefix) and os.path.samestat(found.lstat(), status):
-                yield found
+            if sibling.name.startswith(prefix) and os.path.samestat(sibling.lstat(), status):
+                yield sibling
 
 
 def check_directory(path: Path, *, local_file_system: str | None = None) -> None:

@@ -124,12 +124,12 @@ class PostgreSQLStore(Store):
     def check_structure(self) -> None:
         """Refuse a database that holds no ledger, or where its guards were changed."""
         with self._checked(write=False) as connection:
-            found = connection.exec_driver_sql(_OBJECTS).one()
-            if not found.entries and not found.remains:
+            objects = connection.exec_driver_sql(_OBJECTS).one()
+            if not objects.entries and not objects.remains:
                 raise LedgerError(
                     f"ledger {self.location}: no ledger there; one is never created by opening it"
                 )
-            if not found.entries:
+            if not objects.entries:
                 raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
             if not guards_hold(connection):
                 raise LedgerTamperedError(
@@ -140,12 +140,12 @@ class PostgreSQLStore(Store):
         """Make schema, table, guards and the first entry in one transaction."""
         with self._checked(write=True) as connection:
             connection.exec_driver_sql(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATE_LOCK})")
-            found = connection.exec_driver_sql(_OBJECTS).one()
-            if found.entries:
+            objects = connection.exec_driver_sql(_OBJECTS).one()
+            if objects.entries:
                 return False
-            if found.remains:
+            if objects.remains:
                 raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
-            if not found.schema:
+            if not objects.schema:
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
             metadata.create_all(connection, checkfirst=False)
             for statement in guard_statements():
@@ -173,21 +173,21 @@ class PostgreSQLStore(Store):
             )
 
     def _check_settings(self, connection: Connection, isolation: str) -> None:
-        found = connection.exec_driver_sql(_SETTINGS).mappings().one()
-        if found["version"] < _OLDEST_SERVER:
+        server = connection.exec_driver_sql(_SETTINGS).mappings().one()
+        if server["version"] < _OLDEST_SERVER:
             raise LedgerError(f"ledger {self.location}: PostgreSQL 14 or newer is needed")
-        if found["standby"]:
+        if server["standby"]:
             raise LedgerError(f"ledger {self.location}: this server is a standby; use the primary")
         for name, admissible in _REQUIRED.items():
-            if found[name] not in admissible:
+            if server[name] not in admissible:
                 raise LedgerError(
-                    f"ledger {self.location}: {name}={found[name]} on this server; not safe to "
+                    f"ledger {self.location}: {name}={server[name]} on this server; not safe to "
                     f"spend, expected {' or '.join(admissible)}"
                 )
-        if found["isolation"] != isolation.lower():
+        if server["isolation"] != isolation.lower():
             raise LedgerError(f"ledger {self.location}: the server refused the isolation level")
         pinned = {
-            "synchronous_commit": found["synchronous_commit"],
+            "synchronous_commit": server["synchronous_commit"],
             "lock_timeout": self._lock_timeout,
             "statement_timeout": "0",  # it could end the wait for a standby half-way
             "search_path": "pg_catalog",

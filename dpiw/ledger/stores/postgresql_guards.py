@@ -162,6 +162,6 @@ _SOUND_TABLE = """
 
 def guards_hold(connection: Connection) -> bool:
     """Whether the table and its guards are as they were made."""
-    found = {tuple(row) for row in connection.exec_driver_sql(_FOUND_GUARDS)}
+    guards = {tuple(row) for row in connection.exec_driver_sql(_FOUND_GUARDS)}
     sound = connection.exec_driver_sql(_SOUND_TABLE).scalar_one()
-    return found == _expected_guards() and sound is True
+    return guards == _expected_guards() and sound is True

@@ -267,8 +267,8 @@ def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
     try:
         for name, (wanted, expected) in _SETTINGS.items():
             cursor.execute(f"PRAGMA {name} = {wanted}")
-            (found,) = cursor.execute(f"PRAGMA {name}").fetchone()
-            if found != expected:
+            (value,) = cursor.execute(f"PRAGMA {name}").fetchone()
+            if value != expected:
                 raise LedgerError(f"ledger: SQLite refused {name}={wanted}; not safe to spend")
     finally:
         cursor.close()

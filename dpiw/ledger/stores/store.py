@@ -109,8 +109,8 @@ class Store(ABC):
         if not 0 < seq <= _LARGEST_SEQ:  # a manifest may claim any number
             return None
         query = sa.select(entries.c.hash).where(entries.c.seq == seq)
-        found: str | None = connection.execute(query).scalar_one_or_none()
-        return found
+        stored_hash: str | None = connection.execute(query).scalar_one_or_none()
+        return stored_hash
 
     def head(self, connection: Connection) -> LedgerHead | None:
         """The last entry, or None."""

@@ -165,7 +165,7 @@ class Design:
         """Read what `to_json` wrote; SpecError where it was of another schema."""
         if facts["columns"] != [column.name for column in schema.released]:
             raise SpecError("measurement: its columns or sizes are not this schema's")
-        found = cls(
+        design = cls(
             schema=schema,
             conditional=bool(facts["conditional"]),
             latent=int(facts["latent"]),
@@ -174,18 +174,18 @@ class Design:
             temperature=float(facts["temperature"]),
             label_scale=float(facts["label_scale"]),
         )
-        if any(facts[key] != value for key, value in found.to_json().items()):
+        if any(facts[key] != value for key, value in design.to_json().items()):
             raise SpecError("measurement: its columns or sizes are not this schema's")
-        return found
+        return design
 
     def labels(self, rows: int, proportions: Array, rng: np.random.Generator) -> Array:
         """Labels by proportion, one-hot, shape (rows, given.width)."""
-        found = np.zeros((rows, self.given.width))
+        labels = np.zeros((rows, self.given.width))
         if self.given.width:
             steps = np.cumsum(proportions)
             place = np.searchsorted(steps / steps[-1], rng.random(rows), side="right")
-            found[np.arange(rows), np.minimum(place, self.given.width - 1)] = 1.0
-        return found
+            labels[np.arange(rows), np.minimum(place, self.given.width - 1)] = 1.0
+        return labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -323,8 +323,8 @@ def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
     """Derivative of each row's loss by the row itself, shape (n, width); public rows."""
     backend = discriminator.backend
     forward = discriminator.forward(backend.array(rows))
-    found: AnyArray = forward.backward(loss.slopes(forward.outputs)).row_gradients()
-    return backend.to_numpy(found)
+    slopes: AnyArray = forward.backward(loss.slopes(forward.outputs)).row_gradients()
+    return backend.to_numpy(slopes)
 
 
 _DIFFERENCE = 1e-4

@@ -99,11 +99,11 @@ class DPGAN(GANSettings):
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
-        found = self.settings() | {"clip": self.clip, "resumes": self.resumes}
+        parameters = self.settings() | {"clip": self.clip, "resumes": self.resumes}
         if self.calibrated is not None:
-            found["training"] = self.calibrated.training.parameters()
-            found["histogram_multiplier"] = self.calibrated.histogram
-        return found
+            parameters["training"] = self.calibrated.training.parameters()
+            parameters["histogram_multiplier"] = self.calibrated.histogram
+        return parameters
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -130,12 +130,12 @@ class DPGAN(GANSettings):
             resumes=self.resumes,
         )
         multiplier = training.multiplier_for(rho * (1 - share))
-        found = DPGANNoise(
+        noise = DPGANNoise(
             schema=schema,
             training=replace(training, noise_multiplier=multiplier),
             histogram=1 / math.sqrt(2 * rho * share) if share else None,
         )
-        return replace(self, calibrated=found)
+        return replace(self, calibrated=noise)
 
     @property
     def resumption(self) -> Resumption | None:
@@ -229,11 +229,11 @@ class DPGAN(GANSettings):
         """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
-        def found(network: Network, made: AnyArray) -> AnyArray:
+        def scaled_sum(network: Network, made: AnyArray) -> AnyArray:
             total = clipped_sum(network, made, loss, clip=training.clip, rule=training.rule)
             return total * factor
 
-        return found
+        return scaled_sum
 
     def _proportions(
         self, design: Design, scaled: ScaledTable, ready: DPGANNoise, noise: NoiseSource
@@ -243,7 +243,7 @@ class DPGAN(GANSettings):
 
     def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
         """Public facts; keys that end in `scale` are what the certificate states as noise."""
-        found = {
+        facts = {
             "design": design.to_json(),
             "loss": self.loss,
             "ratio": self.loss == "logistic",
@@ -252,8 +252,8 @@ class DPGAN(GANSettings):
             "gradient_scale": ready.training.scale,
         }
         if ready.histogram is not None:
-            found["histogram_scale"] = self._histogram_scale(ready)
-        return found
+            facts["histogram_scale"] = self._histogram_scale(ready)
+        return facts
 
     def _histogram_scale(self, ready: DPGANNoise) -> float:
         if ready.histogram is None:
@@ -289,8 +289,8 @@ class DPCGAN(DPGAN):
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
         super().__post_init__()
-        found = check_real("proportions_share", self.proportions_share, above=0, at_most=0.9)
-        object.__setattr__(self, "proportions_share", found)
+        value = check_real("proportions_share", self.proportions_share, above=0, at_most=0.9)
+        object.__setattr__(self, "proportions_share", value)
         if not isinstance(self.proportions, list | tuple):
             raise SpecError("generator.settings.proportions: expected a list of numbers")
         shares = tuple(
@@ -303,13 +303,13 @@ class DPCGAN(DPGAN):
 
     def design(self, schema: PublicSchema) -> Design:
         """As `GANSettings.design`; SpecError for another number of public proportions."""
-        found = super().design(schema)
-        if self.proportions and len(self.proportions) != found.given.width:
+        design = super().design(schema)
+        if self.proportions and len(self.proportions) != design.given.width:
             raise SpecError(
-                f"generator.settings.proportions: expected {found.given.width} numbers, one per"
+                f"generator.settings.proportions: expected {design.given.width} numbers, one per"
                 " level of the target (and one for missing, if nullable)"
             )
-        return found
+        return design
 
     def parameters(self) -> Mapping[str, Any]:
         """As `DPGAN.parameters`."""

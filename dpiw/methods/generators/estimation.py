@@ -69,8 +69,8 @@ def combined(
         for axis, column in enumerate(family.members):
             estimates[column].append(marginal(table, axis))
             variances[column].append(family_variance * table.size / table.shape[axis])
-    found = [combine(e, v) for e, v in zip(estimates, variances, strict=True)]
-    return found, [1 / float(np.sum(1 / np.asarray(v))) for v in variances]
+    marginals = [combine(e, v) for e, v in zip(estimates, variances, strict=True)]
+    return marginals, [1 / float(np.sum(1 / np.asarray(v))) for v in variances]
 
 
 def conditionals(
@@ -86,8 +86,8 @@ def conditionals(
         tables: noisy marginals of all families but the root.
     """
     root = families[0]
-    found = [Conditional.from_table(root, marginals[root.child], marginals[root.child])]
+    per_family = [Conditional.from_table(root, marginals[root.child], marginals[root.child])]
     for family, table in zip(families[1:], tables, strict=True):
         agreed = reconcile(table, [marginals[j] for j in family.members])
-        found.append(Conditional.from_table(family, agreed, marginals[family.child]))
-    return tuple(found)
+        per_family.append(Conditional.from_table(family, agreed, marginals[family.child]))
+    return tuple(per_family)

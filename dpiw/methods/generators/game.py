@@ -97,10 +97,10 @@ class Game:
 
     def _public(self, made: AnyArray, network: Network, step: int) -> AnyArray:
         """Without the penalty once the generator rests: it would flatten the log ratio."""
-        found = self.public_sum(network, made)
+        gradient = self.public_sum(network, made)
         if self.settings.penalty == 0 or step >= self.resting:
-            return found
-        return found + gradient_penalty(network, made) * (self.unit * self.settings.penalty)
+            return gradient
+        return gradient + gradient_penalty(network, made) * (self.unit * self.settings.penalty)
 
     def _network(self, parameters: Array) -> Network:
         return Network(

@@ -65,8 +65,10 @@ class _ExactPlayer:
         gradient = self.mean_gradient(network, self.rows[lot], real=True)
         gradient = gradient + public(network, state.step)
         step = state.step + 1
-        found, moments = self._optimiser.update(state.parameters, gradient, state.moments, step)
-        return replace(state, step=step, parameters=found, moments=moments, average=found)
+        parameters, moments = self._optimiser.update(
+            state.parameters, gradient, state.moments, step
+        )
+        return replace(state, step=step, parameters=parameters, moments=moments, average=parameters)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,10 +92,10 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
     design = Design.from_json(facts["design"], schema=schema)
 
     def vector(name: str, size: int) -> Array:
-        found = np.asarray(arrays[name], dtype=np.float64)
-        if found.shape != (size,):
+        values = np.asarray(arrays[name], dtype=np.float64)
+        if values.shape != (size,):
             raise SpecError("measurement: its columns or sizes are not this schema's")
-        return found
+        return values
 
     def parameters(name: str, architecture: Architecture) -> Array:
         return vector(name, architecture.size)

@@ -123,11 +123,11 @@ class GANSettings:
             ("learning_rate", 1.0), ("discriminator_rate", 1.0), ("weight_bound", 100.0),
             ("temperature", 10.0), ("label_scale", 1e3),
         ):  # fmt: skip
-            found = check_real(name, getattr(self, name), above=0, at_most=most)
-            object.__setattr__(self, name, found)
+            value = check_real(name, getattr(self, name), above=0, at_most=most)
+            object.__setattr__(self, name, value)
         for name, most in (("settle", 0.9), ("penalty", 1e3)):
-            found = check_real(name, getattr(self, name), above=-1e-9, at_most=most)
-            object.__setattr__(self, name, max(0.0, found))
+            value = check_real(name, getattr(self, name), above=-1e-9, at_most=most)
+            object.__setattr__(self, name, max(0.0, value))
         for name in ("generator", "discriminator"):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))
 
@@ -145,8 +145,8 @@ class GANSettings:
 
     def settings(self) -> dict[str, Any]:
         """Public settings, JSON values."""
-        found = {name: getattr(self, name) for name in GANSettings.__dataclass_fields__}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
+        settings = {name: getattr(self, name) for name in GANSettings.__dataclass_fields__}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     @property
     def discriminator_optimiser(self) -> Adam:

@@ -88,10 +88,10 @@ class Head:
             return float(column.cardinality - 1)
         if column.kind is ColumnKind.CONTINUOUS:
             span, decimals = column.upper_number - column.lower_number, column.decimals
-            found = 0.0 if decimals is None else span * 10.0**decimals
+            steps = 0.0 if decimals is None else span * 10.0**decimals
         else:
-            found = column.upper_number - column.lower_number
-        return found if found <= _FINEST_GRID and found == round(found) else 0.0
+            steps = column.upper_number - column.lower_number
+        return steps if steps <= _FINEST_GRID and steps == round(steps) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +116,14 @@ class Heads:
     @cached_property
     def parts(self) -> tuple[Head, ...]:
         """One head per column."""
-        found: list[Head] = []
+        heads: list[Head] = []
         for column in self.columns:
             ordinal = column.kind is ColumnKind.ORDINAL and column.cardinality > 1
             numeric = column.is_numeric or (ordinal and not self.levels)
             size = (1 if numeric else column.cardinality) + int(column.nullable)
-            start = found[-1].stop if found else 0
-            found.append(Head(column=column, start=start, stop=start + size, numeric=numeric))
-        return tuple(found)
+            start = heads[-1].stop if heads else 0
+            heads.append(Head(column=column, start=start, stop=start + size, numeric=numeric))
+        return tuple(heads)
 
     @property
     def width(self) -> int:
@@ -147,10 +147,10 @@ class Heads:
 
     def draw_noise(self, rows: int, rng: np.random.Generator) -> Array:
         """What `draw` perturbs levels and flags by, shape (rows, width); public."""
-        found = rng.gumbel(size=(rows, self.width))
+        noise = rng.gumbel(size=(rows, self.width))
         flags = self._flags
-        found[:, flags] -= rng.gumbel(size=(rows, flags.size))
-        return found
+        noise[:, flags] -= rng.gumbel(size=(rows, flags.size))
+        return noise
 
     def draw(self, outputs: Array, noise: Array) -> Drawn:
         """The rows that network outputs and noise stand for.
@@ -236,18 +236,18 @@ class Drawn:
             slopes: shape (n, width).
         """
         heads, soft = self.heads, self.relaxed
-        found = np.zeros_like(slopes)
+        gradient = np.zeros_like(slopes)
         numbers, flags = heads._numbers, heads._flags
         reach = 1 + 2 * MARGIN
         bend = np.tanh(self.outputs[:, numbers] / 2)
-        found[:, numbers] = slopes[:, numbers] * reach * (1 - bend * bend) / 2
+        gradient[:, numbers] = slopes[:, numbers] * reach * (1 - bend * bend) / 2
         share = soft[:, flags]
         value = reach * np.tanh(self.outputs[:, flags - 1] / 2)
-        own = slopes[:, flags] - slopes[:, flags - 1] * value
-        found[:, flags] = own * share * (1 - share) / heads.temperature
-        found[:, flags - 1] *= 1 - share
+        flag_slopes = slopes[:, flags] - slopes[:, flags - 1] * value
+        gradient[:, flags] = flag_slopes * share * (1 - share) / heads.temperature
+        gradient[:, flags - 1] *= 1 - share
         for start, stop in heads._groups:
             part, slope = soft[:, start:stop], slopes[:, start:stop]
             mean = np.vecdot(part, slope)[:, None]
-            found[:, start:stop] = part * (slope - mean) / heads.temperature
-        return found
+            gradient[:, start:stop] = part * (slope - mean) / heads.temperature
+        return gradient

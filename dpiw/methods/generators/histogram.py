@@ -83,10 +83,10 @@ class Histogram:
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
-        found: dict[str, Any] = {"bins": self.bins, "noise": self.noise.value}
+        parameters: dict[str, Any] = {"bins": self.bins, "noise": self.noise.value}
         if self.calibrated is not None:
-            found["multiplier"] = self.calibrated.multiplier
-        return found
+            parameters["multiplier"] = self.calibrated.multiplier
+        return parameters
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

@@ -140,8 +140,8 @@ class PATEGAN:
             ("learning_rate", 1.0), ("student_rate", 1.0), ("teacher_rate", 1.0),
             ("temperature", 10.0),
         ):  # fmt: skip
-            found = check_real(name, getattr(self, name), above=0, at_most=most)
-            object.__setattr__(self, name, found)
+            value = check_real(name, getattr(self, name), above=0, at_most=most)
+            object.__setattr__(self, name, value)
         check_whole("resumes", self.resumes, low=0, high=20)
         check_whole("start", self.start, low=0, high=2**63 - 1)
         check_real("penalty", self.penalty, above=-1e-9, at_most=1e3)
@@ -155,12 +155,12 @@ class PATEGAN:
             for name in self.__dataclass_fields__
             if name not in ("noise", "calibrated", "critic")
         ]
-        found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        found = {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
-        found["noise"] = self.noise.value
+        parameters: dict[str, Any] = {name: getattr(self, name) for name in names}
+        parameters = {k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()}
+        parameters["noise"] = self.noise.value
         if self.calibrated is not None:
             ready = self.calibrated
-            found |= {
+            parameters |= {
                 "teachers": ready.teachers,
                 "queries_accounted": self.counts,
                 "noise_multiplier": ready.multiplier,
@@ -168,7 +168,7 @@ class PATEGAN:
                 "relation": ready.unit.relation.value,
                 "max_rows": ready.unit.max_rows,
             }
-        return found
+        return parameters
 
     @property
     def resumption(self) -> Resumption | None:
@@ -208,13 +208,13 @@ class PATEGAN:
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
-        found = VoteNoise(
+        noise = VoteNoise(
             schema=schema,
             unit=unit,
             teachers=rule if self.teachers is None else self.teachers,
             multiplier=marginal_multiplier(self.noise, rho=rho, share=1.0, count=self.counts),
         )
-        return replace(self, calibrated=found)
+        return replace(self, calibrated=noise)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One noisy count per query, all of them.

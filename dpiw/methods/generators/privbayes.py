@@ -140,7 +140,7 @@ class PrivBayes:
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
-        found: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "degree": self.degree,
             "bins": self.bins,
             "noise": self.noise.value,
@@ -151,11 +151,11 @@ class PrivBayes:
             "selection_share": self.selection_share,
         }
         if self.calibrated is not None:
-            found["one_way_multiplier"] = self.calibrated.one_way
-            found["selection_epsilon"] = self.calibrated.selection
-            found["family_multiplier"] = self.calibrated.family
-            found["nominal_rows"] = self.calibrated.nominal_rows
-        return found
+            parameters["one_way_multiplier"] = self.calibrated.one_way
+            parameters["selection_epsilon"] = self.calibrated.selection
+            parameters["family_multiplier"] = self.calibrated.family
+            parameters["nominal_rows"] = self.calibrated.nominal_rows
+        return parameters
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -196,11 +196,11 @@ class PrivBayes:
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         columns = len(schema.released)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
-        found: list[PrivacyEvent] = [law(noise_multiplier=ready.one_way, count=columns)]
+        events: list[PrivacyEvent] = [law(noise_multiplier=ready.one_way, count=columns)]
         if columns > 1:
-            found.append(ExponentialMechanismEvent(epsilon=ready.selection, count=columns - 1))
-            found.append(law(noise_multiplier=ready.family, count=columns - 1))
-        return tuple(found)
+            events.append(ExponentialMechanismEvent(epsilon=ready.selection, count=columns - 1))
+            events.append(law(noise_multiplier=ready.family, count=columns - 1))
+        return tuple(events)
 
     def cell_cap(self) -> int:
         """Most cells of a family: `max_cells`, or fewer for theta-usefulness. Public.

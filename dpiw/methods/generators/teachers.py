@@ -142,19 +142,19 @@ class Teachers:
             steps: gradient steps.
             lot: own rows in a step.
         """
-        found = self
+        teachers = self
         for _ in range(steps):
-            own, weights = found._lot(lot)
+            rows, weights = teachers._lot(lot)
             even = np.full((1, 1, 1), 1 / len(made))
-            gradient = found._gradient(own, weights, label=1)
-            gradient += found._gradient(made[None], even, label=0)
-            step = found.step + 1
-            flat, moments = found.optimiser.update(
-                found.parameters.ravel(), gradient.ravel(), found.moments, step
+            gradient = teachers._gradient(rows, weights, label=1)
+            gradient += teachers._gradient(made[None], even, label=0)
+            step = teachers.step + 1
+            flat, moments = teachers.optimiser.update(
+                teachers.parameters.ravel(), gradient.ravel(), teachers.moments, step
             )
-            parameters = flat.reshape(found.parameters.shape)
-            found = replace(found, parameters=parameters, moments=moments, step=step)
-        return found
+            parameters = flat.reshape(teachers.parameters.shape)
+            teachers = replace(teachers, parameters=parameters, moments=moments, step=step)
+        return teachers
 
     def votes(self, asked: Array) -> NDArray[np.int64]:
         """How many teachers call each row real, shape (n,): exact, so confidential."""

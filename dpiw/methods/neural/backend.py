@@ -270,10 +270,10 @@ def make_backend(device: str) -> Backend:
         raise SpecError(f"device: expected one of {', '.join(DEVICES)}")
     if device == "cpu":
         return NUMPY
-    found = _cuda_is_there()
-    if device == "cuda" and not found:
+    has_cuda = _cuda_is_there()
+    if device == "cuda" and not has_cuda:
         raise SpecError("device=cuda: torch finds no CUDA device here; expected auto or cpu")
-    return _torch_backend("cuda") if found else NUMPY
+    return _torch_backend("cuda") if has_cuda else NUMPY
 
 
 def _cuda_is_there() -> bool:

@@ -92,13 +92,13 @@ class Network:
     @cached_property
     def layers(self) -> tuple[tuple[Array, Array], ...]:
         """(weights, biases) of each layer, views of `parameters`."""
-        found, start = [], 0
+        layers, start = [], 0
         for inputs, outputs in self.architecture.shapes:
             middle = start + inputs * outputs
             weights = self.parameters[start:middle].reshape(inputs, outputs)
-            found.append((weights, self.parameters[middle : middle + outputs]))
+            layers.append((weights, self.parameters[middle : middle + outputs]))
             start = middle + outputs
-        return tuple(found)
+        return tuple(layers)
 
     def forward(self, rows: Array) -> Forward:
         """The network's outputs, with what the backward pass needs.

@@ -82,12 +82,12 @@ class BetaRegression(FeatureSettings):
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
         """As `WeightEstimator.from_settings`; gaussian noise is refused where delta is 0."""
-        found = super().from_settings(settings, pure=pure, rows=rows)
-        if pure and found.noise is NoiseKind.GAUSSIAN:
+        estimator = super().from_settings(settings, pure=pure, rows=rows)
+        if pure and estimator.noise is NoiseKind.GAUSSIAN:
             raise SpecError(
                 "weights.settings.noise=gaussian: expected spherical or laplace at delta 0"
             )
-        return found
+        return estimator
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -105,7 +105,7 @@ class BetaRegression(FeatureSettings):
             SpecError: `rho` or `nominal_rows` is not positive.
         """
         check_effort("weights", rho=rho, nominal_rows=nominal_rows)
-        found = calibration(
+        calibrated = calibration(
             self.feature_map(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),
             noise=self.noise,
@@ -115,7 +115,7 @@ class BetaRegression(FeatureSettings):
             penalty=self.penalty,
             eigenvalues=self._eigenvalues(schema),
         )
-        return replace(self, calibrated=found)
+        return replace(self, calibrated=calibrated)
 
     def _eigenvalues(self, schema: PublicSchema) -> NDArray[np.float64] | None:
         fourier = self.features == "fourier"
@@ -200,21 +200,21 @@ class BetaRegression(FeatureSettings):
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
-        found: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "features": self.features,
             "noise": self.noise.value,
             "tau": self.tau,
             "debias": self.debias,
         }
         if self.penalty is not None:
-            found["penalty_setting"] = self.penalty
+            parameters["penalty_setting"] = self.penalty
         if self.features == "fourier":
-            found["frequencies"] = self.frequencies
-            found["frequency_scale"] = self.frequency_scale
-            found["omega_seed"] = self.omega_seed
+            parameters["frequencies"] = self.frequencies
+            parameters["frequency_scale"] = self.frequency_scale
+            parameters["omega_seed"] = self.omega_seed
         if self.calibrated is not None:
-            found |= self.calibrated.to_json()
-        return found
+            parameters |= self.calibrated.to_json()
+        return parameters
 
     def _facts(self) -> dict[str, Any]:
         # The measurement is the same whether or not it will be debiased.

@@ -71,11 +71,11 @@ class JudgeScale:
     def of(cls, judge: Judge) -> Self:
         """Standardise by synthetic rows; the same judge gives the same critic. Public."""
         rows = judge.sample(_ROWS, rng=np.random.default_rng(_REFERENCE))
-        found = np.nan_to_num(judge.critic(rows.scaled), posinf=0.0, neginf=0.0)
-        least = _FLATTEST * (1 + float(np.abs(found).max()))
+        scores = np.nan_to_num(judge.critic(rows.scaled), posinf=0.0, neginf=0.0)
+        least = _FLATTEST * (1 + float(np.abs(scores).max()))
         with np.errstate(over="ignore"):  # an infinite spread: features are all 0
             return cls(
-                judge=judge, centre=float(found.mean()), spread=max(float(found.std()), least)
+                judge=judge, centre=float(scores.mean()), spread=max(float(scores.std()), least)
             )
 
     def values(self, scaled: ScaledTable) -> Array:
@@ -85,8 +85,8 @@ class JudgeScale:
             Row-local to the last bit (see the module); as confidential as its rows.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # of a private row: neither told nor met
-            found = (self.judge.critic(scaled) - self.centre) / (REACH * self.spread)
-        return np.asarray(np.clip(np.nan_to_num(found, posinf=0.0, neginf=0.0), -1.0, 1.0) / 2)
+            scores = (self.judge.critic(scaled) - self.centre) / (REACH * self.spread)
+        return np.asarray(np.clip(np.nan_to_num(scores, posinf=0.0, neginf=0.0), -1.0, 1.0) / 2)
 
 
 @dataclass(frozen=True)

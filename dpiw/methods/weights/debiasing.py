@@ -62,13 +62,13 @@ def log_debias(law: NoiseLaw, features: Array) -> Array:
     Raises:
         WeightError: for some row the noise's exponential has no mean, so no factor exists.
     """
-    found = log_noise_mean(law, features)
-    if not np.all(np.isfinite(found)):
+    log_means = log_noise_mean(law, features)
+    if not np.all(np.isfinite(log_means)):
         raise WeightError(
             f"debiasing: {law.kind.value} noise of scale {law.scale:.4g} has no exponential mean at"
             " some feature rows; expected scale * norm(x) < 1 (laplace: scale * max|x_j| < 1)"
         )
-    return -found
+    return -log_means
 
 
 def log_weight_noise(law: NoiseLaw, features: Array) -> Array:

@@ -91,9 +91,9 @@ class Diagnostics:
     def to_json(self) -> dict[str, Any]:
         """JSON values for certificate and report."""
         names = ("rows", "effective_sample_size", "design_effect", "k_hat", "noise", "resolution")
-        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
         signal = self.signal
-        found |= {
+        facts |= {
             "log_ratio_variance": None if signal is None else signal.spread,
             "noise_variance": None if signal is None else signal.noise,
             "sampling_variance": None if signal is None else signal.sampling,
@@ -103,7 +103,7 @@ class Diagnostics:
             "reasons": list(self.reasons),
             "rule": self.rule,
         }
-        return found
+        return facts
 
     def require(self) -> None:
         """Raise UnreliableWeightsError if the verdict is `do not use`."""
@@ -175,11 +175,11 @@ def k_hat_threshold(rows: int) -> float:
 
 
 def _findings(facts: Diagnostics) -> list[tuple[Verdict, str]]:
-    found: list[tuple[Verdict, str]] = []
+    findings: list[tuple[Verdict, str]] = []
 
     def note(bad: bool, worse: bool, text: str) -> None:
         if bad or worse:
-            found.append((Verdict.DO_NOT_USE if worse else Verdict.CARE, text))
+            findings.append((Verdict.DO_NOT_USE if worse else Verdict.CARE, text))
 
     share = facts.effective_sample_size / facts.rows
     note(facts.rows < MIN_ROWS, False, f"{facts.rows} rows are too few for a tail fit")
@@ -206,7 +206,7 @@ def _findings(facts: Diagnostics) -> list[tuple[Verdict, str]]:
             facts.resolution < RESOLUTION_CARE,
             f"resolution {facts.resolution:.2f} (expected >= {RESOLUTION_USE})",
         )
-    return found + ([] if facts.signal is None else _signal_findings(facts.signal))
+    return findings + ([] if facts.signal is None else _signal_findings(facts.signal))
 
 
 def _signal_findings(signal: Signal) -> list[tuple[Verdict, str]]:
@@ -216,12 +216,12 @@ def _signal_findings(signal: Signal) -> list[tuple[Verdict, str]]:
             f" {signal.p_value:.2g}, expected <= {P_VALUE_USE})"
         )
         return [(Verdict.DO_NOT_USE, text)]
-    found = []
+    texts = []
     if signal.p_value > P_VALUE_USE:
-        found.append(f"signal test p {signal.p_value:.2g} (expected <= {P_VALUE_USE})")
+        texts.append(f"signal test p {signal.p_value:.2g} (expected <= {P_VALUE_USE})")
     if signal.to_noise < SIGNAL_USE:
-        found.append(f"signal-to-noise {signal.to_noise:.2f} (expected >= {SIGNAL_USE:g})")
-    return [(Verdict.CARE, text) for text in found]
+        texts.append(f"signal-to-noise {signal.to_noise:.2f} (expected >= {SIGNAL_USE:g})")
+    return [(Verdict.CARE, text) for text in texts]
 
 
 def diagnose(
@@ -260,11 +260,11 @@ def diagnose(
         reasons=(),
         signal=signal,
     )
-    found = _findings(facts)
+    findings = _findings(facts)
     if not assessed:
-        found.append((Verdict.CARE, "neither signal nor noise was assessed"))
+        findings.append((Verdict.CARE, "neither signal nor noise was assessed"))
     worst = Verdict.USE
-    if found:
-        kinds = {kind for kind, _ in found}
+    if findings:
+        kinds = {kind for kind, _ in findings}
         worst = Verdict.DO_NOT_USE if Verdict.DO_NOT_USE in kinds else Verdict.CARE
-    return replace(facts, verdict=worst, reasons=tuple(text for _, text in found))
+    return replace(facts, verdict=worst, reasons=tuple(text for _, text in findings))

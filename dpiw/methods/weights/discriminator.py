@@ -45,8 +45,8 @@ class DiscriminatorRatio(RatioWithoutLaw):
 
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
-        found = np.nan_to_num(self.judge.critic(synthetic.scaled))
-        return np.asarray(np.clip(found, -self.limit, self.limit))
+        logits = np.nan_to_num(self.judge.critic(synthetic.scaled))
+        return np.asarray(np.clip(logits, -self.limit, self.limit))
 
 
 @dataclass(frozen=True, kw_only=True)

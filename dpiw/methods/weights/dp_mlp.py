@@ -119,8 +119,8 @@ class DensityNetwork(RatioEstimator):
         if 0 < self.replays < 39:
             raise SpecError("weights.settings.replays: expected 0, or 39 to 999")
         for name, most in (("clip", 1e6), ("learning_rate", 10), ("limit", 20)):
-            found = real(name, getattr(self, name), above=0, at_most=most)
-            object.__setattr__(self, name, found)
+            value = real(name, getattr(self, name), above=0, at_most=most)
+            object.__setattr__(self, name, value)
         averaged = real("averaged", self.averaged, above=-1e-9, at_most=0.99)
         object.__setattr__(self, "averaged", averaged)
 
@@ -146,10 +146,10 @@ class DensityNetwork(RatioEstimator):
             loss=self.loss,
             resumes=self.resumes,
         ).at_effort(rho)
-        found = NetworkCalibration(
+        calibrated = NetworkCalibration(
             training=training, unit=unit, nominal_rows=nominal_rows, schema=schema.name
         )
-        return replace(self, calibrated=found)
+        return replace(self, calibrated=calibrated)
 
     @property
     def resumption(self) -> Resumption | None:
@@ -179,8 +179,8 @@ class DensityNetwork(RatioEstimator):
 
         One training on uniform public rows against others: noise, and sampling error with it.
         """
-        found, _ = self._played(schema, spread=0.0)
-        return float(found.std())
+        log_weights, _ = self._played(schema, spread=0.0)
+        return float(log_weights.std())
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
         """1 - (error of the log weights)^2 / variance of a reference log ratio, in [0, 1].
@@ -191,8 +191,8 @@ class DensityNetwork(RatioEstimator):
         """
         shares = []
         for number in range(_PLAYS):  # one alone may agree by chance
-            found, target = self._played(schema, spread=REFERENCE_SPREAD, number=number)
-            shares.append(1 - float((found - target).var() / target.var()))
+            log_weights, target = self._played(schema, spread=REFERENCE_SPREAD, number=number)
+            shares.append(1 - float((log_weights - target).var() / target.var()))
         return min(1.0, max(0.0, float(np.mean(shares))))
 
     def _played(
@@ -218,13 +218,13 @@ class DensityNetwork(RatioEstimator):
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """What the curator should know, from public facts."""
-        found: tuple[str, ...] = (
+        texts: tuple[str, ...] = (
             "dp_mlp: the noise in its weights has no known law: weights are not debiased and no"
             " interval includes it; the verdict is at best `use with care`",
         )
         if nominal_rows < self.lot:
-            found += (f"dp_mlp: lot={self.lot} is above nominal_rows: every row is in every lot",)
-        return found
+            texts += (f"dp_mlp: lot={self.lot} is above nominal_rows: every row is in every lot",)
+        return texts
 
     def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
         """What the weights are, and that no interval includes their noise."""
@@ -236,16 +236,16 @@ class DensityNetwork(RatioEstimator):
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
-        found: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("activation", "loss", "steps", "lot", "clip", "learning_rate", "averaged",
                          "limit", "replays", "resumes", "debias")
         }  # fmt: skip
-        found["hidden"] = list(self.hidden)
+        parameters["hidden"] = list(self.hidden)
         if self.calibrated is not None:
-            found |= self.calibrated.training.parameters()
-            found["nominal_rows"] = self.calibrated.nominal_rows
-        return found
+            parameters |= self.calibrated.training.parameters()
+            parameters["nominal_rows"] = self.calibrated.nominal_rows
+        return parameters
 
     def fit(
         self,

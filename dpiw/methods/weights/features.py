@@ -199,9 +199,9 @@ class InteractionMap:
 
     def reference_eigenvalues(self) -> NDArray[np.float64]:
         """Independent centred columns make products uncorrelated with all else: 4 v_a v_b."""
-        found = [np.array(part.variances) for part in blocks(self.schema)]
-        found += [4 * np.outer(a.variances, b.variances).ravel() for a, b in self._pairs()]
-        return np.concatenate([*found, np.zeros(1)])
+        variances = [np.array(part.variances) for part in blocks(self.schema)]
+        variances += [4 * np.outer(a.variances, b.variances).ravel() for a, b in self._pairs()]
+        return np.concatenate([*variances, np.zeros(1)])
 
     def matrix(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """Centred coordinates, twice the products by pair of columns, then the constant."""
@@ -301,9 +301,9 @@ class FourierMap:
 @lru_cache(maxsize=8)
 def _fourier_eigenvalues(features: FourierMap) -> NDArray[np.float64]:
     """Kept per map: a plan asks at every step of its search, and one answer takes a second."""
-    found = features._eigenvalues()
-    found.setflags(write=False)
-    return found
+    eigenvalues = features._eigenvalues()
+    eigenvalues.setflags(write=False)
+    return eigenvalues
 
 
 def feature_map(

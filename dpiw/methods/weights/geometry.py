@@ -111,15 +111,15 @@ def _nullable_number(start: int) -> ColumnBlock:
 
 def blocks(schema: PublicSchema) -> tuple[ColumnBlock, ...]:
     """The blocks of `schema.centred`, in its order."""
-    found: list[ColumnBlock] = []
+    parts: list[ColumnBlock] = []
     start = 0
     for column in schema.released:
         if column.is_numeric:
-            found.append(_nullable_number(start) if column.nullable else _number(start))
+            parts.append(_nullable_number(start) if column.nullable else _number(start))
         else:
-            found.append(_levels(start, column.cardinality + int(column.nullable)))
-        start = found[-1].stop
-    return tuple(found)
+            parts.append(_levels(start, column.cardinality + int(column.nullable)))
+        start = parts[-1].stop
+    return tuple(parts)
 
 
 def characteristic(

@@ -272,7 +272,7 @@ class MeansLaw:
         spread = np.sqrt(self.doubt * n / (self.credit * np.maximum(w, _LEAST)))
         root = np.linalg.cholesky(self._error)
         chance = np.sqrt(self.repeats)
-        found = np.empty((n, count))
+        replicates = np.empty((n, count))
         for start in range(0, count, _DRAWN):
             size = min(_DRAWN, count - start)
             jitter = spread[:, None] * _signs(rng, n, size)
@@ -281,15 +281,15 @@ class MeansLaw:
             )
             error = root @ rng.standard_normal((len(root), size)) - shown
             theta = self._fit.T @ (self._fit @ error)
-            drawn = chance * self.calibrated(_signs(rng, n, size))
+            sampling = chance * self.calibrated(_signs(rng, n, size))
             theta += self._base_error @ rng.standard_normal(theta.shape)
-            moved = jitter + self.features @ theta + drawn
-            found[:, start : start + size] = moved - w @ moved / n
-        step = _POSITIVE / max(float(found.max()), -float(found.min()))
-        found *= step
-        found += 1
-        found *= w[:, None]
-        return ReplicateWeights(weights=found, scale=1 / (count * step**2))
+            moved = jitter + self.features @ theta + sampling
+            replicates[:, start : start + size] = moved - w @ moved / n
+        step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
+        replicates *= step
+        replicates += 1
+        replicates *= w[:, None]
+        return ReplicateWeights(weights=replicates, scale=1 / (count * step**2))
 
 
 def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:

@@ -32,9 +32,9 @@ def means_noise(
     """
     measured = about.size - (0 if known is None else known.dimension)
     means = about[:measured]
-    found = (scale / rows) ** 2 * np.eye(measured)
+    covariance = (scale / rows) ** 2 * np.eye(measured)
     if constant:
-        found += (scale / rows / constant) ** 2 * np.outer(means, means)
+        covariance += (scale / rows / constant) ** 2 * np.outer(means, means)
     if known is None:
-        return found
-    return np.asarray(block_diag(found, known.covariance(about[measured:], rows)))
+        return covariance
+    return np.asarray(block_diag(covariance, known.covariance(about[measured:], rows)))

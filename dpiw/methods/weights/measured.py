@@ -180,10 +180,10 @@ class Measured(WeightEstimator):
             raise SpecError(
                 f"nominal_rows={nominal_rows}: expected at most {most} with these features' shares"
             )
-        found = sum_noise(
+        noise = sum_noise(
             stack, multiplier=1 / math.sqrt(2 * rho), unit=unit, nominal_rows=nominal_rows
         )
-        return replace(self, features=stack.shares, scales=stack.scales, calibrated=found)
+        return replace(self, features=stack.shares, scales=stack.scales, calibrated=noise)
 
     def _ready(self) -> SumNoise:
         return calibrated_for(self.calibrated, method=self.method)
@@ -258,7 +258,7 @@ class Measured(WeightEstimator):
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
-        found: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "features": None if self.features is None else dict(self.features),
             "scales": None if self.scales is None else list(self.scales),
             "frequencies": self.frequencies,
@@ -270,7 +270,7 @@ class Measured(WeightEstimator):
             "debias": self.debias,
             "replicates": self.replicates,
         }
-        return found if self.calibrated is None else found | self.calibrated.to_json()
+        return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
 
     def _facts(self) -> dict[str, Any]:
         """What a measurement is of; what is done with it afterwards is not in it."""

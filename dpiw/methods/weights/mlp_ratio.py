@@ -76,14 +76,14 @@ class NetworkRatio(RatioWithoutLaw):
         if key not in self._played:
             if self.replays and len(rows) < 2:
                 raise WeightError("weights: expected at least two synthetic rows")
-            found = np.empty((len(rows), self.replays))
+            log_ratios = np.empty((len(rows), self.replays))
             for i in range(self.replays):
                 state = play(
                     self.training, rows, nominal_rows=self.nominal_rows, number=i,
                     noise=SeededNoise(self._public_number + i),
                 )  # fmt: skip
-                found[:, i] = self._log_ratio(state.average, rows)
-            self._played[key] = found - found.mean(axis=0)
+                log_ratios[:, i] = self._log_ratio(state.average, rows)
+            self._played[key] = log_ratios - log_ratios.mean(axis=0)
         return self._played[key]
 
     def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:

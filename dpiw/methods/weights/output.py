@@ -48,12 +48,12 @@ REASON = (
 
 def rows_digest(synthetic: SyntheticTable) -> str:
     """SHA-256 of the published rows' scaled values, hexadecimal: which rows a vector is for."""
-    found = hashlib.sha256(b"dpiw-rows-v1")
+    digest = hashlib.sha256(b"dpiw-rows-v1")
     for column in synthetic.schema.released:
         values = np.ascontiguousarray(synthetic.scaled.columns[column.name])
-        found.update(f"{column.name}:{values.dtype.str}:{values.size}\n".encode())
-        found.update(values.tobytes())
-    return found.hexdigest()
+        digest.update(f"{column.name}:{values.dtype.str}:{values.size}\n".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +118,10 @@ class OutputNoised(BetaRegression):
     def _completed(
         cls, settings: dict[str, Any], *, pure: bool, rows: int | None
     ) -> dict[str, Any]:
-        found = super()._completed(settings, pure=pure, rows=rows)
-        if rows is not None and found.setdefault("rows", rows) != rows:
+        completed = super()._completed(settings, pure=pure, rows=rows)
+        if rows is not None and completed.setdefault("rows", rows) != rows:
             raise SpecError(f"weights.settings.rows: expected {rows}, the release's synthetic_rows")
-        return found
+        return completed
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range, or laplace noise."""
@@ -147,7 +147,7 @@ class OutputNoised(BetaRegression):
         """
         rows = self._check_rows(schema)
         ready = super().calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows)
-        found = calibration(
+        calibrated = calibration(
             self.feature_map(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),
             noise=NoiseKind.GAUSSIAN,
@@ -158,7 +158,7 @@ class OutputNoised(BetaRegression):
             eigenvalues=self._eigenvalues(schema),
             level_factor=self._level_factor(rows),
         )
-        return replace(ready, calibrated=found)
+        return replace(ready, calibrated=calibrated)
 
     def _level_factor(self, rows: int) -> float:
         # Per coordinate, spherical noise has variance (rows + 1) scale^2.
@@ -199,10 +199,10 @@ class OutputNoised(BetaRegression):
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """Those of the regression, and the reason against more than d' rows."""
-        found = super().warnings(schema=schema, nominal_rows=nominal_rows)
+        texts = super().warnings(schema=schema, nominal_rows=nominal_rows)
         if self._check_rows(schema) > self._ready().bounds.dimension:
-            found = (*found, f"weights: output_noised on more rows than coefficients: {REASON}")
-        return found
+            texts = (*texts, f"weights: output_noised on more rows than coefficients: {REASON}")
+        return texts
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and numbers known before the rows exist; JSON values.
@@ -210,15 +210,15 @@ class OutputNoised(BetaRegression):
         The scale is not among them: it is `noise_multiplier` times `coefficient_sensitivity`
         times sigma_max(X), and stands in the measurement with the last.
         """
-        found = super().parameters() | {
+        parameters = super().parameters() | {
             "rows": self.rows,
             "allow_more_rows": self.allow_more_rows,
             "advice": REASON,
         }
-        found.pop("scale", None)
-        if "sensitivity" in found:
-            found["coefficient_sensitivity"] = found.pop("sensitivity")
-        return found
+        parameters.pop("scale", None)
+        if "sensitivity" in parameters:
+            parameters["coefficient_sensitivity"] = parameters.pop("sensitivity")
+        return parameters
 
     def _facts(self) -> dict[str, Any]:
         # Advice is words: a measurement is not another one because they were put better.

@@ -131,12 +131,12 @@ class PostProcessing:
 
 
 def _to_json(step: Step) -> dict[str, Any]:
-    found: dict[str, Any] = {"step": step.step}
+    settings: dict[str, Any] = {"step": step.step}
     for name in (field.name for field in fields(step)):
         value = getattr(step, name)
         if value is not None:
-            found[name] = value.value if isinstance(value, enum.Enum) else value
-    return found
+            settings[name] = value.value if isinstance(value, enum.Enum) else value
+    return settings
 
 
 def _step(value: object) -> Step:

@@ -75,8 +75,8 @@ class Reweighted:
     def _curvature(self) -> tuple[Array, bool]:
         """Factor of the Hessian C + alpha S."""
         matrix = self.tilt.covariance + self.tilt.credit * self.targets.covariance
-        found: tuple[Array, bool] = cho_factor(matrix, lower=True)
-        return found
+        factor: tuple[Array, bool] = cho_factor(matrix, lower=True)
+        return factor
 
     @cached_property
     def noise_root(self) -> Array:
@@ -94,11 +94,11 @@ class Reweighted:
     def log_weight_noise(self, base: BaseRows) -> Array:
         """Standard deviation of each base row's log weight from privacy noise, shape (M,)."""
         centre = self.tilt.means @ self.noise_root
-        found = [
+        noise = [
             np.sqrt(((block @ self.noise_root - centre) ** 2).sum(axis=1))
             for _, block in base.blocks()
         ]
-        return np.concatenate(found)
+        return np.concatenate(noise)
 
     def gain(self) -> float:
         """Expected share of the fresh means' squared error that the weights remove, at least 0.

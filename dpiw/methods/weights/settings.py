@@ -14,14 +14,14 @@ def real(name: str, value: object, *, above: float, at_most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise SpecError(f"weights.settings.{name}: expected a number")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:  # a whole number of more than 308 digits
-        found = math.inf if value > 0 else -math.inf
-    if not above < found <= at_most:
+        number = math.inf if value > 0 else -math.inf
+    if not above < number <= at_most:
         raise SpecError(
-            f"weights.settings.{name}={found:g}: expected above {above:g}, at most {at_most:g}"
+            f"weights.settings.{name}={number:g}: expected above {above:g}, at most {at_most:g}"
         )
-    return found
+    return number
 
 
 def whole(name: str, value: object, *, low: int, high: int) -> int:

@@ -125,8 +125,8 @@ def _cumulants(spread: Array, law: NoiseLaw, sampling: Array) -> tuple[float, fl
     )
     moments = _scale_moments(law)
 
-    def mean(found: Array) -> float:
-        return float(found @ moments[: found.size])
+    def mean(coefficients: Array) -> float:
+        return float(coefficients @ moments[: coefficients.size])
 
     centred = first - np.array([mean(first), 0.0])
     k1 = mean(first)

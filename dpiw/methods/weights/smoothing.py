@@ -41,8 +41,8 @@ def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
 
     Source: Vehtari et al. (2024), Pareto smoothed importance sampling, algorithm 1.
     """
-    found = k_hat(log_weights)
-    if found is None:
+    k = k_hat(log_weights)
+    if k is None:
         return log_weights, None
     top = float(log_weights.max())
     order = np.argsort(log_weights, kind="stable")
@@ -56,4 +56,4 @@ def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
     smoothed = cutoff + generalised_pareto_quantile(middle, shape=shape, scale=scale)
     result = log_weights.copy()
     result[tail] = top + np.log(np.minimum(smoothed, 1.0))
-    return result, found
+    return result, k

@@ -191,11 +191,11 @@ class Stack:
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:
     """Measured features, and after them those of the marginals that are known, shape (n, d)."""
     width = stack.dimension + (0 if known is None else known.dimension)
-    found = np.empty((scaled.rows, width))
+    features = np.empty((scaled.rows, width))
     for start in range(0, scaled.rows, _BLOCK):
         stop = min(start + _BLOCK, scaled.rows)
         block = scaled.take(np.arange(start, stop))
-        found[start:stop, : stack.dimension] = stack.matrix(block)
+        features[start:stop, : stack.dimension] = stack.matrix(block)
         if known is not None:
-            found[start:stop, stack.dimension :] = known.matrix(block)
-    return found
+            features[start:stop, stack.dimension :] = known.matrix(block)
+    return features

@@ -51,14 +51,14 @@ class Step:
 def _number(name: str, value: object, *, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise SpecError(f"post_processing.{name}: expected a number")
-    found = math.inf
+    number = math.inf
     with contextlib.suppress(OverflowError):  # a whole number of more than 308 digits
-        found = float(value)
-    if not low < found <= high:
+        number = float(value)
+    if not low < number <= high:
         raise SpecError(
-            f"post_processing.{name}={found:g}: expected above {low:g}, at most {high:g}"
+            f"post_processing.{name}={number:g}: expected above {low:g}, at most {high:g}"
         )
-    return found
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ class BetaCalibrate(Step):
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if value is not None or name == "limit":
-                found = _number(f"beta_calibrate.{name}", value, low=low, high=high)
-                object.__setattr__(self, name, found)
+                number = _number(f"beta_calibrate.{name}", value, low=low, high=high)
+                object.__setattr__(self, name, number)
         for name in ("declared", "rows", "sha256"):
             value = getattr(self, name)
             if not isinstance(value, str) and (name == "declared" or value is not None):

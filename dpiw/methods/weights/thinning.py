@@ -124,19 +124,19 @@ def calibrated(
         credit = 1 / float((np.exp(kept.log_weights) ** 2).sum()) * rows**2
         if design_effect == 1:  # no weights at all
             break
-        own = BaseRows(
+        chosen = BaseRows(
             rows,
             partial(_of_chosen, features, kept.chosen),
             log_weights=kept.log_weights,
         )
         try:
-            solved = solvable(own, targets, credit)
+            solved = solvable(chosen, targets, credit)
         except WeightError:  # the rows as they were chosen serve as well
             break
-        found = normalised(solved.log_weights)
-        effect = float(np.mean(np.exp(found) ** 2))
+        logs = normalised(solved.log_weights)
+        effect = float(np.mean(np.exp(logs) ** 2))
         if effect <= design_effect:
-            return Calibrated(rows=kept, log_weights=found, credit=solved.credit)
+            return Calibrated(rows=kept, log_weights=logs, credit=solved.credit)
         aim = max(1.0, aim * design_effect / effect * _MARGIN)
     kept = thin(log_weights, rows, design_effect=design_effect, rng=rng)
     return Calibrated(rows=kept, log_weights=kept.log_weights, credit=math.inf)

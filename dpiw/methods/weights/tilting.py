@@ -122,10 +122,10 @@ class BaseRows:
             yield start, min(start + _BLOCK, self.rows)
 
     def _checked(self, start: int, stop: int) -> Array:
-        found = np.asarray(self._features(start, stop), dtype=np.float64)
-        if found.ndim != 2 or len(found) != stop - start or not np.isfinite(found).all():
+        features = np.asarray(self._features(start, stop), dtype=np.float64)
+        if features.ndim != 2 or len(features) != stop - start or not np.isfinite(features).all():
             raise WeightError("base rows: expected finite features, one row each")
-        return found
+        return features
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Where a block stands, and its features."""
@@ -233,19 +233,19 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
     _factor(targets.covariance)
-    found = _solved(base, targets, credit, np.zeros(base.dimension) if start is None else start)
-    if found is not None:
-        return found
+    solution = _solved(base, targets, credit, np.zeros(base.dimension) if start is None else start)
+    if solution is not None:
+        return solution
     theta = np.zeros(base.dimension)
     for higher in credit * _LADDER:
         for guess in (theta, _FALL * theta):  # theta stays, or grows as 1/alpha: beyond reach
-            found = _solved(base, targets, higher, guess)
-            if found is not None:
-                theta = found.coefficients
+            solution = _solved(base, targets, higher, guess)
+            if solution is not None:
+                theta = solution.coefficients
                 break
-    if found is None:
+    if solution is None:
         raise WeightError("tilting: the minimum was not reached")
-    return found
+    return solution
 
 
 def _solved(base: BaseRows, targets: Targets, credit: float, start: Array) -> Tilt | None:
@@ -281,10 +281,10 @@ def _solved(base: BaseRows, targets: Targets, credit: float, start: Array) -> Ti
 
 def _factor(matrix: Array) -> tuple[Array, bool]:
     try:
-        found: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
+        factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
     except np.linalg.LinAlgError:
         raise WeightError("targets: expected a positive definite covariance") from None
-    return found
+    return factor
 
 
 def _line_search(
@@ -294,10 +294,10 @@ def _line_search(
     start = _objective(point, targets, ridge)
     length = 1.0
     for _ in range(_HALVINGS):
-        found = _Point.at(base, point.theta + length * step)
-        fall = start - _objective(found, targets, ridge)
+        trial = _Point.at(base, point.theta + length * step)
+        fall = start - _objective(trial, targets, ridge)
         if fall >= 1e-4 * length * decrement or decrement * length < 1e-14 * (1 + abs(start)):
-            return found
+            return trial
         length /= 2
     return None
 

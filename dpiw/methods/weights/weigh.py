@@ -182,7 +182,7 @@ def weigh(
     noise = _noise(parts, log_ratio, normalisation)
     signal = ratio.signal(synthetic)
     assessed = whole.law is not None or signal is not None
-    found = Weights(
+    weights = Weights(
         log_weights=final,
         steps=(*reworded, *debiased, *reshaped),
         law=whole.law and next((law for law, _ in parts if law.scale > 0), None),
@@ -196,7 +196,7 @@ def weigh(
             assessed=assessed,
         ),
     )
-    return found if rng is None else _resampled(found, steps, rng)
+    return weights if rng is None else _resampled(weights, steps, rng)
 
 
 def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio, tuple[str, ...]]:
@@ -231,16 +231,16 @@ def _reshaped(
     raw: Array, steps: PostProcessing, normalisation: Normalisation
 ) -> tuple[Array, tuple[str, ...]]:
     """Log weights after the steps that act on them, and their texts."""
-    found, texts = raw, []
+    log_weights, texts = raw, []
     for step in steps.steps:
-        reshaped = step.on_log_weights(found)
+        reshaped = step.on_log_weights(log_weights)
         if reshaped is not None:
-            found = reshaped
+            log_weights = reshaped
             texts.append(step.text)
     if normalisation is Normalisation.SELF:
-        found = normalised(found)
+        log_weights = normalised(log_weights)
         texts.append(SelfNormalise().text)
-    return found, tuple(texts)
+    return log_weights, tuple(texts)
 
 
 def _noise(

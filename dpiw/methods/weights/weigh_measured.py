@@ -77,10 +77,10 @@ def weigh_measured(
     streamed = BaseRows(base.rows, features)
     even = streamed.means(np.full(base.rows, 1 / base.rows))
     targets = estimator.targets(measurement, about=even, known=known)
-    found = reweight(streamed, targets, credit=estimator.credit, rng=rng)
-    noise = found.log_weight_noise(streamed)
-    logs = found.tilt.log_weights
-    steps = [f"tilt {base.rows} base rows to noisy means (credit {found.tilt.credit:.4g})"]
+    reweighted = reweight(streamed, targets, credit=estimator.credit, rng=rng)
+    noise = reweighted.log_weight_noise(streamed)
+    logs = reweighted.tilt.log_weights
+    steps = [f"tilt {base.rows} base rows to noisy means (credit {reweighted.tilt.credit:.4g})"]
     if estimator.debias:
         logs = logs - noise**2 / 2
         steps.append("debias b(x - mu)")
@@ -105,10 +105,10 @@ def weigh_measured(
         steps=tuple(steps),
         law=None,
         noise=noise[chosen],
-        diagnostics=_judged(found, kept.log_weights, logs, noise[chosen]),
+        diagnostics=_judged(reweighted, kept.log_weights, logs, noise[chosen]),
         chosen=chosen,
         facts={
-            "measured": found.to_json()
+            "measured": reweighted.to_json()
             | {"exponent": tau, "distinct_rows": kept.rows.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
             | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
@@ -159,15 +159,15 @@ def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -
 
 
 def _judged(
-    found: Reweighted, published: np.ndarray, base: np.ndarray, noise: np.ndarray
+    reweighted: Reweighted, published: np.ndarray, base: np.ndarray, noise: np.ndarray
 ) -> Diagnostics:
     """Diagnostics of the published weights, with the verdict of `RULE`."""
-    own = diagnose(published, noise=noise)
+    diagnostics = diagnose(published, noise=noise)
     whole = diagnose(base)
     findings = [
         *_too_low("effective base rows", whole.effective_sample_size, ROWS_USE, ROWS_CARE),
-        *_too_high("evidence test p", found.p_value, P_VALUE_USE, P_VALUE_CARE),
-        *_too_low("expected gain", found.gain(), GAIN_USE, -1.0),
+        *_too_high("evidence test p", reweighted.p_value, P_VALUE_USE, P_VALUE_CARE),
+        *_too_low("expected gain", reweighted.gain(), GAIN_USE, -1.0),
     ]
     if whole.k_hat is not None:
         findings += _too_high("k-hat of the base weights", whole.k_hat, K_HAT_USE, K_HAT_CARE)
@@ -175,7 +175,7 @@ def _judged(
     for verdict, _ in findings:
         worst = verdict if worst is not Verdict.DO_NOT_USE else worst
     reasons = tuple(text for _, text in findings)
-    return replace(own, k_hat=whole.k_hat, verdict=worst, reasons=reasons, rule=RULE)
+    return replace(diagnostics, k_hat=whole.k_hat, verdict=worst, reasons=reasons, rule=RULE)
 
 
 def _too_low(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:

@@ -52,10 +52,10 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: what it is, how it was calibrated, what the plan forecasts."""
-        plan, found = self.plan, {"name": self.name, "told": self.told, "reason": self.reason}
+        plan, facts = self.plan, {"name": self.name, "told": self.told, "reason": self.reason}
         if plan is None:
-            return found
-        return found | {
+            return facts
+        return facts | {
             "stages": [
                 {"name": stage.name, "method": stage.method, "parameters": dict(stage.parameters)}
                 for stage in plan.stages
@@ -93,16 +93,16 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
         told="the generator alone, with the whole budget",
         plan=compile_plan(_weighted(spec, NONE, {}), schema),
     )
-    found = [none]
+    compiled = [none]
     own = spec.weights
     if own.wanted:
         plan = compile_plan(_weighted(spec, own.method, own.settings), schema)
-        found.append(Candidate(name=OWN, told=_told(own.method, own.settings), plan=plan))
+        compiled.append(Candidate(name=OWN, told=_told(own.method, own.settings), plan=plan))
     for name, (settings, shares) in MEASURED.items():
         made = _measured(spec, schema, name, settings, shares)
-        if not any(_same(made, other) for other in found):
-            found.append(made)
-    return tuple(found)
+        if not any(_same(made, other) for other in compiled):
+            compiled.append(made)
+    return tuple(compiled)
 
 
 def _measured(

@@ -33,14 +33,14 @@ def refuse_confidential(path: Path, spec: ReleaseSpec, *, field: str) -> None:
         SpecError: names the field; symbolic and hard links to the source are found too.
     """
     source, state = Path(spec.source.path), Path(spec.state).resolve()
-    found = path.resolve()
-    same = found == source.resolve()
+    resolved = path.resolve()
+    same = resolved == source.resolve()
     with contextlib.suppress(OSError):  # one of them is not there
-        same = same or os.path.samefile(found, source)
+        same = same or os.path.samefile(resolved, source)
     if same:
         raise SpecError(f"{field}: this is the spec's confidential source; never read here")
     releases = Path(spec.publish_to).resolve()
-    if found.is_relative_to(state) and not found.is_relative_to(releases):
+    if resolved.is_relative_to(state) and not resolved.is_relative_to(releases):
         raise SpecError(f"{field}: lies in the spec's state folder, the confidential workspace")
 
 

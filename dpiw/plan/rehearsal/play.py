@@ -50,16 +50,16 @@ def play(
     Raises:
         WeightError: a stage would fail.
     """
-    found = methods.play(
+    release = methods.play(
         plan.recipe.with_public_rows(labelled),
         PrivateTable(schema=plan.schema, scaled=stand_in),
         noise=SeededNoise(int(rng.integers(2**62))),
         rng=rng,
     )
-    weights = found.weights
-    verdict = "none" if found.estimator is None else weights.diagnostics.verdict.value
+    weights = release.weights
+    verdict = "none" if release.estimator is None else weights.diagnostics.verdict.value
     used = np.exp(weights.log_weights - weights.log_weights.max())
     if verdict == Verdict.DO_NOT_USE.value:  # resampled rows cannot be unweighted
         used = np.ones_like(used)
-    rows = WeightedRows(scaled=found.rows.scaled, weights=used / used.sum())
+    rows = WeightedRows(scaled=release.rows.scaled, weights=used / used.sum())
     return Played(rows=rows, weights=weights, verdict=verdict)

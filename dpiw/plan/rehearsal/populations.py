@@ -88,8 +88,8 @@ class Marginal:
     def cells(self, uniform: Array, gap: Array) -> NDArray[Any]:
         """Scaled cells, shape (rows,), from two uniforms: of the value and of its absence."""
         if self.values.dtype.kind == "i":
-            found = np.minimum(np.searchsorted(self.places, uniform), len(self.values) - 1)
-            return np.where(gap < self.missing, np.int32(-1), self.values[found]).astype(np.int32)
+            index = np.minimum(np.searchsorted(self.places, uniform), len(self.values) - 1)
+            return np.where(gap < self.missing, np.int32(-1), self.values[index]).astype(np.int32)
         numbers = np.interp(uniform, self.places, self.values)
         return np.where(gap < self.missing, np.nan, numbers)
 

@@ -116,13 +116,13 @@ def rehearse(
         jobs: processes.
         progress: told after each population how many of how many are done.
     """
-    found: list[Score] = []
+    scores: list[Score] = []
     places = rehearsal.places
-    for number, scores in enumerate(_scores(rehearsal, places, jobs), start=1):
-        found += scores
+    for number, here in enumerate(_scores(rehearsal, places, jobs), start=1):
+        scores += here
         if progress is not None:
             progress(number, len(places))
-    return found
+    return scores
 
 
 def _scores(
@@ -177,14 +177,14 @@ def _played(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
         if played is None:
             scores.append(replace(blank, candidate=candidate.name, verdict=FAILED))
             continue
-        found = played.weights.diagnostics
+        diagnostics = played.weights.diagnostics
         scores.append(
             replace(
                 blank,
                 candidate=candidate.name,
                 distances=scored(played.rows),
                 verdict=played.verdict,
-                ess_share=found.effective_sample_size / found.rows,
+                ess_share=diagnostics.effective_sample_size / diagnostics.rows,
             )
         )
     return scores

@@ -38,25 +38,25 @@ def report_lines(
         lines: of `summarise`.
         stand_in: what public rows were resampled; None for random populations.
     """
-    found: list[str] = []
+    report: list[str] = []
     for population in rehearsal.populations:
         told = stand_in if stand_in is not None else KINDS[population].told
-        found += ["", f"{population}: {told}; {rehearsal.runs} runs"]
+        report += ["", f"{population}: {told}; {rehearsal.runs} runs"]
         names = [MEASURES[name] for name in rehearsal.scorer.measures]
-        found.append(" " * _NAME + "".join(f"{name:<{_CELL}}" for name in names) + "ESS share")
+        report.append(" " * _NAME + "".join(f"{name:<{_CELL}}" for name in names) + "ESS share")
         for line in lines:
             if line.population == population:
-                found += _told(line)
+                report += _told(line)
     texts = (LEGEND, f"rule: {RULE}", f"recommendation: {advise(lines).text.removesuffix('.')}")
     for text in texts:
-        found += ["", *textwrap.wrap(f"{text}.", width=100, break_on_hyphens=False)]
-    return found
+        report += ["", *textwrap.wrap(f"{text}.", width=100, break_on_hyphens=False)]
+    return report
 
 
 def candidate_lines(rehearsal: Rehearsal) -> list[str]:
     """What is compared, and what the plans forecast of it."""
-    found = ["candidates, all at the same total (epsilon, delta)"]
-    return [*found, *[_candidate(candidate) for candidate in rehearsal.candidates]]
+    heading = ["candidates, all at the same total (epsilon, delta)"]
+    return [*heading, *[_candidate(candidate) for candidate in rehearsal.candidates]]
 
 
 def _candidate(candidate: Candidate) -> str:
@@ -75,15 +75,15 @@ def _told(line: Line) -> list[str]:
     cells = "".join(f"{_pm(change.mean, change.error):<{_CELL}}" for change in changes)
     weighted = line.candidate not in (NONE, FLOOR)
     share = f"{line.ess_share:.2f}" if weighted else ""
-    found = [f"  {line.candidate:<{_NAME - 2}}{cells}{share}".rstrip()]
+    row = [f"  {line.candidate:<{_NAME - 2}}{cells}{share}".rstrip()]
     if not weighted:
-        return found
+        return row
     differences = "".join(
         f"{_pm(c.difference, c.difference_error, sign='+') + _mark(c):<{_CELL}}" for c in changes
     )
     counts = ", ".join(f"{name} {count}" for name, count in sorted(line.verdicts.items()))
     return [
-        *found,
+        *row,
         f"{'    - none':<{_NAME}}{differences}".rstrip(),
         f"    {line.outcome}; verdicts: {counts}",
     ]

@@ -79,22 +79,22 @@ class Scorer:
     def of(cls, schema: PublicSchema, *, rng: np.random.Generator) -> Self:
         """Choose the pairs: all whose joint table is small, at most `MOST_PAIRS` at random."""
         sizes = Domain.from_schema(schema, bins=_PAIR_BINS).sizes
-        found = [
+        pairs = [
             (i, j)
             for i, j in itertools.combinations(range(len(sizes)), 2)
             if sizes[i] * sizes[j] <= MOST_PAIR_CELLS
         ]
-        if len(found) > MOST_PAIRS:
-            chosen = sorted(rng.choice(len(found), size=MOST_PAIRS, replace=False))
-            found = [found[index] for index in chosen]
-        lacking = set() if found else {"two_way"}
+        if len(pairs) > MOST_PAIRS:
+            chosen = sorted(rng.choice(len(pairs), size=MOST_PAIRS, replace=False))
+            pairs = [pairs[index] for index in chosen]
+        lacking = set() if pairs else {"two_way"}
         if not any(_has_distance(column) for column in schema.released):
             lacking.add("wasserstein")
         if schema.target is None or len(schema.released) < 2:
             lacking.add("coefficients")
         return cls(
             schema=schema,
-            pairs=tuple(found),
+            pairs=tuple(pairs),
             measures=tuple(name for name in MEASURES if name not in lacking),
         )
 
@@ -124,14 +124,15 @@ class Scorer:
             means=weights @ self.schema.encode(scaled),
         )
 
-    def distances(self, found: Portrait, truth: Portrait) -> dict[str, float]:
+    def distances(self, portrait: Portrait, truth: Portrait) -> dict[str, float]:
         """Every measure; those of `RELATIVE` not yet divided by `norms`."""
         every = {
-            "one_way": sum(map(_variation, found.one_way, truth.one_way)),
-            "two_way": sum(map(_variation, found.two_way, truth.two_way)) / max(1, len(self.pairs)),
-            "wasserstein": float(np.abs(found.cumulative - truth.cumulative).sum() / _GRID),
-            "coefficients": float(((found.coefficients - truth.coefficients) ** 2).sum()),
-            "means": float(np.linalg.norm(found.means - truth.means)),
+            "one_way": sum(map(_variation, portrait.one_way, truth.one_way)),
+            "two_way": sum(map(_variation, portrait.two_way, truth.two_way))
+            / max(1, len(self.pairs)),
+            "wasserstein": float(np.abs(portrait.cumulative - truth.cumulative).sum() / _GRID),
+            "coefficients": float(((portrait.coefficients - truth.coefficients) ** 2).sum()),
+            "means": float(np.linalg.norm(portrait.means - truth.means)),
         }
         return {name: every[name] for name in self.measures}
 
@@ -183,8 +184,8 @@ def _shares(codes: NDArray[np.intp], weights: Array, size: int) -> Array:
     return np.asarray(np.bincount(codes, weights=weights, minlength=size), dtype=np.float64)
 
 
-def _variation(found: Array, truth: Array) -> float:
-    return float(np.abs(found - truth).sum() / 2)
+def _variation(shares: Array, truth: Array) -> float:
+    return float(np.abs(shares - truth).sum() / 2)
 
 
 def _has_distance(column: Column) -> bool:
@@ -218,5 +219,5 @@ def _least_squares(x: Array, y: Array, share: Array) -> Array:
     centred = x - x_mean
     curvature = (centred * share[:, None]).T @ centred
     curvature[np.diag_indices_from(curvature)] += PENALTY_PER_ROW
-    found = np.linalg.solve(curvature, (centred * share[:, None]).T @ (y - y_mean))
-    return np.concatenate([found.ravel(), y_mean - x_mean @ found])
+    coefficients = np.linalg.solve(curvature, (centred * share[:, None]).T @ (y - y_mean))
+    return np.concatenate([coefficients.ravel(), y_mean - x_mean @ coefficients])

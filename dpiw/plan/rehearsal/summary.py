@@ -126,12 +126,12 @@ def _finite(value: float) -> float | None:
 
 def summarise(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[Line]:
     """One line per kind of population and candidate, in the order they were played."""
-    found = []
+    lines = []
     for population in rehearsal.populations:
         here = [score for score in scores if score.population == population]
         for name in dict.fromkeys(score.candidate for score in here):
-            found.append(_line(rehearsal.scorer.measures, population, name, here))
-    return found
+            lines.append(_line(rehearsal.scorer.measures, population, name, here))
+    return lines
 
 
 def _line(measures: Iterable[str], population: str, name: str, here: list[Score]) -> Line:
@@ -222,14 +222,14 @@ def advise(lines: Sequence[Line]) -> Advice:
 
 def _gain(lines: Sequence[Line], asked: Sequence[str]) -> float:
     """Mean relative gain over measures and kinds."""
-    found = [
+    gains = [
         -change.difference / change.before
         for line in lines
         if line.population in asked
         for change in line.changes.values()
         if change.before > 0
     ]
-    return float(np.mean(found)) if found else 0.0
+    return float(np.mean(gains)) if gains else 0.0
 
 
 def _trade(name: str, lines: Sequence[Line], kinds: Sequence[str]) -> str:

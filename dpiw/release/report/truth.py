@@ -56,9 +56,9 @@ class PublicTruth:
             SpecError: it cannot be read, or is not of this form.
         """
         try:
-            found = json.loads(path.read_bytes())
-            marginals = {name: np.array(shares, float) for name, shares in found["margins"].items()}
-            statistics = tuple(found["statistics"])
+            truth = json.loads(path.read_bytes())
+            marginals = {name: np.array(shares, float) for name, shares in truth["margins"].items()}
+            statistics = tuple(truth["statistics"])
             values = [float(item["value"]) for item in statistics]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise SpecError(
