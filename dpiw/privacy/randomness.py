@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.privacy.keystream import bernoulli_rows, keystream_normals, keystream_uniforms
+from dpiw.privacy.noise_library import check_noise_library
 
 LARGEST_SCALE = 2.0**50
 """Largest scale in lattice units; a draw beyond 2^62 then has probability below exp(-4000)."""
@@ -258,6 +259,7 @@ class _OpenDP:
     """The parts of OpenDP in use, imported at the first draw only."""
 
     def __init__(self) -> None:
+        check_noise_library()
         from opendp import domains, measurements, measures, metrics, mod
 
         mod.enable_features("contrib")

@@ -15,6 +15,7 @@ from dpiw.errors import (
 from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
 from dpiw.plan.plan import composed_epsilon
 from dpiw.privacy import accounting
+from dpiw.privacy.noise_library import check_noise_library
 from dpiw.release.signing import load_private_key
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.locks import drawing
@@ -34,7 +35,8 @@ def reserve(run: ReleaseRun) -> None:
         ReleaseError: the signing key cannot be read.
         UnknownPopulationError, LedgerError: no such ledger or population.
         UnsupportedRelationError, SpecError: the spec's promise is not the population's.
-        PrivacyError: the run's plan costs more than the spec promises.
+        PrivacyError: the run's plan costs more than the spec promises, or the library that draws
+            the noise is of a version whose noise has another law.
         BudgetExceededError: the remaining budget does not cover it, or too many reads of the
             population's tables ended without a draw; nothing was written.
         LedgerTamperedError: the ledger lacks a head that a release carries, or did not arm a draw
@@ -98,6 +100,7 @@ def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
 
 
 def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
+    check_noise_library()
     composed_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
     if not run.snapshot.exists():  # it will have to be read
         ledger.account(run.spec.population).check_readable()
