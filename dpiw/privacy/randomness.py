@@ -7,8 +7,7 @@ inputs then have the same set of possible outputs (Mironov 2012; docs/privacy.md
 One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.privacy.keystream`, which
 `dpiw.privacy.mechanisms.noisy_sum` adds and rounds away to a coarse lattice.
 
-`SecureNoise` is the only source whose draws may be published. `SeededNoise` follows the same laws
-from a seed, for tests and experiments: whoever knows a seed can subtract the noise.
+Only `SecureNoise` may be published: who knows the seed of a `SeededNoise` can subtract its noise.
 """
 
 from __future__ import annotations
@@ -157,8 +156,7 @@ class SecureNoise:
         _check(scale, scores.size)
         _check_scores(scores)
         opendp = _OpenDP()
-        # The zCDP form is the one with Gumbel noise. The pure form is permute-and-flip, another
-        # law, whose privacy loss has no such bounded range (McKenna & Sheldon 2020).
+        # zCDP: Gumbel noise. The pure form is permute-and-flip, whose loss has no bounded range.
         sampler = opendp.measurements.make_noisy_max(
             *opendp.integers("linf"), opendp.measures.zero_concentrated_divergence(), scale=scale
         )
