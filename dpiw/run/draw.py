@@ -26,6 +26,7 @@ from dpiw.plan.plan import composed_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.noise_library import check_noise_library
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
 from dpiw.run.checkpoints import (
@@ -196,6 +197,7 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
         raise LedgerConflictError(
             f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
         )
+    check_noise_library()
     composed_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 

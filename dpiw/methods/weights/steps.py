@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import math
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(abc.ABC):
     """One step; what it does not act on, it leaves alone."""
 
     step: ClassVar[str]
@@ -35,9 +36,9 @@ class Step:
     """Settings that are paths of files: where one lies is no promise, its SHA-256 is."""
 
     @property
+    @abc.abstractmethod
     def text(self) -> str:
         """For the certificate."""
-        raise NotImplementedError
 
     def on_ratio(self, ratio: DensityRatio) -> DensityRatio | None:
         """The ratio rewritten; None if this is no step on ratios."""

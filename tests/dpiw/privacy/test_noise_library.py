@@ -32,6 +32,19 @@ def test_nor_is_anything_reserved_for_it(old, make_workplace):
     assert Ledger.open(place.ledger).find_run(run.key) is None
 
 
+def test_nor_is_a_stage_armed_for_it(make_workplace, monkeypatch):
+    """The library may have been put back after the budget was reserved."""
+    place = make_workplace()
+    run = ReleaseRun.prepare(place.spec, period="2026-q4")
+    steps.reserve(run)
+    steps.ingest(run)
+    before = Ledger.open(place.ledger).run(run.key)
+    monkeypatch.setattr(noise_library, "version", lambda _: "0.14.1")
+    with pytest.raises(PrivacyError, match="another law"):
+        steps.fit_generator(run, noise=SecureNoise())
+    assert Ledger.open(place.ledger).run(run.key) == before
+
+
 @pytest.mark.parametrize("text", ["0.14.2", "0.15.0", "1.0.0", "0.14.10"])
 def test_later_ones_are_admitted(text, monkeypatch):
     monkeypatch.setattr(noise_library, "version", lambda _: text)
