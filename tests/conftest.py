@@ -16,7 +16,7 @@ import pytest
 from dpiw.privacy.units import NeighbouringRelation
 from tests.lengths import marker_of
 
-pytest.register_assert_rewrite("tests.support", "tests.proof", "tests.leaks", "tests.dpiw")
+pytest.register_assert_rewrite("tests.support", "tests.proof", "tests.hostile", "tests.dpiw")
 pytest_plugins = ["tests.support.stores"]
 
 UMASK = os.umask(0o077)

@@ -53,7 +53,7 @@ from tests.support.named_tests import named_tests
 from tests.support.whole_runs import publish_run
 
 HERE, LONG = "test_documents.py", "test_documents_at_length.py"
-SCHEDULED = "deployments/test_scheduled_release.py"
+SCHEDULED = "flows/test_scheduled_release.py"
 SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_release"
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"

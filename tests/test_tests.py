@@ -68,6 +68,19 @@ def test_an_import_from_a_test_file_is_seen(tmp_path: Path) -> None:
     assert not set(from_test_files(path))
 
 
+def test_the_rooms() -> None:
+    """A test is of the package, a proof, a crash, something hostile, or a flow.
+
+    `support` is what they share, `golden` what they compare with. `benchmarks` mirrors its folder,
+    and `assurance` runs long suites.
+    """
+    rooms = {path.parent.relative_to(TESTS).parts[0] for path in PATHS if path.parent != TESTS}
+    assert rooms == {
+        "dpiw", "proof", "crash", "hostile", "flows", "support",
+        "golden", "benchmarks", "assurance",
+    }  # fmt: skip
+
+
 def test_a_test_file_is_of_one_subject() -> None:
     """At most 600 lines: a longer one has two."""
     lines = {path.name: len(path.read_text().splitlines()) for path in PATHS}

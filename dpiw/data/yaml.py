@@ -2,7 +2,7 @@
 
 Refused: aliases and anchors (so no expansion bombs), tags, duplicate keys, more than one document.
 `no`, `on`, dates and `1:30` stay text; only `true`/`false`, `null`/`~`, decimal integers and
-floats are typed (tests/bad_inputs/rows.py, row 50).
+floats are typed (tests/hostile/bad_inputs/rows.py, row 50).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_a_good_spec_keeps_exact_decimals():
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
-        # tests/bad_inputs/rows.py, row 35: exact decimals, nothing else
+        # tests/hostile/bad_inputs/rows.py, row 35: exact decimals, nothing else
         ("epsilon", 0, "epsilon"),
         ("epsilon", Decimal(0), "epsilon"),
         ("epsilon", -1, "epsilon"),

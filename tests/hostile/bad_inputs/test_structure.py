@@ -16,8 +16,8 @@ from dpiw.ledger import StageState
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.bad_inputs.structure_cases import NAMES, STRUCTURE
-from tests.bad_inputs.workbench import CANARY, csv, make_bench, silent
+from tests.hostile.bad_inputs.structure_cases import NAMES, STRUCTURE
+from tests.hostile.bad_inputs.workbench import CANARY, csv, make_bench, silent
 
 
 @pytest.fixture(scope="module")

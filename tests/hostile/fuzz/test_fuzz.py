@@ -12,9 +12,9 @@ import pytest
 
 from dpiw.data.ingest import ingest
 from dpiw.errors import DPIWError, SourceError
-from tests.fuzz import corpus, worker
-from tests.fuzz.campaign import run_campaign, run_slice
-from tests.fuzz.mutators import make_case
+from tests.hostile.fuzz import corpus, worker
+from tests.hostile.fuzz.campaign import run_campaign, run_slice
+from tests.hostile.fuzz.mutators import make_case
 
 FAST = {"csv": 300, "parquet": 150, "spec": 100, "schema": 80}
 LONG = {"csv": 40_000, "parquet": 35_000, "spec": 14_000, "schema": 10_500, "plan": 500}
@@ -122,7 +122,7 @@ def test_a_chained_error_is_noticed(monkeypatch, tmp_path):
 def test_a_dead_hanging_or_greedy_reader_is_noticed(tmp_path, deed, reason, patience):
     """In the middle of a slice; the cases after it are still run."""
     code = (
-        "import os, sys, time\nimport tests.fuzz.worker as w\nheld = []\n"
+        "import os, sys, time\nimport tests.hostile.fuzz.worker as w\nheld = []\n"
         f"w.HANG_SECONDS['csv'], w.MEMORY_BYTES['csv'] = {patience}, 400 << 20\n"
         f"def read(data, folder, index):\n    if index == 2:\n        {deed}\n"
         "w.READERS['csv'] = read\nw.main(sys.argv[1:])\n"

@@ -13,8 +13,8 @@ import pytest
 
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.release.verification import verify
-from tests.bad_inputs.values_cases import MISSING, VALUES
-from tests.bad_inputs.workbench import csv, make_bench, parquet
+from tests.hostile.bad_inputs.values_cases import MISSING, VALUES
+from tests.hostile.bad_inputs.workbench import csv, make_bench, parquet
 from tests.support.whole_runs import publish_run
 
 

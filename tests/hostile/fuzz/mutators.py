@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tests.fuzz import corpus
+from tests.hostile.fuzz import corpus
 
 Rng = np.random.Generator
 

@@ -11,8 +11,8 @@ from dpiw.data.sources import IngestLimits, read_csv, read_parquet
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.spec import load_spec, parse_spec
-from tests.fuzz import corpus
-from tests.fuzz.worker import chain
+from tests.hostile.fuzz import corpus
+from tests.hostile.fuzz.worker import chain
 
 BASE = corpus.SPEC_YAML.replace(f"user:{corpus.SECRET}@", "")
 

@@ -27,7 +27,7 @@ from dpiw.run.process import STAGES, launch_stage
 from dpiw.run.run import ReleaseRun
 from tests.support.whole_runs import publish_run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def prefect_objects(folder, kind):

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fuzz.mutators import make_case
+from tests.hostile.fuzz.mutators import make_case
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Outcome:
         return {"cases": self.cases, **self.verdicts, "violations": len(self.failures)}
 
 
-WORKER = (sys.executable, "-W", "ignore", "-m", "tests.fuzz.worker")
+WORKER = (sys.executable, "-W", "ignore", "-m", "tests.hostile.fuzz.worker")
 
 
 def _child(

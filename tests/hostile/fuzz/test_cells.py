@@ -35,9 +35,9 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import process as stages
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.bad_inputs.workbench import Bench
-from tests.fuzz import cells as fuzz
-from tests.fuzz.cells import ARROW, SCHEMA, Case, make_case, neighbour
+from tests.hostile.bad_inputs.workbench import Bench
+from tests.hostile.fuzz import cells as fuzz
+from tests.hostile.fuzz.cells import ARROW, SCHEMA, Case, make_case, neighbour
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="person")
 SECONDS = 20

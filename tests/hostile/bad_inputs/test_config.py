@@ -10,7 +10,7 @@ from dpiw.errors import BudgetExceededError, SchemaError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.bad_inputs.config_cases import BOUNDS, PASSWORD, SPEC
+from tests.hostile.bad_inputs.config_cases import BOUNDS, PASSWORD, SPEC
 
 
 def untouched(place, entries):

@@ -18,7 +18,7 @@ from dpiw.errors import StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.leaks.neighbours import (
+from tests.hostile.leaks.neighbours import (
     HOSTILE,
     INGEST,
     PUBLISH,

@@ -7,7 +7,7 @@ import zipfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.bad_inputs.workbench import CANARY, GOOD, csv, parquet
+from tests.hostile.bad_inputs.workbench import CANARY, GOOD, csv, parquet
 
 NAMES = list(GOOD)
 CASED = ["Age" if name == "age" else name for name in NAMES]

@@ -1,7 +1,7 @@
 """The table of bad inputs is whole: 52 rows, each with tests that exist."""
 
-from tests.bad_inputs import config_cases, structure_cases, values_cases
-from tests.bad_inputs.rows import ROWS, SCHEMA, SPEC, STRUCTURE, VALUES
+from tests.hostile.bad_inputs import config_cases, structure_cases, values_cases
+from tests.hostile.bad_inputs.rows import ROWS, SCHEMA, SPEC, STRUCTURE, VALUES
 from tests.support.named_tests import named_tests
 
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tests.bad_inputs.workbench import CANARY
+from tests.hostile.bad_inputs.workbench import CANARY
 
 MISSING = object()
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VALUES = "bad_inputs/test_values.py::test_values_are_clamped_or_mapped"
-STRUCTURE = "bad_inputs/test_structure.py::test_structure_is_refused_without_charge"
-SPEC = "bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens"
-SCHEMA = "bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"
-ADMITTED = "bad_inputs/test_structure.py::test_admissible_beside_what_is_refused"
-VARIETY = "bad_inputs/test_values.py::test_columns_without_variety_are_accepted"
-ROWS_PUBLIC = "bad_inputs/test_structure.py::test_the_number_of_rows_under_replace_one"
+VALUES = "hostile/bad_inputs/test_values.py::test_values_are_clamped_or_mapped"
+STRUCTURE = "hostile/bad_inputs/test_structure.py::test_structure_is_refused_without_charge"
+SPEC = "hostile/bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens"
+SCHEMA = "hostile/bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"
+ADMITTED = "hostile/bad_inputs/test_structure.py::test_admissible_beside_what_is_refused"
+VARIETY = "hostile/bad_inputs/test_values.py::test_columns_without_variety_are_accepted"
+ROWS_PUBLIC = "hostile/bad_inputs/test_structure.py::test_the_number_of_rows_under_replace_one"
 ROWS_PRIVATE = (
-    "bad_inputs/test_structure.py::test_any_number_of_rows_is_admissible_under_add_or_remove"
+    "hostile/bad_inputs/test_structure.py::"
+    "test_any_number_of_rows_is_admissible_under_add_or_remove"
 )
-DEGENERATE = "bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"
+DEGENERATE = (
+    "hostile/bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"
+)
 SOURCE = "dpiw/data/test_bad_inputs_source.py"
 STEPS = "dpiw/run/test_steps.py"
 LEDGER = "dpiw/ledger/test_ledger.py"
@@ -70,7 +73,7 @@ ROWS: tuple[Row, ...] = (
         f"{SOURCE}::test_parquet_structure_is_refused"),
     row(17, "unparsable cell", "V", "fill or missing", VALUES),
     row(18, "huge numbers", "V", "the bound, by exact decimals", VALUES,
-        "bad_inputs/test_values.py::test_parquet_values_are_clamped_too"),
+        "hostile/bad_inputs/test_values.py::test_parquet_values_are_clamped_too"),
     row(19, "whole numbers above 2^53 in a real column", "V", "the column's grid", VALUES),
     row(20, "booleans as 0/1/yes", "V", "the declared words, else missing", VALUES),
     row(21, "decimal comma, thousands separators", "V", "unparsable: fill or missing", VALUES,
@@ -89,13 +92,14 @@ ROWS: tuple[Row, ...] = (
         note="no packed format can be declared, so there is no ratio to cap"),
     row(29, "damaged Parquet", "S", "refused, or read within bounds", STRUCTURE,
         f"{SOURCE}::test_damaged_parquet_is_refused_or_read_within_bounds",
-        "fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error",
+        "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error",
         note="a flipped bit that still reads as an admissible table is not noticed under"
         " add/remove, where no number of rows is known; under replace-one the number is compared"),
     row(30, "encrypted, nested, dictionary, extension", "S", "refused", STRUCTURE,
         f"{SOURCE}::test_parquet_structure_is_refused"),
     row(31, "links, pipes, devices, odd names", "C", "names C; a source that is no plain file S",
-        SPEC, "bad_inputs/test_structure.py::test_a_source_that_is_no_plain_file_is_refused",
+        SPEC,
+        "hostile/bad_inputs/test_structure.py::test_a_source_that_is_no_plain_file_is_refused",
         note="links and devices are code 12, not C: only the confidential process opens them"),
     row(32, "file changes while read", "S", "refused",
         f"{SOURCE}::test_a_file_that_changes_while_it_is_read_is_refused"),
@@ -119,7 +123,7 @@ ROWS: tuple[Row, ...] = (
         "test_a_debias_factor_that_does_not_exist_is_refused_before_data_is_read"),
     row(40, "bounds", "C", "refused", SCHEMA),
     row(41, "budget exceeded by one unit", "B", "denied, what remains is shown",
-        "bad_inputs/test_config.py::"
+        "hostile/bad_inputs/test_config.py::"
         "test_one_unit_above_the_budget_is_denied_and_nothing_is_written",
         f"{LEDGER}::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted"),
     row(42, "same key, other cost; reused after void", "B", "refused (code 32)",
@@ -134,7 +138,7 @@ ROWS: tuple[Row, ...] = (
         f"{STORE}::test_a_connection_with_weaker_settings_is_refused",
         f"{STEPS}::test_a_ledger_that_forgot_a_release_does_not_spend"),
     row(44, "schema drift", "S", "another run, same population and budget",
-        "bad_inputs/test_structure.py::"
+        "hostile/bad_inputs/test_structure.py::"
         "test_a_changed_schema_is_another_run_of_the_same_population",
         note="schema versions are not signed by themselves; a release's manifest signs its own"),
     row(45, "another population under an old name", "I", "other terms are refused",
@@ -148,8 +152,8 @@ ROWS: tuple[Row, ...] = (
         f"{STEPS}::test_a_failure_once_rows_are_open_has_one_code",
         note="no gradient method exists in this version, so no NaN gradient either"),
     row(48, "disk full, read-only", "R", "resumed; charged if armed",
-        "bad_inputs/test_structure.py::test_a_full_disk_before_the_draw_costs_nothing_more",
-        "bad_inputs/test_structure.py::test_a_full_disk_at_the_draw_loses_it_and_charges",
+        "hostile/bad_inputs/test_structure.py::test_a_full_disk_before_the_draw_costs_nothing_more",
+        "hostile/bad_inputs/test_structure.py::test_a_full_disk_at_the_draw_loses_it_and_charges",
         f"{STORE}::test_a_full_disk_writes_nothing",
         "dpiw/release/test_publication.py::test_a_failing_file_system_is_an_error_and_leaves_nothing"),
     row(49, "clock back ten years", "-", "no effect", f"{LEDGER}::test_the_clock_is_a_label_only"),

@@ -3,10 +3,10 @@
 import ast
 from pathlib import Path
 
-from tests.leaks.register import REGISTER
+from tests.hostile.leaks.register import REGISTER
 from tests.support.named_tests import named_tests
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def names_in(path):

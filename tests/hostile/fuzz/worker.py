@@ -1,4 +1,6 @@
-"""A child process that reads mutated files: `python -m tests.fuzz.worker KIND SEED START STOP DIR`.
+"""A child process that reads mutated files.
+
+    python -m tests.hostile.fuzz.worker KIND SEED START STOP DIR
 
 It reports on standard output, a line per event, before it can die of it:
 
@@ -29,8 +31,8 @@ from dpiw.data.sources import IngestLimits, copy_source, read_csv, read_parquet
 from dpiw.data.validation import admissible_types
 from dpiw.errors import DPIWError, SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
-from tests.fuzz import corpus
-from tests.fuzz.mutators import make_case
+from tests.hostile.fuzz import corpus
+from tests.hostile.fuzz.mutators import make_case
 
 HANG_SECONDS = {"plan": 120}
 """Of processor time, by kind; 5 for all that read a file, and by the clock twelve times as much: a

@@ -38,10 +38,10 @@ SCAN = (
     "flows/test_canary_scan.py::test_the_scan_would_find_every_canary",
 )
 N1 = (
-    "leaks/test_non_interference.py::test_public_fields_are_equal_for_neighbours",
-    "leaks/test_non_interference.py::test_public_fields_are_equal_for_many_neighbours",
+    "hostile/leaks/test_non_interference.py::test_public_fields_are_equal_for_neighbours",
+    "hostile/leaks/test_non_interference.py::test_public_fields_are_equal_for_many_neighbours",
 )
-CONTROLS = "leaks/test_controls.py"
+CONTROLS = "hostile/leaks/test_controls.py"
 NO_TASK_STORES = f"{CONTROLS}::test_no_task_caches_stores_retries_or_is_named_after_values"
 SCHEMA = "dpiw/data/test_schema.py"
 STEPS = "dpiw/run/test_steps.py"
@@ -61,7 +61,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/run/process.py::launch_stage dpiw/data/sources.py::attempt tasks/step.py::_guarded",
          *SCAN,
          "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
-         "fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
+         "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
     leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
          "dpiw/run/process.py::launch_stage", *SCAN,
          "test_architecture.py::test_no_print_no_environment_in_dpiw"),
@@ -90,15 +90,15 @@ REGISTER: tuple[Leak, ...] = (
          open="Public under replace-one, by definition."),
     leak(9, "bounds from data", "H", "declared, never inferred", "dpiw/data/columns.py::Column",
          f"{SCHEMA}::test_bad_column_is_refused", f"{CELLS}::test_scale_is_total_and_row_local",
-         "bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"),
+         "hostile/bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"),
     leak(10, "category domain from data", "H", "declared levels and `other`",
          "dpiw/data/encoding.py::scale_cells dpiw/data/discretisation.py::Domain",
          f"{CELLS}::test_unknown_and_missing_categories",
          "dpiw/data/test_discretisation.py::test_sizes_follow_from_the_schema_alone"),
     leak(11, "a column dropped for being constant", "H", "the schema decides the columns",
          "dpiw/data/schema.py::PublicSchema",
-         "bad_inputs/test_values.py::test_columns_without_variety_are_accepted",
-         "bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"),
+         "hostile/bad_inputs/test_values.py::test_columns_without_variety_are_accepted",
+         "hostile/bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"),
     leak(12, "missing-value patterns and types", "H", "nullability is declared, types follow it",
          "dpiw/data/encoding.py::unscale_cells dpiw/data/sources.py::_to_frame",
          f"{CELLS}::test_an_integer_with_a_gap_is_not_read_through_floats", *N1),
@@ -109,7 +109,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(14, "outliers, duplicates, imputation by means, selection", "H", "row-local steps only",
          "dpiw/data/ingest.py::ingest dpiw/data/encoding.py::scale_cells",
          f"{CELLS}::test_scale_is_total_and_row_local",
-         "bad_inputs/test_values.py::test_a_bad_row_changes_no_other",
+         "hostile/bad_inputs/test_values.py::test_a_bad_row_changes_no_other",
          "dpiw/data/test_discretisation.py::test_codes_are_row_local"),
     leak(15, "results of Great Expectations; counts of unreadable cells", "H", "truth values, and"
          " exact counts for the custodian, in the run's private folder; a terminal names the place",
@@ -124,7 +124,7 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_verdicts_of_great_expectations_stay_in_the_private_folder"),
     leak(16, "a run that stops", "M", "values never stop a run; structure does",
          "dpiw/data/ingest.py::ingest", *N1,
-         "bad_inputs/test_values.py::test_values_are_clamped_or_mapped",
+         "hostile/bad_inputs/test_values.py::test_values_are_clamped_or_mapped",
          f"{N1[0].split('::')[0]}::test_an_abort_on_a_value_is_seen",
          open="That structure failed is one bit per attempt, seen by operators and not charged."),
     leak(17, "early stopping by private loss", "H", "no such step; the solver's stop is certified",
@@ -134,7 +134,7 @@ REGISTER: tuple[Leak, ...] = (
          " the settings are chosen from the noisy sum",
          "dpiw/plan/plan.py::compile_plan dpiw/methods/weights/weigh_measured.py::weigh_measured",
          "dpiw/plan/test_plan.py::test_infeasible_weights_are_dropped_in_advance_and_cost_nothing",
-         "leaks/test_controls.py::test_keys_names_and_plans_are_the_same_for_any_table"),
+         "hostile/leaks/test_controls.py::test_keys_names_and_plans_are_the_same_for_any_table"),
     leak(19, "retry until it looks right", "H", "every armed draw is charged, no gate after it",
          "dpiw/run/draw.py::_draw_once dpiw/run/reserve.py::reserve",
          f"{STEPS}::test_a_second_attempt_pays_again_for_the_lost_stage_alone",
