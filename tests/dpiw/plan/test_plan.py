@@ -25,33 +25,11 @@ from dpiw.plan.spec import (
     ReleaseSpec,
     SourceFormat,
     SourceSpec,
-    parse_spec,
 )
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
-
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": f"x{i}", "kind": "continuous", "lower": 0, "upper": 1} for i in range(5)
-        ]
-        + [{"name": "y", "kind": "boolean", "role": "target"}],
-    }
-)
-
-
-def spec(**changes):
-    mapping = {
-        "format": 1, "name": "town", "population": "town",
-        "source": {"path": "nowhere.csv", "format": "csv"}, "schema": "nowhere.yaml",
-        "epsilon": "1", "delta": "1e-6", "nominal_rows": 5000,
-        "generator": {"method": "privbayes", "settings": {"bins": 8}},
-        "weights": {"method": "beta_debiased", "when_infeasible": "keep"},
-        "synthetic_rows": 100, "state": "s", "signing_key": "k", "publish_to": "p",
-    }  # fmt: skip
-    return parse_spec(mapping | changes)
+from tests.support.specs import REFUSED_SETTINGS, SCHEMA, spec
 
 
 def all_events(plan):
@@ -171,18 +149,7 @@ def test_a_lost_stage_costs_less_than_the_whole_run_again():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"generator": {"method": "magic"}}, "generator.method"),
-        ({"generator": {"method": "privbayes", "settings": {"seed": 1}}}, "generator.settings"),
-        ({"generator": {"method": "privbayes", "settings": {"degree": "two"}}}, "degree"),
-        ({"generator": {"method": "privbayes", "settings": {"noise": "none"}}}, "noise"),
-        ({"weights": {"method": "magic"}}, "weights.method"),
-        ({"weights": {"method": "beta_debiased", "settings": {"lambda": 1}}}, "lambda"),
-        ({"weights": {"method": "beta_debiased", "settings": {"penalty": 0}}}, "penalty"),
-        ({"weights": {"method": "beta_debiased", "settings": {"penalty": -1}}}, "penalty"),
-        ({"weights": {"method": "beta_debiased", "settings": {"features": "deep"}}}, "features"),
-        ({"weights": {"method": "beta_debiased", "settings": {"features": "fourier"}}}, "omega"),
-    ],
+    REFUSED_SETTINGS,
 )
 def test_settings_are_refused_by_name(changes, message):
     with pytest.raises(SpecError, match=message):

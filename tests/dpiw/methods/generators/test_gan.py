@@ -7,34 +7,20 @@ from dpiw.errors import NotPublishableError, SpecError, UncalibratedError
 from dpiw.methods.generators.adversarial import Design, make_batch
 from dpiw.methods.generators.registry import make_generator
 from dpiw.plan.plan import compile_plan
-from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, table
+from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, spec, table
 
 SMALL = {"steps": 5, "lot": 10, "batch": 6, "generator": [4], "discriminator": [4]}
-
-
-def spec(method, **settings):
-    return parse_spec(
-        {
-            "format": 1, "name": "trial", "population": "people", "schema": "schema.yaml",
-            "source": {"path": "people.csv", "format": "csv"},
-            "epsilon": "1", "delta": "1e-6", "nominal_rows": 400, "synthetic_rows": 50,
-            "generator": {"method": method, "settings": SMALL | settings},
-            "weights": {"method": "none"}, "state": "state", "signing_key": "key",
-            "publish_to": "releases",
-        }
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["gan", "cgan"])
 def test_no_plan_takes_them(method):
     with pytest.raises(NotPublishableError, match=f"{method}: not a private method"):
-        compile_plan(spec(method), SCHEMA)
+        compile_plan(spec(method, SMALL), SCHEMA)
 
 
 def test_their_private_form_is_planned_at_the_spec_s_total():
-    plan = compile_plan(spec("dpcgan"), SCHEMA)
+    plan = compile_plan(spec("dpcgan", SMALL), SCHEMA)
     assert plan.epsilon_pld == pytest.approx(1, rel=2e-4)
     assert plan.epsilon_pld <= 1
     assert plan.stages[0].parameters["training"]["noise_multiplier"] > 0
