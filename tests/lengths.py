@@ -143,10 +143,6 @@ MOVED = (
            "test_spherical_noise_has_a_gamma_norm_and_no_direction",
            "proof/test_sampler_laws.py::test_spherical_noise_has_a_gamma_norm_and_no_direction",
            "14-secure"),
-    _moved("nightly", "proof/test_sampler_laws.py::"
-           "test_selections_have_the_exponential_mechanism_s_frequencies",
-           "proof/test_sampler_laws.py::"
-           "test_selections_have_the_exponential_mechanism_s_frequencies", "secure"),
     _moved("nightly", "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used",
            "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used", "fourier"),
     _moved("crash", "flows/test_release_flow.py::"
