@@ -65,7 +65,7 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
         for event in stage.events:
             facts = dict(accounting.event_to_json(event))
             kind = facts.pop("type")
-            noise = ", ".join(f"{key} {value}" for key, value in facts.items() if value is not None)
+            noise = ", ".join(f"{key} {value:.4g}" for key, value in facts.items())
             rows.append({
                 "stage": stage.name, "method": stage.method, "event": kind, "noise": noise,
                 "stage alone": f"epsilon {alone.epsilon:.4g}",
