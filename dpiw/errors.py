@@ -38,33 +38,47 @@ from typing import Any, ClassVar
 
 
 class DPIWError(Exception):
-    """Base of every error dpiw raises on purpose."""
+    """Base of every error dpiw raises on purpose.
+
+    `advice` says what an operator does next; like the code it depends on the class alone.
+    """
 
     exit_code: ClassVar[int] = 1
+    advice: ClassVar[str] = "start the run again: it goes on where it stopped"
 
 
 class SpecError(DPIWError):
     """A field of a release spec is not admissible. Nothing was read, nothing was spent."""
 
     exit_code: ClassVar[int] = 10
+    advice: ClassVar[str] = (
+        "mend the field that the message names, and start the run again; nothing was spent"
+    )
 
 
 class SchemaError(DPIWError):
     """A column, level or bound of the public schema is not admissible."""
 
     exit_code: ClassVar[int] = 11
+    advice: ClassVar[str] = (
+        "mend the data dictionary where the message says, and start the run again"
+    )
 
 
 class SourceError(DPIWError):
     """The confidential source's structure (file, columns, types) is not as declared."""
 
     exit_code: ClassVar[int] = 12
+    advice: ClassVar[str] = "make file and data dictionary agree, and start the run again"
 
 
 class PrivacyError(DPIWError):
     """A step would break, or cannot show, the promised guarantee."""
 
     exit_code: ClassVar[int] = 20
+    advice: ClassVar[str] = (
+        "the plan or the method has to change: `dpiw plan` shows it, without reading data"
+    )
 
 
 class UnsupportedRelationError(PrivacyError):
@@ -82,6 +96,10 @@ class BudgetExceededError(PrivacyError):
     """
 
     exit_code: ClassVar[int] = 22
+    advice: ClassVar[str] = (
+        "nothing was spent; `dpiw ledger show` says what is left, and who may grant more is"
+        " the owner of the data"
+    )
 
     def __init__(self, message: str, *, requested: str, remaining: str) -> None:
         super().__init__(message)
@@ -97,6 +115,10 @@ class GrantSpentError(PrivacyError):
     """This stage's draw was armed before: it is committed, lost, or another process holds it."""
 
     exit_code: ClassVar[int] = 23
+    advice: ClassVar[str] = (
+        "another process draws this run, or was killed while it did; wait for it, then start"
+        " the run again: the ledger settles it"
+    )
 
 
 class UncalibratedError(PrivacyError):
@@ -115,30 +137,41 @@ class LedgerError(DPIWError):
     """The ledger is missing, locked or unusable; spending fails closed."""
 
     exit_code: ClassVar[int] = 30
+    advice: ClassVar[str] = (
+        "nothing is drawn without the ledger: make it reachable, and start the run again"
+    )
 
 
 class UnknownPopulationError(LedgerError):
     """No population of that name is registered in this ledger."""
 
     exit_code: ClassVar[int] = 31
+    advice: ClassVar[str] = "register the population, once: `dpiw ledger register`"
 
 
 class LedgerConflictError(LedgerError):
     """The same key came back with another content."""
 
     exit_code: ClassVar[int] = 32
+    advice: ClassVar[str] = (
+        "do not start it again: compare the run with `dpiw ledger show`, and ask an auditor"
+    )
 
 
 class LedgerTamperedError(LedgerError):
     """The hash chain is broken, or the ledger lacks a head that was published."""
 
     exit_code: ClassVar[int] = 33
+    advice: ClassVar[str] = "stop: keep the ledger as it is, and run the audit"
 
 
 class WeightError(DPIWError):
     """Importance weights cannot be computed from these values."""
 
     exit_code: ClassVar[int] = 40
+    advice: ClassVar[str] = (
+        "change the weights' settings in the spec; what was drawn is kept and stays paid for"
+    )
 
 
 class UnreliableWeightsError(WeightError):
@@ -160,6 +193,9 @@ class ReleaseError(DPIWError):
     """A release folder cannot be written or read."""
 
     exit_code: ClassVar[int] = 50
+    advice: ClassVar[str] = (
+        "make the folder writable or restore it, and start the run again; nothing is drawn twice"
+    )
 
 
 class ManifestError(ReleaseError):
@@ -184,6 +220,10 @@ class StageFailedError(DPIWError):
     """A stage process ended without its output. The reason stays in the confidential workspace."""
 
     exit_code: ClassVar[int] = 70
+    advice: ClassVar[str] = (
+        "a custodian reads log/ in the run's folder; started again, the run draws nothing twice"
+        " that it still has, and pays on the record for a draw that was lost"
+    )
 
     def __init__(self, stage: str, code: int) -> None:
         super().__init__(

@@ -27,8 +27,10 @@ from dpiw.run.run import ReleaseRun
 from flows import console
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
+from tasks import window
 from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
+from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION
 
 TRAINING = PlannedTraining(stage="fit_generator", steps=800, epsilon="2", delta="0.000001")
@@ -185,9 +187,8 @@ def absent():
 @pytest.mark.parametrize("kind", ["deaf", "broken", "absent"])
 def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     url, met = request.getfixturevalue(kind)
-    artefact = ProgressArtefact(
-        "fit-generator-progress", task_run=uuid4(), flow_run=None, timeout=0.3
-    )
+    own = Window(task_run=uuid4(), flow_run=None, timeout=0.3)
+    artefact = ProgressArtefact("fit-generator-progress", own)
     tell = TrainingProgress(TRAINING, artefact)
     started = time.monotonic()
     with temporary_settings({PREFECT_API_URL: url}):
@@ -203,16 +204,32 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
         assert len(met) == first  # and then left alone
 
 
+class Flaky:
+    """A Prefect client that loses what it is told of some steps."""
+
+    def __init__(self, taken, down):
+        self.taken, self.down = taken, down
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def create_artifact(self, artifact):
+        self.update_artifact(None, artifact)
+        return artifact.model_copy(update={"id": uuid4()})
+
+    def update_artifact(self, _, artifact):
+        if artifact.data * 8 in self.down:
+            raise OSError
+        self.taken.append(artifact.data * 8)
+
+
 def test_a_server_that_comes_back_is_told_again(monkeypatch):
     taken, down = [], {40, 120, 200, 240}
-    artefact = ProgressArtefact("fit-generator-progress", task_run=uuid4(), flow_run=None)
-
-    def write(percent, description):
-        if percent * 8 in down:
-            raise OSError
-        taken.append(percent * 8)
-
-    monkeypatch.setattr(artefact, "_write", write)
+    monkeypatch.setattr(window, "get_client", lambda **_: Flaky(taken, down))
+    artefact = ProgressArtefact("progress", Window(task_run=uuid4(), flow_run=None))
     tell = TrainingProgress(TRAINING, artefact)
     for step in range(0, 281, 40):
         tell(step, 800)

@@ -65,10 +65,12 @@ REGISTER: tuple[Leak, ...] = (
     leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
          "dpiw/run/process.py::launch_stage", *SCAN,
          "test_architecture.py::test_no_print_no_environment_in_dpiw"),
-    leak(5, "run names, tags, artifacts, events", "H", "fixed names; one tag, by the public device"
-         " setting; one artifact per training, of plan facts and of steps that the plan foretells",
+    leak(5, "run names, tags, artifacts, events", "H", "names of spec and period; one tag, by the"
+         " public device setting; artifacts of plan, ledger and release; one per training, of plan"
+         " facts and of steps that the plan foretells; a line a step, the same whatever was read",
          "tasks/step.py::step tasks/progress.py::foretells tasks/progress.py::describe"
-         " flows/release.py::gpu_tags", NO_TASK_STORES,
+         " tasks/pages.py::show_run flows/release.py::gpu_tags flows/release.py::run_name",
+         NO_TASK_STORES, "flows/test_window.py::test_what_a_run_shows_is_the_same_for_any_table",
          f"{CONTROLS}::test_no_module_writes_artifacts_tags_or_notifications",
          "flows/test_progress.py::test_only_what_the_plan_foretells_is_believed",
          "flows/test_progress.py::test_each_step_is_shown_once_and_in_order",
