@@ -18,6 +18,7 @@ from dpiw.plan.drafts.reading import read_text, text_of
 
 _WHAT = "DPSynth domain"
 _FROM = "earlier release: the domain that was stated for DPSynth"
+_OPEN_SET = frozenset({"type", "default_value", "public_possible_values", "description"})
 
 
 def read_dpsynth(path: Path, *, table: str | None = None) -> TableDraft:
@@ -48,6 +49,8 @@ def _column(name: str, told: Any) -> ColumnDraft:
         draft = ColumnDraft(name=name, kind=kind, nullable=not clipped, **stated)
     elif "max_tokens" in told:
         draft = ColumnDraft(name=name, notes=("free text there: it cannot be released here",))
+    elif told.keys() - _OPEN_SET:
+        raise SchemaError(f"{_WHAT}: expected the fields of an attribute for each column")
     else:
         draft = ColumnDraft(
             name=name,

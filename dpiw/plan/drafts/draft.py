@@ -150,13 +150,13 @@ def _loads(draft: ColumnDraft) -> bool:
         Column.from_mapping(values)
     except (SchemaError, TypeError, OverflowError):
         return False
-    return True
+    return all(word.isprintable() for words in draft.words or () for word in words)
 
 
 def _beside(low: Bound | None, high: Bound | None, kind: ColumnKind) -> tuple[Bound, Bound]:
     """Two bounds, of which one is given."""
     if isinstance(low, str) or isinstance(high, str):
-        return (low or "1700-01-01"), (high or "2200-01-01")
+        return "1700-01-01" if low is None else low, "2200-01-01" if high is None else high
     if high is None and low is not None:
         return low, low + max(1, abs(low) if kind is ColumnKind.CONTINUOUS else 1)
     assert high is not None

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnKind
@@ -39,13 +41,22 @@ def read_model(place: str) -> TableDraft:
     told = "pydantic: expected module:Class, a model that can be imported from here"
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", place):
         raise SchemaError(told)
-    try:
-        model = getattr(importlib.import_module(module), name, None)
-    except ImportError:
-        model = None
+    model = _imported(module, name)
     if not isinstance(model, type) or not issubclass(model, BaseModel):
         raise SchemaError(told)
     return read_json_schema(model.model_json_schema())
+
+
+def _imported(module: str, name: str) -> Any:
+    """What the module calls so, as Python run in this folder would find it; else None."""
+    here, path = str(Path.cwd()), sys.path
+    try:
+        sys.path = [here, *path]  # a console script starts without the folder it is typed in
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    finally:
+        sys.path = path
 
 
 def read_json_schema(schema: Mapping[str, Any]) -> TableDraft:
