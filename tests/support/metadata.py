@@ -10,7 +10,11 @@ CSVW = """{
       {"name": "age", "titles": ["age", "Alter"], "required": true,
        "datatype": {"base": "integer", "minimum": "0", "maximum": "110"}, "null": "-9",
        "dc:description": "completed years"},
-      {"name": "income", "datatype": {"base": "decimal", "minimum": 0}},
+      {"name": "income", "datatype": {"base": "decimal", "minimum": 0,
+       "format": {"decimalChar": ",", "groupChar": "."}}},
+      {"name": "ill", "datatype": {"base": "boolean", "format": "J|N"}},
+      {"name": "seen", "datatype": {"base": "date", "format": "dd.MM.yyyy"}},
+      {"name": "odd", "datatype": {"base": "date", "format": "d. MMMM yy"}},
       {"name": "sex", "datatype": "string", "null": ["", "NA"]},
       {"name": "born", "datatype": {"base": "date", "minimum": "1900-01-01"}},
       {"name": "row", "virtual": true}

@@ -31,6 +31,10 @@ _KINDS = {
     ),
     **dict.fromkeys(("string", "normalizedString", "token", "any"), ColumnKind.CATEGORICAL),
 }  # fmt: skip
+_DATE_SIGNS = (
+    ("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S"),
+)  # fmt: skip
+"""Of Unicode's date patterns, which CSVW uses, those that we have; the rest is no format here."""
 
 
 def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
@@ -73,6 +77,22 @@ def _schema_beside(path: Path, address: str) -> Any:
     raise SchemaError("CSVW: tableSchema: expected a file in the metadata's folder; no URL is read")
 
 
+def _written(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:
+    """What of a datatype's format and of `null` our data dictionary has words for."""
+    told: dict[str, Any] = {"missing": [one for one in _list(null) if one]}
+    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS) and isinstance(style, Mapping):
+        told["decimal"], told["thousands"] = style.get("decimalChar"), style.get("groupChar")
+    if kind in (ColumnKind.DATE, ColumnKind.DATETIME) and isinstance(style, str):
+        for sign, directive in _DATE_SIGNS:
+            style = style.replace(sign, directive)
+        told["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
+    return {name: value for name, value in told.items() if value}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _column(column: Mapping[str, Any]) -> ColumnDraft:
     datatype = column.get("datatype", {})
     described = datatype if isinstance(datatype, Mapping) else {"base": datatype}
@@ -81,15 +101,15 @@ def _column(column: Mapping[str, Any]) -> ColumnDraft:
     lower = described.get("minimum", described.get("minInclusive"))
     upper = described.get("maximum", described.get("maxInclusive"))
     required = column.get("required")
-    tokens = column.get("null", [])
-    missing = [one for one in (tokens if isinstance(tokens, list) else [tokens]) if one]
+    words = str(described.get("format")).split("|")
     return sourced(
         ColumnDraft(
             name=text_of(column.get("titles")) or text_of(column.get("name")),
             kind=kind,
             nullable=None if not isinstance(required, bool) else not required,
             **bounds(kind, lower, upper),
-            written={"missing": missing} if missing else {},
+            words=((words[0],), (words[1],)) if len(words) == 2 else None,
+            written=_written(kind, described.get("format"), column.get("null", [])),
             description=text_of(column.get("dc:description", column.get("description"))),
         ),
         "codebook: the table's CSVW metadata",

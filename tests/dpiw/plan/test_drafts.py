@@ -55,13 +55,26 @@ def load(draft):
 def test_csvw(tmp_path):
     told, draft = drafted(tmp_path, "csvw")
     assert draft.name == "persons"
-    assert list(told) == ["person", "age", "income", "sex", "born"]  # titles are the header
+    assert list(told) == [
+        "person",
+        "age",
+        "income",
+        "ill",
+        "seen",
+        "odd",
+        "sex",
+        "born",
+    ]  # titles are the header
     assert told["person"] == {"name": "person", "role": "identifier"}
     assert told["age"] | {"provenance": "codebook"} == {
         "name": "age", "kind": "integer", "nullable": False, "lower": 0, "upper": 110,
         "missing": ["-9"], "description": "completed years", "provenance": "codebook",
     }  # fmt: skip
     assert told["income"]["lower"] == 0
+    assert (told["income"]["decimal"], told["income"]["thousands"]) == (",", ".")
+    assert (told["ill"]["true_values"], told["ill"]["false_values"]) == (["J"], ["N"])
+    assert told["seen"]["date_format"] == "%d.%m.%Y"
+    assert "date_format" not in told["odd"]  # what we have no words for is left out, with a note
     assert "upper" not in told["income"]
     assert told["sex"] == {"name": "sex", "kind": "categorical", "missing": ["NA"]}
     assert told["born"]["lower"] == "1900-01-01"
@@ -78,7 +91,7 @@ def test_csvw_with_its_schema_beside_it(tmp_path):
     with pytest.raises(SchemaError, match=r"--table: persons\.csv, others\.csv"):
         drafted(tmp_path, "csvw", group)
     told, _ = drafted(tmp_path, "csvw", group, table="persons.csv")
-    assert list(told) == ["person", "age", "income", "sex", "born"]
+    assert list(told) == ["person", "age", "income", "ill", "seen", "odd", "sex", "born"]
 
 
 def test_table_schema(tmp_path):
