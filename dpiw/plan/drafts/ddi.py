@@ -39,8 +39,8 @@ def read_ddi(path: Path, *, table: str | None = None) -> TableDraft:
     files: dict[str, list[ElementTree.Element]] = {}
     for variable in root.iter("var"):
         files.setdefault(variable.get("files", ""), []).append(variable)
-    name, chosen = one_of(files, table, what=_WHAT)
-    return TableDraft(columns=tuple(map(_column, chosen)), name=name)
+    _, chosen = one_of(files, table, what=_WHAT)
+    return TableDraft(columns=tuple(map(_column, chosen)))
 
 
 def _parsed(text: str) -> ElementTree.Element:
@@ -76,37 +76,49 @@ def _text(element: ElementTree.Element | None) -> str:
 
 
 def _column(variable: ElementTree.Element) -> ColumnDraft:
-    categories = [one for one in variable.findall("catgry") if one.get("missing") != "Y"]
-    missing = [one for one in variable.findall("catgry") if one.get("missing") == "Y"]
-    tokens = texts(_text(one.find("catValu")) for one in missing)
-    tokens += texts(one.get("VALUE", "") for one in variable.findall("invalrng/item"))
-    ranges = variable.findall("valrng/range")
-    kind = _kind(variable, has_codes=bool(categories))
-    low = ranges[0].get("min") if len(ranges) == 1 else None
-    high = ranges[0].get("max") if len(ranges) == 1 else None
-    from_table = _is_of_the_table(variable, low, high)
-    levels = texts(_text(one.find("catValu")) for one in categories)
-    notes = [_FROM_TABLE] if from_table else []
-    label = _text(variable.find("labl"))
-    codes = ", ".join(
-        f"{_text(one.find('catValu'))}={_text(one.find('labl'))}" for one in categories
-    )
-    told = f"{label} ({codes})" if kind is ColumnKind.CATEGORICAL and codes else label
+    codes = {
+        _text(one.find("catValu")): _text(one.find("labl"))
+        for one in variable.findall("catgry")
+        if one.get("missing") != "Y"
+    }
+    kind = _kind(variable, has_codes=bool(codes))
+    coded = kind is ColumnKind.CATEGORICAL and bool(codes)
+    told = ", ".join(f"{code}={label}" for code, label in codes.items()) if coded else ""
+    low, high, notes = _range(variable)
     return sourced(
         ColumnDraft(
             name=variable.get("name", ""),
             kind=kind,
-            **bounds(kind, None if from_table else low, None if from_table else high),
-            levels=levels if kind is ColumnKind.CATEGORICAL else (),
+            **bounds(kind, low, high),
+            levels=texts(codes) if coded else (),
             decimals=_decimals(variable),
-            written={"missing": list(dict.fromkeys(one for one in tokens if one))}
-            if any(tokens)
-            else {},
-            description=told,
-            notes=(*notes, *([_CODES] if kind is ColumnKind.CATEGORICAL and levels else [])),
+            written=_missing(variable),
+            description=_text(variable.find("labl")) + (f" ({told})" if told else ""),
+            notes=(*notes, _CODES) if coded else notes,
         ),
         "codebook: DDI-Codebook",
     ).admissible()
+
+
+def _missing(variable: ElementTree.Element) -> dict[str, list[str]]:
+    """Codes that mean missing."""
+    categories = [one for one in variable.findall("catgry") if one.get("missing") == "Y"]
+    invalid = [one.get("VALUE", "") for one in variable.findall("invalrng/item")]
+    tokens = texts([*(_text(one.find("catValu")) for one in categories), *invalid])
+    return {"missing": [one for one in tokens if one]} if any(tokens) else {}
+
+
+def _range(
+    variable: ElementTree.Element,
+) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """The valid range, if there is one and it is not the table's own; and notes."""
+    ranges = variable.findall("valrng/range")
+    if len(ranges) != 1:
+        return None, None, ()
+    low, high = ranges[0].get("min"), ranges[0].get("max")
+    if _is_of_the_table(variable, low, high):
+        return None, None, (_FROM_TABLE,)
+    return low, high, ()
 
 
 def _kind(variable: ElementTree.Element, *, has_codes: bool) -> ColumnKind | None:

@@ -17,7 +17,7 @@ from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced, tex
 from dpiw.plan.drafts.reading import read_text, text_of
 
 _WHAT = "DPSynth domain"
-_FROM = "earlier release: the domain that was stated for DPSynth"
+_FROM = "other: the domain that was stated for DPSynth"
 _OPEN_SET = frozenset({"type", "default_value", "public_possible_values", "description"})
 
 

@@ -72,7 +72,7 @@ def _column(name: str, told: Mapping[str, Any]) -> ColumnDraft:
             nullable=nullable,
             **bounds(kind, told.get("lower"), told.get("upper")),
         ),
-        "earlier release: bounds of the SmartNoise metadata",
+        "other: the table's SmartNoise metadata",
     ).admissible()
 
 
