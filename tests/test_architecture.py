@@ -20,7 +20,7 @@ MODULES = {
 HEAVY = {
     "dp_accounting", "great_expectations", "jax", "jinja2", "matplotlib", "numpyro", "opacus",
     "opendp", "prefect", "psycopg", "pydantic", "rich", "scipy", "sklearn", "sqlalchemy",
-    "statsmodels", "torch", "yaml",
+    "sqlglot", "statsmodels", "torch", "yaml",
 }  # fmt: skip
 
 
@@ -147,6 +147,8 @@ def test_generators_and_weights_do_not_know_each_other():
         ("cryptography", {"dpiw.release.signing", "dpiw.privacy.keystream"}),
         ("torch", {"dpiw.methods.neural.backend"}),
         ("yaml", {"dpiw.data.yaml"}),
+        ("sqlglot", {"dpiw.plan.drafts.sql"}),
+        ("xml", {"dpiw.plan.drafts.ddi"}),
         ("jinja2", {"dpiw.release.report.template"}),
         (
             "prefect",
@@ -325,7 +327,7 @@ DEBTS = {
     "dpiw.audit.records": 339,
     "dpiw.audit.tally": 399,
     "dpiw.cli.ledger": 374,
-    "dpiw.data.columns": 392,
+    "dpiw.data.columns": 385,
     "dpiw.data.encoding": 354,
     "dpiw.data.schema": 342,
     "dpiw.data.sources": 342,
@@ -342,7 +344,7 @@ DEBTS = {
     "dpiw.methods.weights.measured": 365,
     "dpiw.methods.weights.output": 307,
     "dpiw.methods.weights.tilting": 307,
-    "dpiw.plan.spec": 339,
+    "dpiw.plan.spec": 327,
     "dpiw.privacy.randomness": 317,
 }
 """Files that are longer than they should be, and how long they may be (22 November 2026)."""

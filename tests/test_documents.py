@@ -70,6 +70,7 @@ PYTHON = {
 SCRIPTS = {
     "README.md": f"{HERE}::test_the_readme_s_commands_run_from_an_empty_folder",
     "docs/analysts.md": "test_analysts.py::test_the_commands_of_the_guide_run",
+    "docs/first-release.md": f"{HERE}::test_a_first_release_is_walked_from_a_header_to_a_plan",
 }
 """Page whose shell commands one test types in their order."""
 TYPED = (
@@ -262,6 +263,26 @@ def test_a_command_does_what_its_page_says(command, readme, tmp_path, monkeypatc
     assert line != command or "'" in command  # every placeholder is bound
     assert not re.search(r"(?<![\w$'])[A-Z]+(?![\w'])", line)
     typed(before(line))
+
+
+def test_a_first_release_is_walked_from_a_header_to_a_plan(tmp_path, monkeypatch, capsys):
+    page = "docs/first-release.md"
+    monkeypatch.chdir(tmp_path)
+    (draft, *after) = [line for block in blocks(page, "sh") for line in lines_of(block)]
+    typed(draft)
+    with pytest.raises(AssertionError):  # refused, with what is open
+        typed(after[0])
+    assert "epsilon" in capsys.readouterr().err
+    dictionary, decisions = blocks(page, "yaml")
+    (tmp_path / "town/schema.yaml").write_text(dictionary.text)
+    spec = tmp_path / "town/release.yaml"
+    settled = load_text(spec.read_text(), what="draft") | load_text(decisions.text, what=page)
+    settled |= {name: str(settled[name]) for name in ("epsilon", "delta")}
+    spec.write_text(json.dumps(settled))
+    for line in after:
+        typed(line)
+    assert "1 from law, 1 from codebook, 1 from other" in capsys.readouterr().out
+    assert Ledger.open(tmp_path / "town/state/ledger.sqlite").spent("town").epsilon == 0
 
 
 # --- Python -------------------------------------------------------------------------------------

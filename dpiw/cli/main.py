@@ -1,4 +1,4 @@
-"""The command line: `dpiw plan | rehearse | ledger | workspace | verify | describe | key`.
+"""The command line: `dpiw init | plan | rehearse | ledger | workspace | verify | describe | key`.
 
 The flow itself is `python -m flows.release SPEC`. Nothing here reads confidential data.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw import __version__
+from dpiw.cli.init import add_init_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.errors import DPIWError
 
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dpiw {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
+    add_init_command(commands)
     plan = commands.add_parser("plan", help="calibrate a release spec; reads no data")
     plan.add_argument("spec", type=Path)
     plan.add_argument("--json", action="store_true")

@@ -8,7 +8,6 @@ public and fixed here. Relative paths are resolved against the spec file's own f
 from __future__ import annotations
 
 import contextlib
-import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError
 
 from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
+from dpiw.data.dictionary import refuse_open
 from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file
@@ -33,6 +33,7 @@ from dpiw.plan.spec_types import (
     Settings,
     Share,
     is_plain,
+    told_fields,
 )
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -243,20 +244,6 @@ def _check_promise(spec: ReleaseSpec) -> None:
         raise SpecError("shares.weights: expected a number > 0, or weights.method: none")
 
 
-def _told(error: ValidationError) -> str:
-    """Where and what, never the input."""
-    return "; ".join(
-        f"{'.'.join(map(_shown, item['loc'])) or 'spec'}: "
-        f"{item['msg'].removeprefix('Value error, ')}"
-        for item in error.errors(include_input=False, include_url=False)
-    )
-
-
-def _shown(key: str | int) -> str:
-    """A key as it was written, if it looks like one: a slip may turn a whole line into a key."""
-    return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else "(a key that is no plain word)"
-
-
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     """Check a mapping of settings and return the spec.
 
@@ -267,7 +254,7 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     try:
         spec = ReleaseSpec.model_validate(mapping)
     except ValidationError as error:
-        told = _told(error)
+        told = told_fields(error)
     if told:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
         raise SpecError(told)
     _check_formats(spec)
@@ -281,6 +268,7 @@ def load_spec(path: Path) -> ReleaseSpec:
     mapping = load_file(path, what=f"spec {path}", exact=True)
     if not isinstance(mapping, dict):
         raise SpecError(f"spec {path}: expected a mapping of settings")
+    refuse_open(mapping, what=f"spec {path}", error=SpecError)
     spec = parse_spec(mapping)
     base = path.resolve().parent
 
@@ -331,7 +319,7 @@ def _located(base: Path, field: str, text: str) -> Path:
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
-    schema = PublicSchema.from_yaml(Path(spec.schema_path))
+    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
     column = spec.unit.id_column
     if column is not None and (schema.identifier is None or schema.identifier.name != column):
         raise SpecError(f"unit.id_column={column}: expected the schema's identifier column")
