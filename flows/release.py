@@ -13,12 +13,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from flows import console
+
+if __name__ == "__main__":  # before Prefect is imported: what is published needs none of it
+    sys.exit(console.main(console.release_flow, sys.argv[1:]))
+
 from prefect import flow
 
 from dpiw.plan.plan import Plan
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.run.run import ReleaseRun
-from flows import console
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
@@ -59,7 +63,3 @@ def release(spec: str, period: str | None = None) -> str:
     debias(run)
     diagnose(run)
     return str(publish(run))
-
-
-if __name__ == "__main__":
-    sys.exit(console.main(release, sys.argv[1:]))
