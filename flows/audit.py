@@ -22,7 +22,7 @@ from dpiw.audit import AuditFailedError, Severity, places, release_folders
 from dpiw.errors import DPIWError, SpecError
 from dpiw.ledger.location import check_location
 from flows.console import quiet_prefect
-from flows.server import wait_for_server
+from flows.server import prefect_server
 from tasks.audit import audit as audit_task
 from tasks.report_audit import report_audit
 
@@ -71,8 +71,9 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     try:
         # Prefect keeps a flow's parameters, even of one that fails at once.
         check_location(parsed.ledger, error=SpecError)
-        wait_for_server()
-        page = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+        with prefect_server() as wait_for_server:
+            wait_for_server()
+            page = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
         return error.exit_code

@@ -15,6 +15,11 @@ import datetime
 import sys
 from pathlib import Path
 
+from flows import console
+
+if __name__ == "__main__":  # before Prefect is imported: what is published needs none of it
+    sys.exit(console.main(console.release_flow, sys.argv[1:]))
+
 from prefect import flow
 from prefect.runtime import flow_run
 
@@ -23,7 +28,6 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.run.run import ReleaseRun, current_period
-from flows import console
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
@@ -84,7 +88,3 @@ def release(spec: str, period: str | None = None) -> str:
     run = fit_weights.with_options(tags=gpu_tags(planned.plan, WEIGHTS_STAGE))(run)
     run = diagnose(debias(run))
     return str(publish(run))
-
-
-if __name__ == "__main__":
-    sys.exit(console.main(release, sys.argv[1:]))

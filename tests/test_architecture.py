@@ -23,6 +23,9 @@ HEAVY = {
     "sqlglot", "statsmodels", "torch", "yaml",
 }  # fmt: skip
 
+PLANNING = {"jinja2", "pydantic", "scipy", "sqlalchemy", "yaml"}
+"""What a spec, its plan, a ledger and a release's page need."""
+
 
 @functools.cache
 def parsed(path: Path) -> ast.Module:
@@ -244,12 +247,24 @@ def test_analysts_do_not_pay_for_the_pipeline(module):
     assert not loaded & HEAVY
 
 
-def test_flows_do_not_need_torch():
-    code = "import json, sys, flows.release; print(json.dumps(sorted(sys.modules)))"
+@pytest.mark.parametrize(
+    ("start", "left_out"),
+    [
+        ("from dpiw.cli import main; main.main(['--version'])", HEAVY | {"numpy", "pandas"}),
+        ("import flows.console", HEAVY - PLANNING - {"rich"}),
+        ("import flows.release", {"torch", "great_expectations", "matplotlib", "sklearn"}),
+        ("import dpiw.run.process", HEAVY - PLANNING),
+    ],
+)  # fmt: skip
+def test_a_start_leaves_out_what_it_may_never_need(start: str, left_out: set[str]) -> None:
+    """What imports take is most of a small run's time (benchmarks/results/startup.md)."""
+    told = "import atexit, json, sys; atexit.register(lambda: print(json.dumps([*sys.modules])))"
     shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert "torch" not in json.loads(shown.stdout.splitlines()[-1])
+        [sys.executable, "-c", f"{told}; {start}"],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    loaded = {name.split(".")[0] for name in json.loads(shown.stdout.splitlines()[-1])}
+    assert not loaded & left_out
 
 
 def test_top_level_is_what_was_agreed():

@@ -8,7 +8,6 @@ rho) by the spec's shares. Splitting epsilon itself would waste most of it: docs
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,7 +19,7 @@ from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.play import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
-from dpiw.plan.promise import compact_json, spec_digest
+from dpiw.plan.promise import run_key, spec_digest
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
     GENERATOR_STAGE,
@@ -94,14 +93,8 @@ class Plan:
         )
 
     def run_key(self, period: str) -> str:
-        """Idempotency key of one run: population, decisions, input snapshot and period."""
-        parts = {
-            "population": self.spec.population,
-            "plan": self.digest,
-            "snapshot": self.spec.source.snapshot,
-            "period": period,
-        }
-        return hashlib.sha256(b"dpiw-run-v1\n" + compact_json(parts).encode()).hexdigest()
+        """As `dpiw.plan.promise.run_key`."""
+        return run_key(self.spec, self.schema, period)
 
     def device(self, stage: str) -> str:
         """As `device_of`."""

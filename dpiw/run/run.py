@@ -21,6 +21,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from dpiw.data.cell_statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
@@ -32,7 +33,7 @@ from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
-from dpiw.plan.promise import compact_json
+from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
@@ -85,6 +86,43 @@ def measurement_file(folder: Path, stage: str) -> Path:
     return folder / f"{stage}.npz"
 
 
+def _record_file(folder: Path) -> Path:
+    return folder / "run.json"
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(_record_file(folder).read_bytes())
+    return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """What a spec and a period name, before anything is compiled."""
+
+    spec: ReleaseSpec
+    schema: PublicSchema
+    period: str
+    key: str
+
+    @classmethod
+    def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
+        spec = load_spec(spec_path)
+        schema = load_schema(spec)
+        label = _check_period(
+            period
+            or current_period(spec.cadence, today or datetime.datetime.now(datetime.UTC).date())
+        )
+        return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
+
+    @property
+    def directory(self) -> Path:
+        return run_folder(Path(self.spec.state), self.spec.population, self.key)
+
+    @property
+    def prepared(self) -> bool:
+        return _record_file(self.directory).exists()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRun:
     """A prepared run.
@@ -107,29 +145,34 @@ class ReleaseRun:
     ) -> ReleaseRun:
         """Compile the spec and open the run's folder; reads no data and spends nothing.
 
+        A run that was prepared before keeps the plan of its first preparation.
+
         Raises:
             SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
                 of the confidential zone is open to others.
             NotPublishableError: the spec names a method that is not private.
         """
-        spec = load_spec(spec_path)
-        schema = load_schema(spec)
-        label = period or current_period(
-            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
-        )
-        _check_period(label)
-        plan = compile_plan(spec, schema)
-        key = plan.run_key(label)
-        state = Path(spec.state)
-        check_state_folder(state)
-        directory = run_folder(state, spec.population, key)
+        named = _Named.by(spec_path, period, today)
+        compiled = None if named.prepared else compile_plan(named.spec, named.schema)
+        check_state_folder(Path(named.spec.state))
+        directory = named.directory
         for folder in (directory.parents[1], directory.parent, directory,
                        directory / "private", directory / "log"):  # fmt: skip
             private_folder(folder)
-        run = cls(directory=directory, key=key, period=label, plan=plan)
+        plan = compiled or restore_plan(named.spec, named.schema, _record(directory))
+        run = cls(directory=directory, key=named.key, period=named.period, plan=plan)
         run._keep_public_rows()
         run._store()
         return cls.load(directory)
+
+    @classmethod
+    def find(
+        cls, spec_path: Path, *, period: str | None, today: datetime.date | None = None
+    ) -> ReleaseRun | None:
+        """As `prepare`, where the run was prepared before; else None, and nothing is compiled."""
+        if not _Named.by(spec_path, period, today).prepared:
+            return None
+        return cls.prepare(spec_path, period=period, today=today)
 
     def _keep_public_rows(self) -> None:
         """Keep the rows of a public calibration, which the plan names by their SHA-256."""
@@ -150,7 +193,7 @@ class ReleaseRun:
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; later ones only refresh where files lie."""
-        path = self.directory / "run.json"
+        path = _record_file(self.directory)
         plan = self.plan
         record = {
             "key": self.key,
@@ -165,7 +208,7 @@ class ReleaseRun:
             "epsilon_rdp": plan.epsilon_rdp,
         }
         if path.exists():
-            stored = json.loads(path.read_bytes())
+            stored = _record(self.directory)
             for name in RESTORED:  # an earlier version kept less
                 record.pop(name)
                 record |= {name: stored[name]} if name in stored else {}
@@ -174,7 +217,7 @@ class ReleaseRun:
     @classmethod
     def load(cls, directory: Path) -> ReleaseRun:
         """Read a prepared run."""
-        record = json.loads((directory / "run.json").read_bytes())
+        record = _record(directory)
         spec = parse_spec(record["spec"])
         schema = PublicSchema.from_mapping(record["schema"])
         plan = restore_plan(spec, schema, record)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from dpiw.errors import SpecError
@@ -27,7 +29,7 @@ def test_the_audit_flow_is_started_with_a_sound_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.audit.quiet_prefect", lambda: None)
-    monkeypatch.setattr("flows.audit.wait_for_server", lambda: None)
+    monkeypatch.setattr("flows.audit.prefect_server", lambda: contextlib.nullcontext(lambda: None))
     given: list[object] = []
     run = lambda *parameters: given.extend(parameters) or "page"  # noqa: E731
     assert main(run, ["--ledger", "sqlite:///l", "--releases", "r", "--out", "o"]) == 0

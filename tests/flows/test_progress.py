@@ -1,5 +1,6 @@
 """Where a training stands: what is shown of it, what is not believed, and what may go wrong."""
 
+import contextlib
 import http.server
 import io
 import logging
@@ -24,7 +25,7 @@ from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.dp_mlp import DensityNetwork
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
-from flows import console
+from flows import console, server
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
 from tasks import window
@@ -305,14 +306,14 @@ def test_a_bar_is_taken_down_when_a_training_fails():
 def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, reachable, reads):
     """Also where the ledger is out of reach, so that nobody knows what reads are left."""
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
-    monkeypatch.setattr(console, "wait_for_server", lambda: None)
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
     told = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
     told.parent.mkdir(parents=True, exist_ok=True)
     told.write_text("SourceError: column age: not as declared\n")
-    if not reachable:
-        workplace.ledger.unlink()
 
     def flow(*_):
+        if not reachable:
+            workplace.ledger.unlink()
         raise StageFailedError("ingest", StageFailedError.exit_code)
 
     assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
