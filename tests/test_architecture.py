@@ -143,6 +143,7 @@ def test_generators_and_weights_do_not_know_each_other():
         ("torch", {"dpiw.methods.neural.backend"}),
         ("yaml", {"dpiw.data.yaml"}),
         ("jinja2", {"dpiw.release.report.template"}),
+        ("matplotlib", {"dpiw.release.report.plots", "dpiw.release.report.svg"}),
         (
             "prefect",
             {
