@@ -16,6 +16,7 @@ from dpiw.audit.folders import FolderFacts
 from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, Units, worth
 from dpiw.audit.scope import checked, not_checked
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.release.report.formats import plain
 from dpiw.release.report.plots import Budget, budget_bar
 from dpiw.release.report.template import render
 
@@ -120,7 +121,7 @@ def _row(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str
         run.state,
         f"{attempt.number} of {run.max_attempts}",
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
-        decimal_text(attempt.cost.delta, DELTA_UNIT),
+        plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),
         "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",
         "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
         "–" if cost is None else _own(cost),

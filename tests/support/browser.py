@@ -77,22 +77,27 @@ def faults_of(page: Path, browser: Browser) -> Iterator[str]:
 
 
 @pytest.fixture
-def look_at(tmp_path: Path) -> Callable[[str], list[str]]:
+def browser_path() -> str:
+    """Where Chromium is; without it a test is skipped, or fails where a browser is required."""
+    path = chromium()
+    if path is not None:
+        return path
+    missing = "no Chromium: apt-get install chromium"
+    if os.environ.get("DPIW_BROWSER") == "required":
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@pytest.fixture
+def look_at(tmp_path: Path, browser_path: str) -> Callable[[str], list[str]]:
     """Show a page's text to a browser; returns what is wrong with it, best nothing."""
-    executable = chromium()
-    if executable is None:
-        missing = "no Chromium: apt-get install chromium"
-        if os.environ.get("DPIW_BROWSER") == "required":
-            pytest.fail(missing)
-        pytest.skip(missing)
 
     def look(text: str) -> list[str]:
         path = tmp_path / "page.html"
         path.write_text(text)
-
         # Not for a session: its event loop would be in the way of the tests that have their own.
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=executable)
+            browser = playwright.chromium.launch(executable_path=browser_path)
             try:
                 return list(faults_of(path, browser))
             finally:

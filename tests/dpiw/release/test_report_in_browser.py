@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ from tests.dpiw.release.release_example import (
     example_log_weights,
 )
 
+ROOT = Path(__file__).resolve().parents[3]
+
 BAD = """<!doctype html><html><head><title>x</title></head><body>
 <script>console.log("said")</script><img src="https://example.invalid/x.png">
 <p style="color: #eee; background: #fff">pale</p><div style="width: 3000px">wide</div>
@@ -36,6 +41,28 @@ def test_every_fault_is_told(look_at) -> None:
         "text one on text two",
     ):  # fmt: skip
         assert fault in faults
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_without_a_browser_a_test_is_skipped_and_never_on_ci(
+    required, monkeypatch, request
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("DPIW_BROWSER", "required" if required else "")
+    outcome = pytest.fail.Exception if required else pytest.skip.Exception
+    with pytest.raises(outcome, match="no Chromium"):
+        request.getfixturevalue("browser_path")
+    assert "export DPIW_BROWSER=required" in (ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.usefixtures("browser_path")
+def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path) -> None:
+    (tmp_path / "report.html").write_text(_example())
+    out = tmp_path / "images" / "report.png"
+    subprocess.run([sys.executable, ROOT / "examples/picture.py", tmp_path, out], check=True)
+    for picture in (out, ROOT / "docs/images/report.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size < 150_000
 
 
 def _example(**changes: Any) -> str:
