@@ -70,9 +70,7 @@ def histogram(
         mark: a position with a text, drawn as a dotted line.
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
-    places = {
-        (edges[0] if at < edges[0] else min(at, edges[-1])): text for at, text in ticks.items()
-    }
+    places = dict(ticks)
     parts = [(shares.map(lambda one: one[:bins]), np.asarray(edges))]
     if len(shares.before) > bins:
         apart = edges[-1] + np.array([2.0, 4.0]) * step * bins / 20
@@ -85,7 +83,7 @@ def histogram(
         axes.set_xlim(edges[0], parts[-1][1][-1])
         _share_axis(axes, shares.top)
         axes.set_xticks(list(places), [_elided(text, 20) for text in places.values()])
-        axes.set_xlabel(_elided(axis, 44))
+        axes.set_xlabel(_elided(axis, 40))
         for text, at in zip(axes.get_xticklabels(), places, strict=True):
             text.set_horizontalalignment(
                 "left" if at == edges[0] else "right" if at == edges[-1] else "center"
@@ -234,7 +232,8 @@ def _beside(axes: Any, value: float, row: int, text: str) -> None:
 def _wrapped(label: str) -> list[str]:
     """At most two lines that fit beside a bar; the second ends in a mark where some is left out."""
     room = 16 * len(label) // max(_columns(label), 1)
-    return textwrap.wrap(label, room, max_lines=2, placeholder="…") or [""]
+    lines = textwrap.wrap(label, room)
+    return lines if len(lines) <= 2 else [lines[0], lines[1][: room - 1] + "…"]
 
 
 def _columns(text: str) -> int:
@@ -243,7 +242,9 @@ def _columns(text: str) -> int:
 
 
 def _elided(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
+    if _columns(text) <= room:
+        return text
+    return text[: (room - 1) * len(text) // _columns(text)] + "…"
 
 
 def _percent(share: float) -> str:

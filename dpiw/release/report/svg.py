@@ -21,7 +21,7 @@ WIDTH = 320.0
 """Of every figure, in user units: what a telephone shows at full size."""
 
 INKS = {
-    "ink": "#1d2430", "soft": "#5b6472", "line": "#e3e0d8", "code": "#f3f1ea", "card": "#ffffff",
+    "ink": "#1d2430", "soft": "#5b6472", "line": "#e3e0d8", "code": "#f3f1ea",
     "before": "#b3bac5", "after": "#1f6f8b", "truth": "#c4631a",
 }  # fmt: skip
 """The page's colour variables, and what stands for each while matplotlib draws."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -92,12 +91,15 @@ def _long_and_strange() -> str:
     unbroken, tags = "long_" * 25, "<b>\"$x_1$\" & 'y'</b>"
     levels = [unbroken, tags, "日本語の長い名前がここに続きます", "a few words that go on for long",
               *(f"level {n}" for n in range(30))]  # fmt: skip
-    columns = [
+    columns: list[dict[str, Any]] = [
         {"name": unbroken, "kind": "continuous", "lower": -1.5e12, "upper": 2.5e12},
         {"name": tags, "kind": "categorical", "levels": levels, "description": unbroken * 3},
     ]
+    wide = "とても長い列の名前" * 8
+    columns.append({"name": wide, "kind": "integer", "lower": 0, "upper": 1, "nullable": True})
     frame = pd.DataFrame(
         {
+            wide: pd.array([None, *([0, 1] * 68)][:136], dtype="Int64"),
             unbroken: np.linspace(-1.5e12, 2.5e12, 34 * 4),
             tags: pd.Series(sorted(levels * 4), dtype="str"),
         }
@@ -114,7 +116,7 @@ def _long_and_strange() -> str:
     return _example(
         certificate=certificate, frame=frame, log_weights=np.linspace(-12, 3, 136),
         log_weight_noise_sd=np.linspace(0, 40, 136),
-        schema=PublicSchema.from_mapping(json.loads(json.dumps({"name": "s", "columns": columns}))),
+        schema=PublicSchema.from_mapping({"name": "s", "columns": columns}),
     )  # fmt: skip
 
 
