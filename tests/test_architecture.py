@@ -153,6 +153,7 @@ def test_generators_and_weights_do_not_know_each_other():
         ("sqlglot", {"dpiw.plan.drafts.sql"}),
         ("xml", {"dpiw.plan.drafts.ddi"}),
         ("jinja2", {"dpiw.release.report.template"}),
+        ("matplotlib", {"dpiw.release.report.plots", "dpiw.release.report.svg"}),
         (
             "prefect",
             {

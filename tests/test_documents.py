@@ -59,6 +59,10 @@ GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_exa
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
 RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
 ASSURED = "flows/test_assurance_flow.py::test_a_green_suite_ends_well_and_a_red_one_alarms"
+PICTURE = (
+    "dpiw/release/test_report_in_browser.py"
+    "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
+)
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
@@ -97,6 +101,9 @@ ELSEWHERE = {
     "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", ASSURED),
     "dpiw ledger verify --head HASH": ("a part; typed as a whole",
                                        f"{HERE}::test_a_command_does_what_its_page_says"),
+    "python examples/picture.py .dpiw/releases/NAME docs/images/report.png": (
+        "needs a browser; typed with a page", PICTURE
+    ),
     "make serve": ("ends when it is stopped", SERVED),
     "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
     "deployments/serve.sh": ("ends when it is stopped", SERVED),

@@ -16,7 +16,8 @@ from dpiw.audit.folders import FolderFacts
 from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, Units, worth
 from dpiw.audit.scope import checked, not_checked
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-from dpiw.release.report.plots import Drawing, budget_bar
+from dpiw.release.report.formats import plain
+from dpiw.release.report.plots import Budget, budget_bar
 from dpiw.release.report.template import render
 
 
@@ -26,7 +27,7 @@ class PopulationView:
 
     terms: PopulationTally
     unpaid_reads: int
-    budgets: Mapping[str, Drawing | None]
+    budgets: Mapping[str, Budget | None]
     rows: tuple[tuple[str, ...], ...]
 
 
@@ -90,21 +91,21 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
         terms=population,
         unpaid_reads=counted.unpaid_reads(population.name),
         budgets={
-            "ε": _budget(population, released, "epsilon"),
-            "δ": _budget(population, released, "delta"),
+            letter: _budget(population, released, letter, name)
+            for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
         rows=tuple(_row(run, attempt, report) for run in runs for attempt in run.attempts),
     )
 
 
-def _budget(population: PopulationTally, released: Units, name: str) -> Drawing | None:
+def _budget(population: PopulationTally, released: Units, letter: str, name: str) -> Budget | None:
     if name == "delta" and population.composition == "renyi":
         return None
     exact = {"epsilon": epsilon_of, "delta": delta_of}[name]
     totals = (population.budget, *(worth(population, u) for u in (population.spent, released)))
     budget, spent, out = (exact(total) for total in totals)
     return budget_bar(
-        budget, spent, {"released": out, "lost, drawn, reserved or recovered": spent - out},
+        letter, budget, spent, {"released": out, "lost, drawn, reserved or recovered": spent - out},
         title=f"Lifetime {name} of population {population.name}",
     )  # fmt: skip
 
@@ -120,7 +121,7 @@ def _row(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str
         run.state,
         f"{attempt.number} of {run.max_attempts}",
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
-        decimal_text(attempt.cost.delta, DELTA_UNIT),
+        plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),
         "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",
         "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
         "–" if cost is None else _own(cost),
