@@ -335,7 +335,7 @@ DEBTS = {
     "dpiw.methods.weights.means_law": 352,
     "dpiw.methods.weights.measured": 364,
     "dpiw.methods.weights.output": 307,
-    "dpiw.methods.weights.tilting": 307,
+    "dpiw.methods.weights.tilting": 306,
     "dpiw.plan.spec": 339,
     "dpiw.privacy.randomness": 317,
 }
