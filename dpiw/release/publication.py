@@ -46,7 +46,7 @@ _RENAME_LOCK = ".rename.lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """What `publish_folder` left behind.
+    """What a publication left behind.
 
     Attributes:
         folder: the release.
