@@ -14,8 +14,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
+from dpiw.release.publication import publish_folder
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
-from tests.support.publication import publish_folder
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"
 

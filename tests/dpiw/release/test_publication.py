@@ -21,11 +21,10 @@ from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureErr
 from dpiw.release import publication
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import FileEntry, Manifest, ManifestFacts
-from dpiw.release.publication import build_folder, clean_staging, publish_built
+from dpiw.release.publication import build_folder, clean_staging, publish_built, publish_folder
 from dpiw.release.signing import PrivateKey
 from tests.dpiw.release.release_example import PUBLISHED_AT, example_certificate, example_key
 from tests.support.patience import SECONDS
-from tests.support.publication import publish_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -293,8 +292,7 @@ def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> 
     script = """
         import resource, sys
         from pathlib import Path
-        from tests.dpiw.release.test_publication import _facts, example_key
-        from tests.support.publication import publish_folder
+        from tests.dpiw.release.test_publication import _facts, example_key, publish_folder
         from dpiw.errors import ReleaseError
         root = Path(sys.argv[1])
         key = example_key(root)
@@ -321,8 +319,7 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Pat
     script = """
         import os, signal, sys
         from pathlib import Path
-        from tests.dpiw.release.test_publication import _facts, example_key
-        from tests.support.publication import publish_folder
+        from tests.dpiw.release.test_publication import _facts, example_key, publish_folder
         from dpiw.release.signing import load_private_key
         root = Path(sys.argv[1])
         publish_folder({"a.txt": b"text"}, destination=root / "out" / "r", facts=_facts(),
