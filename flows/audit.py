@@ -18,9 +18,11 @@ from pathlib import Path
 
 from prefect import flow
 
-from dpiw.audit import AuditFailedError, Severity, places, release_folders
+from dpiw.audit import AuditFailedError, Severity, release_folders
 from dpiw.errors import DPIWError, SpecError
 from dpiw.ledger.location import check_location
+from dpiw.plan.spec import load_spec
+from dpiw.run.run import ledger_url
 from flows.console import quiet_prefect
 from flows.server import prefect_server
 from tasks.audit import audit as audit_task
@@ -53,6 +55,25 @@ def audit(
     if errors:
         raise AuditFailedError(f"audit: {errors} error(s) found; read {page}")
     return str(page)
+
+
+def places(ledger: str, releases: str | None) -> tuple[str, Path]:
+    """The ledger's path or URL, and the folder in which releases are published.
+
+    Args:
+        ledger: a path or URL, or the path of a release spec, whose `ledger` and `publish_to` are
+            meant.
+        releases: a folder; None: the spec's.
+
+    Raises:
+        SpecError: neither a folder nor a spec was given, or the spec is not admissible.
+    """
+    if ledger.endswith((".yaml", ".yml")):
+        spec = load_spec(Path(ledger))
+        return ledger_url(spec), Path(releases or spec.publish_to)
+    if releases is None:
+        raise SpecError("releases: name the folder of published releases, or give a release spec")
+    return ledger, Path(releases)
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:

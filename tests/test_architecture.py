@@ -151,7 +151,7 @@ def test_generators_and_weights_do_not_know_each_other():
         ("torch", {"dpiw.methods.neural.backend"}),
         ("yaml", {"dpiw.data.yaml"}),
         ("sqlglot", {"dpiw.plan.drafts.sql"}),
-        ("xml", {"dpiw.plan.drafts.ddi"}),
+        ("xml", {"dpiw.plan.drafts.ddi", "dpiw.release.report.svg"}),
         ("jinja2", {"dpiw.release.report.template"}),
         ("matplotlib", {"dpiw.release.report.plots", "dpiw.release.report.svg"}),
         (
@@ -339,13 +339,12 @@ def test_methods_know_themselves():
 
 DEBTS = {
     "dpiw.analysis.noise": 343,
-    "dpiw.audit.folders": 348,
-    "dpiw.audit.records": 339,
+    "dpiw.audit.folders": 342,
     "dpiw.audit.tally": 399,
     "dpiw.cli.ledger": 374,
     "dpiw.data.columns": 385,
     "dpiw.data.encoding": 354,
-    "dpiw.data.schema": 342,
+    "dpiw.data.schema": 329,
     "dpiw.data.sources": 342,
     "dpiw.ledger.stores.sqlite": 309,
     "dpiw.methods.generators.adversarial": 356,
@@ -357,9 +356,9 @@ DEBTS = {
     "dpiw.methods.weights.dp_mlp": 354,
     "dpiw.methods.weights.features": 332,
     "dpiw.methods.weights.means_law": 352,
-    "dpiw.methods.weights.measured": 365,
+    "dpiw.methods.weights.measured": 364,
     "dpiw.methods.weights.output": 307,
-    "dpiw.methods.weights.tilting": 307,
+    "dpiw.methods.weights.tilting": 306,
     "dpiw.plan.spec": 327,
     "dpiw.privacy.randomness": 317,
 }

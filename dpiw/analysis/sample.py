@@ -20,7 +20,7 @@ from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.analysis.intervals import Interval
-    from dpiw.analysis.noise import Sight, Spectrum, Tilt, WeightLaw
+    from dpiw.analysis.noise import RidgeProjection, Spectrum, Tilt, WeightLaw
     from dpiw.analysis.release import Release
 
 Array = NDArray[np.float64]
@@ -130,13 +130,13 @@ class WeightedSample:
         return spectrum(self.coefficient_law, self.weights)
 
     @cached_property
-    def sight(self) -> Sight:
-        """Which misfits the released weights see, computed once for all estimates."""
-        from dpiw.analysis.noise import sight
+    def ridge_projection(self) -> RidgeProjection:
+        """Onto the weights' features, computed once for all estimates."""
+        from dpiw.analysis.noise import ridge_projection
 
         if self.original is not None:
-            return self.original.sight
-        return sight(self.coefficient_law, self.weights)
+            return self.original.ridge_projection
+        return ridge_projection(self.coefficient_law, self.weights)
 
 
 Source = Any

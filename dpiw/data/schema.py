@@ -327,16 +327,3 @@ class PublicSchema:
             if block.indicator:
                 part /= np.sqrt(2.0)
         return matrix
-
-    @property
-    def centred_reference_variances(self) -> NDArray[np.float64]:
-        """Variance of each centred coordinate of a uniform row, shape (width,).
-
-        Value 1/12; block coordinate (1/L)(1 - 1/L)/2.
-        """
-        variances = np.empty(self.width)
-        for block in self.blocks:
-            share = 1.0 / block.width
-            variance = share * (1 - share) / 2 if block.indicator else 1 / 12
-            variances[block.start : block.stop] = variance
-        return variances

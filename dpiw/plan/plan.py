@@ -39,6 +39,7 @@ __all__ = [
     "GENERATOR_STAGE",
     "PRIVATE_STAGES",
     "WEIGHTS_STAGE",
+    "ComposedEpsilon",
     "Plan",
     "StagePlan",
     "WeightsForecast",
@@ -187,34 +188,27 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Composed:
-    """What the plan's events cost together; see `Plan`."""
+class ComposedEpsilon:
+    """What a plan's events cost together, by each accountant; see `Plan`."""
 
-    epsilon_pld: float
-    epsilon_rdp: float | None
+    pld: float
+    rdp: float | None
 
 
-def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
-    """Epsilon of all stages' events at the spec's delta, by privacy loss distributions.
+def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> ComposedEpsilon:
+    """Epsilon of all stages' events at the spec's delta, composed anew.
 
     Raises:
-        PrivacyError: it is more than the spec promises.
+        PrivacyError: by privacy loss distributions it is more than the spec promises.
     """
-    events = [event for stage in stages for event in stage.events]
-    composed = accounting.epsilon(events, delta=float_below(spec.delta))
-    if Decimal(composed) > spec.epsilon:
-        raise PrivacyError(
-            f"the plan's events cost epsilon={composed:.6g}; the spec promises {spec.epsilon}"
-        )
-    return composed
-
-
-def _compose(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> _Composed:
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
-    return _Composed(
-        epsilon_pld=composed_epsilon(spec, stages),
-        epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
-    )
+    pld = accounting.epsilon(events, delta=delta)
+    if Decimal(pld) > spec.epsilon:
+        raise PrivacyError(
+            f"the plan's events cost epsilon={pld:.6g}; the spec promises {spec.epsilon}"
+        )
+    rdp = None if delta == 0 else accounting.epsilon_rdp(events, delta=delta)
+    return ComposedEpsilon(pld=pld, rdp=rdp)
 
 
 def _assemble(
@@ -224,10 +218,10 @@ def _assemble(
     methods: PrivateMethods,
     forecast: WeightsForecast | None,
     warnings: tuple[str, ...],
-    composed: _Composed | None = None,
+    composed: ComposedEpsilon | None = None,
 ) -> Plan:
     stages = methods.stages(spec, schema)
-    known = composed or _compose(spec, stages)
+    known = composed or composed_epsilon(spec, stages)
     return Plan(
         spec=spec,
         schema=schema,
@@ -236,8 +230,8 @@ def _assemble(
         weights=methods.weights,
         stages=stages,
         cost=spec.cost,
-        epsilon_pld=known.epsilon_pld,
-        epsilon_rdp=known.epsilon_rdp,
+        epsilon_pld=known.pld,
+        epsilon_rdp=known.rdp,
         forecast=forecast,
         warnings=warnings,
     )
@@ -250,8 +244,8 @@ RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld"
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
     """Rebuild the plan a run was started with, from what was kept; nothing is searched anew.
 
-    The composed epsilons are those that were kept: `composed_epsilon` asks again where noise is
-    about to be drawn.
+    The composed epsilons are those that were kept, for people to read: `composed_epsilon` asks
+    again where budget is reserved or noise drawn, and for the certificate.
 
     Args:
         spec: of the run.
@@ -265,7 +259,7 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
     effort, stored = float(record["effort"]), record["forecast"]
     known = None
     if "epsilon_pld" in record:
-        known = _Composed(epsilon_pld=record["epsilon_pld"], epsilon_rdp=record["epsilon_rdp"])
+        known = ComposedEpsilon(pld=record["epsilon_pld"], rdp=record["epsilon_rdp"])
     return _assemble(
         spec,
         schema,

@@ -72,7 +72,7 @@ class PrivateMethods:
         for method in (generator, weights):
             if method is not None and not method.private:
                 raise NotPublishableError(
-                    f"{method.method}: not a private method; it serves benchmarks alone"
+                    f"{method.method}: not a private method; no release may hold it"
                 )
         if weights is not None:
             weights.check_critic(generator.critic)

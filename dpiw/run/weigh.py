@@ -137,7 +137,9 @@ def _weights(run: ReleaseRun) -> Weights:
         recipe = recipe.with_public_rows(read_rows(run, run.public_rows.name).scaled)
     # Fixed by the measurement: repeating the step repeats its rows.
     rng = np.random.default_rng(int(measurement.digest[:32], 16))
-    rows = replace(sampled_rows(run), one_way=_model(run).one_way)
+    rows = sampled_rows(run)
+    if weights.keeps_one_way:
+        rows = replace(rows, one_way=_model(run).one_way)
     return recipe.weigh(weights, measurement, rows, rng=rng)
 
 

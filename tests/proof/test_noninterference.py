@@ -41,9 +41,9 @@ FULL, SLICE = 200, 10
 
 
 def test_every_method_that_draws_is_compared() -> None:
-    """`none` and `discriminator` draw nothing; `logreg` serves benchmarks alone."""
+    """`none` and `discriminator` draw nothing."""
     drawing = {method for method, _ in WEIGHTS.values()}
-    assert drawing | {"discriminator", "logreg"} == set(registry.WEIGHTS)
+    assert drawing | {"discriminator"} == set(registry.WEIGHTS)
 
 
 @pytest.mark.parametrize("name", METHODS)

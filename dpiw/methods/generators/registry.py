@@ -9,21 +9,16 @@ from typing import Any
 from dpiw.errors import SpecError
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.gan import CGAN, GAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
 
-GENERATORS: Mapping[
-    str, type[PrivBayes] | type[Histogram] | type[DPGAN] | type[PATEGAN] | type[GAN]
-] = {
+GENERATORS: Mapping[str, type[PrivBayes] | type[Histogram] | type[DPGAN] | type[PATEGAN]] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
     "dpgan": DPGAN,
     "dpcgan": DPCGAN,
     "pategan": PATEGAN,
-    "gan": GAN,
-    "cgan": CGAN,
 }
 
 

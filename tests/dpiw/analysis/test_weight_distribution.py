@@ -117,7 +117,9 @@ def test_unshrunk_weights_see_no_more_than_the_released_ones(released):
     assert sample is analysis.weighted_sample(released)  # made once
     moved = analysis.unshrunk(sample)
     influence = analysis.mean(moved, "age").influence
-    assert analysis.mean(moved, "age").interval().support == sample.sight.support(influence)
+    assert analysis.mean(moved, "age").interval().support == sample.ridge_projection.support(
+        influence
+    )
 
 
 @pytest.mark.parametrize("generator", ["histogram", "privbayes"])

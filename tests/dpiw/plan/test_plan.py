@@ -12,6 +12,8 @@ from dpiw import __version__
 from dpiw.data.cell_formats import FORMAT_FIELDS
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
+from dpiw.methods.weights.beta import BetaNoised
+from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
     PRIVATE_STAGES,
@@ -163,9 +165,13 @@ def test_a_debias_factor_that_does_not_exist_is_refused_before_data_is_read():
         compile_plan(spec(weights=weights | {"when_infeasible": "keep"}), SCHEMA)
 
 
-def test_non_private_methods_are_refused():
-    with pytest.raises(NotPublishableError, match="logreg"):
-        compile_plan(spec(weights={"method": "logreg"}), SCHEMA)
+def test_non_private_methods_are_refused(monkeypatch):
+    class Exact(BetaNoised):
+        method, private = "exact", False
+
+    monkeypatch.setitem(WEIGHTS, "exact", Exact)
+    with pytest.raises(NotPublishableError, match="exact: not a private method"):
+        compile_plan(spec(weights={"method": "exact"}), SCHEMA)
 
 
 def test_the_page_for_people_says_what_matters():

@@ -1,6 +1,6 @@
 """Bad specs and schemas, by row of the table."""
 
-from dpiw.errors import NotPublishableError, SpecError
+from dpiw.errors import SpecError
 
 PASSWORD = "hunter2-bad52"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nname: *c\n"
@@ -41,7 +41,6 @@ SPEC = {
     # 47: mechanisms
     "47 unknown generator": ("method: histogram", "method: magic", "generator.method", SpecError),
     "47 unknown weights": ("method: beta_debiased", "method: magic", "weights.method", SpecError),
-    "47 not private": ("method: beta_debiased", "method: logreg", "logreg", NotPublishableError),
     # 50: YAML
     "50 a bomb": ("format: 1\n", BOMB + "format: 1\n", "anchors and aliases", SpecError),
     "50 a key twice": ("epsilon: 2", "epsilon: 2\nepsilon: 1", "key 'epsilon'", SpecError),

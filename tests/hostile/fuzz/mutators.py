@@ -148,7 +148,7 @@ _SCALARS: tuple[bytes, ...] = (
     b"'\\u0000'", b'"\\u0000"', b'"\\ud800"', b"1970-01-01", b"2000-02-30", b"0000-00-00",
     b"'9999-12-31T23:59:59+23:59'", b"!!binary aGk=", b"&x 1", b"*x", b"[" * 40, b"{a: " * 40,
     b"x" * 5000, "é".encode(), b"weight", b"integer", b"date", b"continuous", b"privbayes",
-    b"histogram", b"logreg", b"none", b"replace_one", b"fourier", b"interactions", b"Etc/UTC",
+    b"histogram", b"none", b"replace_one", b"fourier", b"interactions", b"Etc/UTC",
     b"../UTC", b"~nobody-of-that-name/x", b"1.5", b"9007199254740993",
     b"18446744073709551616", b"-9223372036854775809",
 )  # fmt: skip
@@ -210,7 +210,7 @@ _WORDS: dict[bytes, tuple[bytes, ...]] = {
         b"{usefulness: 1e-300}", b"{usefulness: 1e300}", b"{one_way_share: 1e-9}",
         b"{selection_share: 0.999999}", b"{noise: laplace}", b"{noise_penalty: -1}",
     ),
-    b"method: beta_debiased": (b"beta_noised", b"none", b"logreg", b"beta_dp", b"measured"),
+    b"method: beta_debiased": (b"beta_noised", b"none", b"beta_dp", b"measured"),
     b"settings: {features: linear}": (
         b"{features: interactions}", b"{features: fourier, omega_seed: 1}", b"{penalty: 1e-30}",
         b"{features: fourier, omega_seed: 1, frequencies: 256}", b"{penalty: 1e300}",

@@ -164,7 +164,7 @@ REGISTER: tuple[Leak, ...] = (
          " discriminator's from the generator's, under DP-SGD",
          "dpiw/methods/weights/registry.py::"
          " dpiw/methods/weights/discriminator.py::DiscriminatorWeights",
-         f"{STEPS}::test_non_private_methods_cannot_reach_a_release",
+         "dpiw/plan/test_plan.py::test_non_private_methods_are_refused",
          "dpiw/methods/weights/test_discriminator.py::test_no_spec_brings_a_critic_of_its_own",
          "dpiw/methods/weights/test_discriminator.py::test_a_critic_that_is_no_ratio_is_refused"),
     leak(24, "a published or guessable noise seed", "H", "noise takes no seed; no field for one",

@@ -31,8 +31,7 @@ SCHEMA = PublicSchema(
     ),
 )
 MARGINAL = ["histogram", "privbayes"]
-NOT_PRIVATE = {"cgan", "gan"}  # benchmarks: tests/dpiw/methods/generators/test_gan.py
-METHODS = sorted(set(GENERATORS) - NOT_PRIVATE)
+METHODS = sorted(GENERATORS)
 _GAME: dict[str, Any] = {"steps": 3, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
 _PATE: dict[str, Any] = {"rounds": 3, "batch": 8, "generator": [4], "student": [4], "teacher": 3}
 SMALL: dict[str, dict[str, Any]] = {"dpgan": _GAME, "dpcgan": _GAME, "pategan": _PATE}
@@ -289,5 +288,5 @@ def test_delta_zero_needs_laplace(method: str) -> None:
 
 
 def test_unknown_methods_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"generator\.method: expected one of cgan, dpcgan"):
+    with pytest.raises(SpecError, match=r"generator\.method: expected one of dpcgan"):
         make_generator("magic", {}, pure=False)

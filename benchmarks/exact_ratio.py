@@ -1,4 +1,4 @@
-"""Logistic regression without noise: a benchmark, never released."""
+"""Logistic regression without noise, for comparisons alone."""
 
 from __future__ import annotations
 
@@ -48,16 +48,12 @@ class LogisticRegressionRatio(FeatureSettings):
         return self
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """None that an accountant could compose; `private` is False."""
+        """None that an accountant could compose."""
         return ()
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
         """One: nothing is hidden by noise."""
         return 1.0
-
-    def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
-        """That it is not private."""
-        return (f"{self.method}: not private; for benchmarks only",)
 
     def parameters(self) -> dict[str, Any]:
         """Settings, JSON values."""

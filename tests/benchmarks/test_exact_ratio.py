@@ -1,3 +1,5 @@
+"""The regression without noise that the paper's tables compare with."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -7,16 +9,18 @@ import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights.logreg import LogisticRegressionRatio
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.benchmarks.scripts import load, rows, schema
+
+LogisticRegressionRatio = load("exact_ratio").LogisticRegressionRatio
 
 
 @pytest.fixture
-def tables(numeric, rows):
-    schema, rng = numeric(4), np.random.default_rng(41)
-    private = PrivateTable(schema=schema, scaled=rows(schema, 150, rng, power=2.0))
-    return schema, private, SyntheticTable(schema=schema, scaled=rows(schema, 450, rng))
+def tables(rng):
+    private = PrivateTable(schema=schema(), scaled=rows(rng, 150, 2.0))
+    return schema(), private, SyntheticTable(schema=schema(), scaled=rows(rng, 450))
 
 
 def test_it_is_the_regression_without_noise(tables):
@@ -36,18 +40,18 @@ def test_it_is_the_regression_without_noise(tables):
     np.testing.assert_allclose(measured.arrays["coefficients"], exact, atol=1e-8)
 
 
-def test_it_is_not_private_and_says_so(tables, unit):
+def test_it_is_not_private_and_says_so(tables):
     schema, private, synthetic = tables
     estimator = LogisticRegressionRatio()
     assert not estimator.private
     assert not estimator.measure(private, synthetic, noise=SeededNoise(1)).publishable
-    assert "not private" in estimator.warnings(schema=schema, nominal_rows=1)[0]
+    unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
     assert estimator.events(schema=schema, unit=unit) == ()
 
 
-def test_empty_tables_are_refused(tables, rows):
+def test_empty_tables_are_refused(tables, rng):
     schema, private, synthetic = tables
-    nothing = rows(schema, 0, np.random.default_rng(0))
+    nothing = rows(rng, 0)
     estimator = LogisticRegressionRatio()
     for real, drawn in (
         (PrivateTable(schema=schema, scaled=nothing), synthetic),

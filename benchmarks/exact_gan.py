@@ -1,4 +1,4 @@
-"""Generative adversarial networks without privacy, `gan` and `cgan`: benchmarks, never released.
+"""Generative adversarial networks without privacy, `gan` and `cgan`, for comparisons alone.
 
 The settings and the order of play are those of `dpgan` and `dpcgan`
 (`dpiw.methods.generators.dpgan`), so that a comparison shows what privacy costs and nothing else.
@@ -89,7 +89,7 @@ class GAN(GANSettings):
         return replace(self, calibrated=schema)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """None that an accountant could compose; `private` is False."""
+        """None that an accountant could compose."""
         return ()
 
     def parameters(self) -> Mapping[str, Any]:
@@ -140,3 +140,6 @@ class CGAN(GAN):
 
     conditional: ClassVar[bool] = True
     method: ClassVar[str] = "cgan"
+
+
+EXACT = {"gan": GAN, "cgan": CGAN}
