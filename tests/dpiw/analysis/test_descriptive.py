@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.sample import numbers, weighted_sample
+from dpiw.analysis.columns import numbers
+from dpiw.analysis.sample import weighted_sample
 from dpiw.errors import ReleaseError, WeightError
 
 

@@ -8,8 +8,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dpiw import analysis
+from dpiw.analysis.design import design
 from dpiw.analysis.optional import optional
-from dpiw.analysis.regression import design, fit_logistic
+from dpiw.analysis.regression import LOGISTIC, fit_glm
 from dpiw.errors import ReleaseError, WeightError
 
 
@@ -123,7 +124,7 @@ def test_logistic_is_exact_far_from_zero():
     # Two cells, saturated model: the fit is the log odds of the weighted shares.
     x = np.array([[1.0, 0], [1, 0], [1, 1], [1, 1]])
     y = np.array([1.0, 0, 1, 0])
-    found = fit_logistic(x, y, np.array([1.0, 999.0, 300.0, 1.0]))
+    found = fit_glm(x, y, np.array([1.0, 999.0, 300.0, 1.0]), LOGISTIC)
     np.testing.assert_allclose(found, [np.log(1 / 999), np.log(300) - np.log(1 / 999)], rtol=1e-6)
 
 
