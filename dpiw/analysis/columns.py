@@ -93,7 +93,7 @@ def condition(table: pd.DataFrame, text: str) -> NDArray[np.bool_]:
 
     Allowed are columns (names that are not plain words in backticks), numbers, text in quotes,
     `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
-    Where a value is missing a comparison is false, and `!=` true, as in pandas.
+    A row with a missing value in a column that the condition names is left out.
 
     Raises:
         ReleaseError: anything else stands in it, a column is not there, or it is not one truth
@@ -109,24 +109,25 @@ def condition(table: pd.DataFrame, text: str) -> NDArray[np.bool_]:
             f"where={text!r}: expected a condition such as \"age > 40 and region == 'south'\";"
             " a column whose name is not one plain word stands in backticks"
         ) from None
+    renamed = table.rename(columns=plain)
+    known = np.ones(len(table), dtype=bool)
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
             raise ReleaseError(
                 f"where={text!r}: {type(node).__name__} is not allowed in it; columns, numbers,"
                 " text, comparisons, in, and, or, not, + - * / are; or give a function of the table"
             )
-        if isinstance(node, ast.Name) and node.id not in plain.values():
-            checked_column(table, node.id)
+        if isinstance(node, ast.Name):
+            known &= checked_column(renamed, node.id).notna().to_numpy()
     try:
-        answer = table.rename(columns=plain).eval(code, engine="python")
-        truth = pd.Series(answer, index=table.index)
+        truth = pd.Series(renamed.eval(code, engine="python"), index=table.index)
     except (TypeError, ValueError, KeyError, NotImplementedError) as reason:
         raise ReleaseError(
             f"where={text!r}: {type(reason).__name__}; numbers compare with numbers, text with text"
         ) from None
     if not pd.api.types.is_bool_dtype(truth.dtype):
         raise ReleaseError(f"where={text!r}: expected one truth value per row")
-    return np.asarray(truth.to_numpy(dtype=bool, na_value=False))
+    return known & truth.to_numpy(dtype=bool, na_value=False)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

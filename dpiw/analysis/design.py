@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,12 +80,15 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     library = optional("formulaic", extra="formula")
     try:
         parsed = library.Formula(formula)
-        names = sorted(str(name) for name in parsed.required_variables)
+        named = sorted(str(name) for name in parsed.required_variables)
     except Exception:  # also what Python says of the code inside a formula
         raise ReleaseError(f"formula {formula!r}: not in formulaic's notation") from None
-    if not hasattr(parsed, "lhs") or hasattr(parsed.rhs, "root"):
+    if not hasattr(parsed, "lhs") or isinstance(parsed.rhs, tuple):
         raise ReleaseError(f"formula {formula!r}: expected a target, `~` and features")
-    known = {name: _plain(checked_column(table, name)) for name in names}
+    known = {name: _plain(checked_column(table, name)) for name in named}
+    for name in map(str, table.columns):  # formulaic leaves out what stands in some functions
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
+            known[name] = _plain(table[name])
     frame = pd.DataFrame(known, index=table.index)
     complete = frame.notna().all(axis=1).to_numpy()
     try:

@@ -173,7 +173,12 @@ def fit_glm(x: Array, y: Array, weights: Array, family: Family) -> Array:
         t = z @ b
         gradient = z.T @ (share * family.score(y, t))
         hessian = (z * (share * family.curvature(y, t))[:, None]).T @ z
-        step = _solve(hessian, gradient)
+        try:
+            step = _solve(hessian, gradient)
+        except WeightError:
+            if family.log_link:  # the start had shown dependent features
+                break
+            raise
         # Where the classes separate the gradient vanishes too, but the steps stay of length one.
         if np.abs(z @ step).max() <= _TOLERANCE:
             return np.asarray(b / scale)

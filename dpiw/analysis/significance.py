@@ -28,6 +28,9 @@ from dpiw.methods.weights.diagnostics import Verdict
 _DEPENDENT = 1e-10
 """Least eigenvalue of a correlation matrix that still is a direction."""
 
+_ROUNDING = 1e-12
+"""Errors of less than this share of their value are rounding."""
+
 _ORDER = (*(one.value for one in (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)), "not assessed")
 
 
@@ -128,7 +131,7 @@ def wald_test(
 def _distance(values: Array, covariance: Array) -> float:
     """Compute d' V^-1 d, on the scale of the standard errors."""
     errors = np.sqrt(np.diag(covariance))
-    if not np.all(errors > 0):
+    if not np.all(errors > _ROUNDING * np.abs(values)):
         raise ReleaseError("wald_test: a value has no error: it is the same in every row")
     spreads, axes = np.linalg.eigh(covariance / np.outer(errors, errors))
     if spreads[0] < _DEPENDENT:
