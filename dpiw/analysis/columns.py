@@ -127,7 +127,7 @@ def condition(table: pd.DataFrame, text: str) -> NDArray[np.bool_]:
         ) from None
     if not pd.api.types.is_bool_dtype(truth.dtype):
         raise ReleaseError(f"where={text!r}: expected one truth value per row")
-    return known & truth.to_numpy(dtype=bool, na_value=False)
+    return np.asarray(known & truth.to_numpy(dtype=bool, na_value=False))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

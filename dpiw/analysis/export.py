@@ -88,9 +88,7 @@ def _spss(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.Dat
         raise ReleaseError(f"export: column {bad[0]!r}: SPSS takes letters, digits and `_`")
     coded = {c.name: _coded(table[c.name], c) for c in schema.released}
     for column in _dated(schema):
-        if column.kind is ColumnKind.DATE:
-            cells = table[column.name]
-            coded[column.name] = cells.dt.date.astype(object).where(cells.notna(), None)
+        coded[column.name] = _python_dates(coded[column.name], column)
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in schema.released}
     measures |= {c.name: "ordinal" for c in schema.released if c.kind is ColumnKind.ORDINAL}
     library.write_sav(
@@ -98,6 +96,15 @@ def _spss(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.Dat
         note=_SPSS_WEIGHT, column_labels=_texts(schema),
         variable_value_labels=_value_labels(schema), variable_measure=measures,
     )  # fmt: skip
+
+
+def _python_dates(values: pd.Series, column: Column) -> pd.Series:
+    """Objects of Python: pyreadstat 1.3 takes pandas' seconds for nanoseconds."""
+    days = column.kind is ColumnKind.DATE
+    cells = [
+        None if pd.isna(cell) else cell.date() if days else cell.to_pydatetime() for cell in values
+    ]
+    return pd.Series(cells, dtype=object)
 
 
 def _plain(name: str) -> bool:

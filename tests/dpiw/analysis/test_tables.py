@@ -39,7 +39,7 @@ SOURCE = (TABLE, WEIGHTS)
         ("age > 40 & smoker", lambda t: (t["age"] > 40) & t["smoker"]),
         (
             "region in ['north', 'west'] or income >= 2e3",
-            lambda t: (t["region"].isin(["north", "west"]) | (t["income"] >= 2000)) & t["income"].notna(),
+            lambda t: t["income"].notna() & (t["region"].ne("south") | t["income"].ge(2000)),
         ),
         ("region not in ('north',)", lambda t: t["region"] != "north"),
         ("`odd name` > 0 and income / 1000 - 1 > -0.5",
