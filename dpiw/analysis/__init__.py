@@ -8,12 +8,6 @@ from dpiw.analysis.bayes import (
 )
 from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.descriptive import correlation, mean, std, total, variance
-from dpiw.analysis.estimates import (
-    Resampling,
-    resample,
-    weighted_mean,
-    weighted_mean_standard_error,
-)
 from dpiw.analysis.intervals import Interval, confidence_interval, unshrunk
 from dpiw.analysis.learners import fit_sklearn, to_statsmodels
 from dpiw.analysis.plots import box, histogram, pairs
@@ -24,6 +18,7 @@ from dpiw.analysis.regression import (
     logistic_regression,
     poisson_regression,
 )
+from dpiw.analysis.resampling import Resampling, resample
 from dpiw.analysis.sample import Estimate, WeightedSample, joint, weighted_sample
 from dpiw.analysis.significance import WaldTest, chi_square_test, t_test, wald_test
 from dpiw.analysis.tables import crosstab, describe, value_counts
@@ -35,5 +30,5 @@ __all__ = [
     "linear_regression", "logistic_nuts", "logistic_posterior", "logistic_regression", "mean",
     "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile", "rehearse",
     "resample", "std", "t_test", "to_statsmodels", "total", "unshrunk", "value_counts",
-    "variance", "wald_test", "weighted_mean", "weighted_mean_standard_error", "weighted_sample",
+    "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip

@@ -42,7 +42,7 @@ def histogram(source: Source, column: str, *, bins: int = 30, ax: Any = None) ->
 def _histogram(ax: Any, sample: WeightedSample, column: str, bins: int) -> None:
     values = checked_column(sample.table, column)
     share = sample.weights / sample.weights.sum()
-    if values.dtype.kind in "fiu" or str(values.dtype) in ("Int64", "Float64"):
+    if values.dtype.kind in "fiu":
         raw = numbers(sample, column)
         known = ~np.isnan(raw)
         ax.hist(raw[known], bins=bins, weights=share[known])

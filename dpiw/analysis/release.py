@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpiw.analysis import descriptive, quantiles, tables
 from dpiw.analysis import export as files
-from dpiw.analysis.estimates import resample
+from dpiw.analysis.resampling import resample
 from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.data.documents import parse_canonical
 from dpiw.errors import ChecksumError, ManifestError
