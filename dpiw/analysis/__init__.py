@@ -8,6 +8,7 @@ from dpiw.analysis.bayes import (
 )
 from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.descriptive import correlation, mean, std, total, variance
+from dpiw.analysis.groups import joint
 from dpiw.analysis.intervals import Interval, confidence_interval, unshrunk
 from dpiw.analysis.learners import fit_sklearn, to_statsmodels
 from dpiw.analysis.plots import box, histogram, pairs
@@ -19,7 +20,7 @@ from dpiw.analysis.regression import (
     poisson_regression,
 )
 from dpiw.analysis.resampling import Resampling, resample
-from dpiw.analysis.sample import Estimate, WeightedSample, joint, weighted_sample
+from dpiw.analysis.sample import Estimate, WeightedSample, weighted_sample
 from dpiw.analysis.significance import WaldTest, chi_square_test, t_test, wald_test
 from dpiw.analysis.tables import crosstab, describe, value_counts
 

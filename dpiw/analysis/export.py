@@ -56,6 +56,9 @@ def export(release: Release, path: str | Path, *, replicates: bool = False) -> P
             raise ReleaseError("export: this release has no replicate weights")
         columns = release.replicate_weights.weights.T
         weights |= {f"r{i}": column for i, column in enumerate(columns, start=1)}
+    taken = sorted({*weights} & {*release.table.columns})
+    if taken:
+        raise ReleaseError(f"export: column {taken[0]!r}: replicates need that name")
     schema = PublicSchema.from_mapping(release.schema)
     writers[path.suffix](path, release.table, schema, pd.DataFrame(weights))
     return path

@@ -1,4 +1,4 @@
-"""An estimator on the rows that a condition chooses, once or for each level of a column."""
+"""An estimator on chosen rows, once or for each level of a column; several estimates as one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column, chosen, levels, numbers
-from dpiw.analysis.sample import Array, Estimate, WeightedSample, joint
+from dpiw.analysis.sample import Array, Estimate, WeightedSample
 from dpiw.errors import ReleaseError
 
 Estimator = Callable[[WeightedSample, Array, str], Estimate]
@@ -69,4 +69,35 @@ def grouped(
             )
             for k in shown
         )
+    )
+
+
+def joint(*estimates: Estimate) -> Estimate:
+    """Several estimates of the same rows as one, for their joint covariance.
+
+    Raises:
+        ReleaseError: none, or of different rows or weights.
+    """
+    if not estimates or any(
+        not np.array_equal(one.sample.weights, estimates[0].sample.weights) for one in estimates
+    ):
+        raise ReleaseError("joint: expected estimates of one sample; give `release.sample` to each")
+
+    smooth = {bool(one.facts.get("smooth", True)) for one in estimates}
+    if len(smooth) > 1:
+        raise ReleaseError("joint: a quantile has an error law of its own; join it with quantiles")
+
+    def refit(weights: Array) -> Array:
+        return np.concatenate([one.refit(weights) for one in estimates])
+
+    return Estimate(
+        names=tuple(name for one in estimates for name in one.names),
+        values=np.concatenate([one.values for one in estimates]),
+        influence=np.hstack([one.influence for one in estimates]),
+        refit=refit,
+        sample=estimates[0].sample,
+        facts={
+            "smooth": smooth.pop(),
+            "normalised": all(one.facts.get("normalised", True) for one in estimates),
+        },
     )

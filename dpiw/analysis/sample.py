@@ -270,30 +270,3 @@ class Estimate:
     def __getitem__(self, name: str) -> float:
         """The value called `name`."""
         return float(self.values[self.names.index(name)])
-
-
-def joint(*estimates: Estimate) -> Estimate:
-    """Several estimates of the same rows as one, for their joint covariance.
-
-    Raises:
-        ReleaseError: none, or of different rows or weights.
-    """
-    if not estimates or any(
-        not np.array_equal(one.sample.weights, estimates[0].sample.weights) for one in estimates
-    ):
-        raise ReleaseError("joint: expected estimates of one sample; give `release.sample` to each")
-
-    def refit(weights: Array) -> Array:
-        return np.concatenate([one.refit(weights) for one in estimates])
-
-    return Estimate(
-        names=tuple(name for one in estimates for name in one.names),
-        values=np.concatenate([one.values for one in estimates]),
-        influence=np.hstack([one.influence for one in estimates]),
-        refit=refit,
-        sample=estimates[0].sample,
-        facts={
-            fact: all(one.facts.get(fact, True) for one in estimates)
-            for fact in ("smooth", "normalised")
-        },
-    )

@@ -192,3 +192,5 @@ def test_only_estimates_of_one_sample_are_joined():
         analysis.joint(analysis.mean(SOURCE, "age"), other)
     with pytest.raises(ReleaseError, match="of one sample"):
         analysis.joint()
+    with pytest.raises(ReleaseError, match="join it with quantiles"):
+        analysis.joint(analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age"))

@@ -213,7 +213,7 @@ def test_unnormalised_weights_estimate_totals(workplace):
 
 def test_totals_need_unnormalised_weights(workplace):
     run = draw(prepared(workplace))
-    with pytest.raises(ReleaseError, match="mean one"):
+    with pytest.raises(ReleaseError, match="hold no scale"):
         loaded(finish(run)).total("age")
 
 
