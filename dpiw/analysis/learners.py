@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.design import INTERCEPT, Design, design
 from dpiw.analysis.optional import optional
-from dpiw.analysis.regression import INTERCEPT, Design, design
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
 
-_FAMILIES = ("gaussian", "binomial", "poisson")
+_FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 
 
 def fit_sklearn(
@@ -60,7 +60,11 @@ def _check_takes_weights(estimator: Any) -> None:
 
 
 def to_statsmodels(
-    source: Source, target: str, features: Sequence[str], *, family: str = "gaussian"
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    family: str = "gaussian",
 ) -> Any:
     """Fit with statsmodels and return its results, with a sandwich covariance.
 
@@ -71,9 +75,9 @@ def to_statsmodels(
 
     Args:
         source: a release, or (table, weights).
-        target: numeric or boolean column.
+        target: numeric or boolean column; or a formula, without `features`.
         features: as `dpiw.analysis.linear_regression`.
-        family: `gaussian`, `binomial` or `poisson`.
+        family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
 
     Raises:
         ReleaseError: statsmodels is not installed, unknown family, or as `design`.
@@ -86,7 +90,12 @@ def to_statsmodels(
     x, y, weights = _rows(sample, parts)
     if family == "gaussian":
         return sm.WLS(y, x, weights=weights).fit(cov_type="HC0")
-    chosen = {"binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]()
+    families = sm.families
+    chosen = {
+        "binomial": families.Binomial(),
+        "poisson": families.Poisson(),
+        "gamma": families.Gamma(families.links.Log()),
+    }[family]
     return sm.GLM(y, x, family=chosen, var_weights=weights).fit(cov_type="HC0")
 
 

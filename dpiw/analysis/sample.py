@@ -207,34 +207,9 @@ def _sample(
     )
 
 
-def numbers(sample: WeightedSample, column: str | Callable[[pd.DataFrame], Any]) -> Array:
-    """One number per row, shape (n,), NaN where missing.
-
-    Args:
-        sample: the rows.
-        column: a numeric or boolean column's name, or a function from the table to one number or
-            truth value per row.
-
-    Raises:
-        ReleaseError: no such column, or not numbers.
-    """
-    if isinstance(column, str):
-        if column not in sample.table.columns:
-            raise ReleaseError(f"column {column!r}: not in this table")
-        values = sample.table[column]
-    else:
-        values = pd.Series(column(sample.table))
-    if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != sample.rows:
-        raise ReleaseError(
-            "expected one number or truth value per row; for text give a function such as"
-            " lambda table: table['sex'] == 'female'"
-        )
-    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Estimate:
-    """An estimate from weighted rows, with what its intervals need.
+    """An estimate from weighted rows, with what its intervals need. Prints with its interval.
 
     Attributes:
         names: what each value is, length p.
@@ -248,10 +223,22 @@ class Estimate:
 
     names: tuple[str, ...]
     values: Array
-    influence: Array = field(repr=False)
-    refit: Callable[[Array], Array] = field(repr=False)
-    sample: WeightedSample = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    influence: Array
+    refit: Callable[[Array], Array]
+    sample: WeightedSample
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return repr(self.interval())
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else repr(self)
+
+    def _repr_html_(self) -> str:
+        return self.interval()._repr_html_()
 
     @property
     def value(self) -> float:

@@ -21,7 +21,7 @@ import flows
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.privacy import mechanisms
-from dpiw.release.parquet import FACTS
+from dpiw.release.parquet import FACTS, arrow_schema
 from dpiw.run import steps
 from dpiw.run.process import STAGES, launch_stage
 from dpiw.run.run import ReleaseRun
@@ -293,8 +293,15 @@ def test_two_runs_of_the_same_spec_share_no_noise(make_workplace):
 
 
 def test_a_parquet_file_holds_allowed_metadata_only(workplace):
-    _, folder = published(workplace)
+    run, folder = published(workplace)
     metadata = pq.ParquetFile(folder / "synthetic.parquet").metadata
+    for field in pq.read_schema(folder / "synthetic.parquet"):  # of the public schema alone
+        declared = arrow_schema(run.plan.schema).field(field.name).metadata
+        assert {**field.metadata, b"PARQUET:field_id": b""} == {
+            **declared,
+            b"PARQUET:field_id": b"",
+        }
+        assert set(declared) <= {b"role", b"description"}
     assert {key.decode() for key in metadata.metadata} == {*FACTS, "ARROW:schema"}
     assert re.fullmatch(r"parquet-cpp-arrow version [\d.]+", metadata.created_by)
     assert metadata.num_rows == 300

@@ -1,11 +1,11 @@
-"""Weighted estimates and resampling. Imports nothing but NumPy."""
+"""Rows redrawn by weight, to be used without weights. Imports nothing but NumPy."""
 
 from __future__ import annotations
 
 import enum
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
 
@@ -29,38 +29,6 @@ def _probabilities(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum())
 
 
-def _matching(values: ArrayLike, rows: int) -> NDArray[np.float64]:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.shape != (rows,):
-        raise WeightError("values: expected one number per weight")
-    return numbers
-
-
-def weighted_mean(values: ArrayLike, log_weights: NDArray[np.float64]) -> float:
-    """Self-normalised mean sum(w h) / sum(w).
-
-    Args:
-        values: h per row, shape (n,); NaN gives NaN.
-        log_weights: shape (n,), natural log, any scale.
-
-    Raises:
-        WeightError: no rows, a log weight that is not finite, or shapes that differ.
-    """
-    shares = _probabilities(log_weights)
-    return float(shares @ _matching(values, shares.size))
-
-
-def weighted_mean_standard_error(values: ArrayLike, log_weights: NDArray[np.float64]) -> float:
-    """Standard error of `weighted_mean` over the synthetic rows alone.
-
-    sqrt(sum w^2 (h - mean)^2) / sum w. It covers neither the privacy noise in the weights nor
-    the generator's, which do not shrink with more synthetic rows (docs/method.md section 5).
-    """
-    shares = _probabilities(log_weights)
-    numbers = _matching(values, shares.size)
-    return float(np.sqrt(np.sum((shares * (numbers - shares @ numbers)) ** 2)))
-
-
 def resample(
     log_weights: NDArray[np.float64],
     rows: int,
@@ -79,7 +47,7 @@ def resample(
         method: systematic (least variance) or multinomial.
 
     Raises:
-        WeightError: as `weighted_mean`, or `rows` < 0.
+        WeightError: no rows, a log weight that is not finite, or `rows` < 0.
     """
     shares = _probabilities(log_weights)
     if rows < 0:

@@ -5,29 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.analysis import Resampling, resample, weighted_mean, weighted_mean_standard_error
+from dpiw.analysis import Resampling, resample
 from dpiw.errors import WeightError
-
-
-def test_weighted_mean_by_hand():
-    log_weights = np.log([1.0, 3.0])
-    assert weighted_mean([10.0, 20.0], log_weights) == pytest.approx(17.5)
-    assert weighted_mean([10, 20], log_weights + 1000) == pytest.approx(17.5)
-    assert weighted_mean([True, False], log_weights) == pytest.approx(0.25)
-    assert math.isnan(weighted_mean([1.0, math.nan], log_weights))
-
-
-def test_standard_error_by_hand_and_by_simulation():
-    # Equal weights: the usual s/sqrt(n) with divisor n.
-    values = np.array([1.0, 2.0, 3.0, 6.0])
-    found = weighted_mean_standard_error(values, np.zeros(4))
-    assert found == pytest.approx(values.std() / 2)
-    # Importance sampling N(0.5, 1) from N(0, 1): 2,000 replicates of 500 rows.
-    rng = np.random.default_rng(71)
-    x = rng.standard_normal((2000, 500))
-    means = [weighted_mean(row, 0.5 * row) for row in x]
-    errors = [weighted_mean_standard_error(row, 0.5 * row) for row in x]
-    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.08)
 
 
 @pytest.mark.parametrize("method", Resampling)
@@ -74,5 +53,3 @@ def test_inadmissible_input_is_refused():
             resample(bad, 3, rng=rng)
     with pytest.raises(WeightError, match="rows=-1"):
         resample(np.zeros(2), -1, rng=rng)
-    with pytest.raises(WeightError, match="one number per weight"):
-        weighted_mean([1.0], np.zeros(2))
