@@ -58,6 +58,7 @@ A bare `PrivacyError` is not among them: a mechanism may raise it for what it wa
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
               "CUDA_VISIBLE_DEVICES",
+              "DPIW_ACTOR",  # who the ledger is told acts
               # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
               "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
 
