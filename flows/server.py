@@ -17,6 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
 from dpiw.errors import DPIWError
+from dpiw.run.process import shielded
 
 PAUSE_SECONDS = 1.0
 """Between two attempts."""
@@ -56,7 +57,8 @@ def wait_for_server() -> None:
 
 def _answers() -> bool:
     try:
-        with get_client(sync_client=True) as client:
+        # A server that is started here lives on when Ctrl-C is to let a step end.
+        with shielded(), get_client(sync_client=True) as client:
             client.raise_for_api_version_mismatch()  # the flow's own first question
         return True
     except TransportError:

@@ -17,10 +17,11 @@ import contextlib
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from dpiw.data.files import write_durably
@@ -79,6 +80,20 @@ def failure_file(directory: Path, stage: str) -> Path:
     return directory / "log" / f"{stage}.error"
 
 
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Processes started inside never hear of Ctrl-C, which a terminal sends to all of them.
+
+    A stage that it ended in the middle of a draw would be charged and lost: whoever started it
+    decides. Here it is heard a moment later.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) -> None:
     """Run `stage` of the run in `directory` and wait for it.
 
@@ -96,7 +111,7 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     told, tells = os.pipe()
     with os.fdopen(told, "rb") as lines:
-        with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"):
+        with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"), shielded():
             process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
                 [sys.executable, "-m", "dpiw.run.process", stage, str(directory), str(tells)],
                 stdin=subprocess.DEVNULL,
