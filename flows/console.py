@@ -80,7 +80,7 @@ class StepLog(logging.Handler):
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m flows.release")
+    parser = argparse.ArgumentParser(prog="dpiw release")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="label of the period; default: the current one")
     return parser.parse_args(arguments)
