@@ -199,6 +199,7 @@ def test_no_print_no_environment_in_dpiw():
     doors = {
         "dpiw.run.process",  # builds the scrubbed environment of the confidential process
         "dpiw.ledger.authors",  # who acts
+        "dpiw.cli.pipeline",  # tells processes that a flow starts where flows are
     }
     for name, path in MODULES.items():
         if not name.startswith("dpiw"):
