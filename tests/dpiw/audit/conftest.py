@@ -66,7 +66,7 @@ class Site:
     ) -> None:
         """Change entry `seq` and hash it and everything after it anew: a perfect chain.
 
-        Whoever has no key leaves the signatures out from there on, unless they are to stay (`signed`).
+        Who has no key leaves the signatures out from there on, unless they shall stay (`signed`).
         """
         entries = Ledger.open(self.ledger).export()
         change(entries[seq - 1])
