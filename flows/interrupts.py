@@ -1,7 +1,7 @@
 """Ctrl-C: a step under way ends first, so that no draw that was charged is cut off and lost.
 
 A terminal sends Ctrl-C to every process of a run. The confidential stages and a Prefect server of
-the run's own are started `dpiw.run.process.shielded` from it; the run itself decides. The first one
+the run's own are started `dpiw.run.shield.shielded` from it; the run itself decides. The first one
 lets the step under way end, the second stops it at once.
 """
 

@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
 from dpiw.errors import DPIWError
-from dpiw.run.process import shielded
+from dpiw.run.shield import shielded
 
 PAUSE_SECONDS = 1.0
 """Between two attempts."""

@@ -17,11 +17,10 @@ import contextlib
 import os
 import re
 import resource
-import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dpiw.data.files import write_durably
@@ -38,6 +37,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.resumption import Progress, silent
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from dpiw.run.shield import shielded
 
 STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
     "ingest": lambda run, _: steps.ingest(run),
@@ -78,20 +78,6 @@ def _environment(directory: Path) -> dict[str, str]:
 def failure_file(directory: Path, stage: str) -> Path:
     """Where a stage leaves the text of a speaking error, for the custodian's own screen."""
     return directory / "log" / f"{stage}.error"
-
-
-@contextlib.contextmanager
-def shielded() -> Iterator[None]:
-    """Processes started inside never hear of Ctrl-C, which a terminal sends to all of them.
-
-    A stage that it ended in the middle of a draw would be charged and lost: whoever started it
-    decides. Here it is heard a moment later.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) -> None:
