@@ -6,6 +6,7 @@ the run's own Prefect server, too. The stage draws while it comes, and waits the
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.release.verification import verify
+from flows.interrupts import Interrupts
 from tests.flows.conftest import ROOT, PrefectServer
 from tests.support.patience import SECONDS, until
 
@@ -124,3 +126,30 @@ def test_a_second_ctrl_c_stops_at_once_and_says_what_stands(
     (run,) = Ledger.open(workplace.ledger).runs("town")
     assert run.state is RunState.ARMED
     assert not workplace.releases.exists()
+
+
+def test_ctrl_c_before_the_first_step_ends_at_once_and_nothing_was_read() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    told = interrupts.told("dpiw release a.yaml")
+    assert told == (
+        "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
+    )
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_last_step_is_not_undone(capfd: pytest.CaptureFixture[str]) -> None:
+    """Asked while it publishes, a run ends as it would have."""
+    steps = logging.getLogger("dpiw.progress")
+    with Interrupts():
+        steps.warning("start publish")
+        os.kill(os.getpid(), signal.SIGINT)
+        steps.warning("done publish 0.1")
+    with Interrupts() as interrupts:
+        steps.warning("start debias")
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            steps.warning("start diagnose")
+    assert "stopped after debias" in interrupts.told("it")
+    assert capfd.readouterr().out.count("stopping when") == 2

@@ -34,7 +34,7 @@ def prefect_objects(folder, kind):
     """Every flow or task that the modules of a folder define."""
     found = {}
     for path in sorted((ROOT / folder).glob("*.py")):
-        if path.stem not in {"__init__", "step", "progress", "console", "server"}:
+        if path.stem not in {"__init__", "step", "progress", "console", "server", "interrupts"}:
             module = importlib.import_module(f"{folder}.{path.stem}")
             mine = [
                 v
