@@ -28,7 +28,9 @@ class Interrupts(logging.Handler):
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # nobody else hears signals
+        # Only the main thread hears signals; and a job in the background was told to ignore it.
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        if threading.current_thread() is threading.main_thread() and not ignored:
             self._before = signal.signal(signal.SIGINT, self._interrupt)
         logging.getLogger("dpiw.progress").addHandler(self)
         return self

@@ -22,6 +22,7 @@ from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.release.verification import verify
 from flows.interrupts import Interrupts
 from tests.flows.conftest import ROOT, PrefectServer
+from tests.support.interrupts import foreground
 from tests.support.patience import SECONDS, until
 
 pytestmark = pytest.mark.flow
@@ -39,6 +40,12 @@ if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig
         return measure(self, table, noise=noise)
     h.Histogram.measure = slow
 """
+
+
+@pytest.fixture(autouse=True)
+def in_the_foreground() -> Iterator[None]:
+    with foreground():
+        yield
 
 
 @pytest.fixture
@@ -137,6 +144,13 @@ def test_ctrl_c_before_the_first_step_ends_at_once_and_nothing_was_read() -> Non
         "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
     )
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_job_in_the_background_goes_on_ignoring_it() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_the_last_step_is_not_undone(capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,23 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from dpiw.run.shield import shielded
+from tests.support.interrupts import foreground
 
 SAYS = (
     "import signal, sys; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()));"
     " sys.stdout.flush(); sys.stdin.read()"
 )
+
+
+@pytest.fixture(autouse=True)
+def in_the_foreground() -> Iterator[None]:
+    with foreground():
+        yield
 
 
 @pytest.mark.parametrize("inside", [True, False])
