@@ -12,7 +12,7 @@ def shielded() -> Iterator[None]:
     """Processes started inside never hear of Ctrl-C: they inherit that it is held back.
 
     A stage that it ended in the middle of a draw would be charged and lost, so whoever started the
-    stage decides. Here Ctrl-C is heard a moment later, at the end.
+    stage decides. This thread hears Ctrl-C at the end; another one may hear it before.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
