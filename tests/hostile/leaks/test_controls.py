@@ -208,7 +208,8 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
     "", "analysis", "audit", "cli", "data", "ledger", "ledger/stores", "methods",
-    "methods/generators", "methods/neural", "methods/weights", "plan", "plan/rehearsal", "privacy",
+    "methods/generators", "methods/neural", "methods/weights", "plan", "plan/drafts",
+    "plan/rehearsal", "privacy",
     "release", "release/report", "run",
 )  # fmt: skip
 """Every folder of dpiw."""
