@@ -7,6 +7,7 @@ text of a structural error. A worker's runs do not come through here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import logging
 import os
@@ -43,8 +44,11 @@ class StepLog(logging.Handler):
         self._bar: tuple[Progress, TaskID] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show `start NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`."""
-        event, name, *numbers = record.getMessage().split()
+        """Show `start NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`, if anybody looks."""
+        with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
+            self._show(*record.getMessage().split())
+
+    def _show(self, event: str, name: str, *numbers: str) -> None:
         if event == "at":
             self._at(name, *map(int, numbers))
             return

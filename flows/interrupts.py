@@ -7,6 +7,7 @@ lets the step under way end, the second stops it at once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -59,7 +60,9 @@ class Interrupts(logging.Handler):
             raise KeyboardInterrupt
         self._asked = True
         told = f"\n  stopping when {self._step} has ended (Ctrl-C again: at once)\n"
-        os.write(sys.stdout.fileno(), told.encode("ascii"))  # a print may be under way
+        # A print may be under way; and nobody may listen any more, which must not end a stage.
+        with contextlib.suppress(OSError, ValueError):
+            os.write(sys.stdout.fileno(), told.encode("ascii"))
 
     def told(self, command: str) -> str:
         """Where the run stands and how to go on, in one sentence.

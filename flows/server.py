@@ -66,26 +66,32 @@ def _own_server() -> Iterator[_OwnServer]:
     It inherits a socket that listens already: no other process can take its port, and what is
     asked early is answered when it is up.
     """
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        port = int(listening.getsockname()[1])
-        handed = listening.fileno()
-        with shielded():  # it lives on when Ctrl-C is to let a step end
-            process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
-                [sys.executable, "-m", "flows.server", str(handed)],
-                pass_fds=[handed],
-                env=os.environ | {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"},
-            )
+    process = None
     try:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            port = int(listening.getsockname()[1])
+            handed = listening.fileno()
+            with shielded():  # it lives on when Ctrl-C is to let a step end
+                process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
+                    [sys.executable, "-m", "flows.server", str(handed)],
+                    pass_fds=[handed],
+                    env=os.environ | {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"},
+                )
         yield _OwnServer(url=f"http://127.0.0.1:{port}/api", process=process)
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    finally:  # also of a Ctrl-C that was held back while it started
+        if process is not None:
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextlib.contextmanager

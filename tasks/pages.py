@@ -7,6 +7,8 @@ folder. Reads without a draw are not among them: their number is for the custodi
 from __future__ import annotations
 
 import base64
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +20,54 @@ from dpiw.run.run import ReleaseRun, cells_file
 from tasks.window import Window
 
 
+def _shown(tell: Callable[[Window], None]) -> None:
+    """Tell it in this task's window; a step that is done does not fail for its pages."""
+    window = Window.of_this_task()
+    if window is not None:
+        with contextlib.suppress(Exception):
+            tell(window)
+
+
 def show_run(run: ReleaseRun) -> None:
     """The plan as a table, and where things of this run lie."""
-    window = Window.of_this_task()
-    if window is None:
-        return
-    spec = run.spec
-    promise = f"{spec.name}, {run.period}: epsilon {spec.epsilon}, delta {spec.delta} in all"
-    window.artifact(f"{spec.name}-plan", "table", plan_rows(run.plan), promise)
-    window.artifact(f"{spec.name}-run", "markdown", run_page(run), f"{spec.name}, {run.period}")
+    name = run.spec.name
+
+    def tell(window: Window) -> None:
+        promise = f"{name}, {run.period}: epsilon {run.spec.epsilon}, delta {run.spec.delta} in all"
+        window.artifact(f"{name}-plan", "table", plan_rows(run.plan), promise)
+        window.artifact(f"{name}-run", "markdown", run_page(run), f"{name}, {run.period}")
+
+    _shown(tell)
 
 
 def show_budget(run: ReleaseRun) -> None:
     """The population's budget with this run reserved, as a table and as a picture."""
-    window = Window.of_this_task()
-    if window is None:
-        return
-    account = run.open_ledger().account(run.spec.population)
-    name = account.population.name
-    told = f"Population {name}, with {run.release_id} reserved"
-    window.artifact(f"{name}-budget", "table", budget_rows(account), told)
-    window.artifact(f"{name}-budget-picture", "image", budget_picture(account), told)
+
+    def tell(window: Window) -> None:
+        account = run.open_ledger().account(run.spec.population)
+        name = account.population.name
+        told = f"Population {name}, with {run.release_id} reserved"
+        window.artifact(f"{name}-budget", "table", budget_rows(account), told)
+        window.artifact(f"{name}-budget-picture", "image", budget_picture(account), told)
+
+    _shown(tell)
 
 
 def show_release(run: ReleaseRun, folder: Path) -> None:
     """Where the release and its report are, and what it says of its weights."""
-    window = Window.of_this_task()
-    if window is None:
-        return
-    certificate = verify(folder).certificate
-    report = (folder / "report.html").resolve()
-    page = (
-        f"[Report]({report.as_uri()}) at `{report}`\n\n"
-        f"Spent: epsilon {certificate.epsilon}, delta {certificate.delta}"
-        f" ({certificate.relation.value}). Weights: **{certificate.verdict}**.\n\n"
-        f"Check it offline: `dpiw verify {folder.resolve()}`\n"
-    )
-    window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)
+
+    def tell(window: Window) -> None:
+        certificate = verify(folder).certificate
+        report = (folder / "report.html").resolve()
+        page = (
+            f"[Report]({report.as_uri()}) at `{report}`\n\n"
+            f"Spent: epsilon {certificate.epsilon}, delta {certificate.delta}"
+            f" ({certificate.relation.value}). Weights: **{certificate.verdict}**.\n\n"
+            f"Check it offline: `dpiw verify {folder.resolve()}`\n"
+        )
+        window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)
+
+    _shown(tell)
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:

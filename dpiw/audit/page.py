@@ -203,6 +203,6 @@ def not_checked() -> tuple[str, ...]:
         "Releases and ledgers that were not named; the same people under another population.",
         "Entries cut off after the latest head that one of these folders carries. Compare the "
         "head below with one noted elsewhere.",
-        "Who acted: the ledger names no persons. Its order is by number; its times are labels of "
-        "the writing host's clock.",
+        "Who acted: an entry's author is what its writer said, proven only where it is signed. "
+        "The order is by number; times are labels of the writing host's clock.",
     )

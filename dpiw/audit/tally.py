@@ -62,8 +62,8 @@ def _check_clock(counted: Tally, entry: Fields) -> None:
 def _take(counted: Tally, entry: Fields) -> None:
     kind = entry["kind"]
     if kind == "genesis":
-        if entry["payload"]["format"] != 2:
-            raise IllegalError("its format is not 2")
+        if entry["payload"]["format"] not in (2, 3):
+            raise IllegalError("its format is neither 2 nor 3")
         return
     if kind == "register":
         _register(counted, entry)

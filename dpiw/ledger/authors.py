@@ -74,11 +74,18 @@ class Author:
         actor: a short name, `alice@db1`.
         public_key: 64 hexadecimal digits of the Ed25519 key that signed the entry; None: unsigned.
         signature: 128 hexadecimal digits; None as long as it is not signed.
+
+    Raises:
+        ValueError: the actor is no short name; nothing that cannot be read again is ever written.
     """
 
     actor: str
     public_key: str | None = None
     signature: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _ACTOR.fullmatch(self.actor):
+            raise ValueError("by: the actor is no short name")
 
     @property
     def key_id(self) -> str | None:
@@ -99,8 +106,6 @@ class Author:
             raise ValueError("by: expected an actor, or an actor, a public_key and a signature")
         if not all(isinstance(value, str) for value in stated.values()):
             raise ValueError("by: expected texts")
-        if not _ACTOR.fullmatch(stated["actor"]):
-            raise ValueError("by: the actor is no short name")
         for name, digits in (("public_key", 64), ("signature", 128)):
             if not re.fullmatch(f"[0-9a-f]{{{digits}}}", stated.get(name, "0" * digits)):
                 raise ValueError(f"by: {name}: expected {digits} hexadecimal digits")

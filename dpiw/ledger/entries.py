@@ -25,8 +25,11 @@ from dpiw.release.signing import PrivateKey
 NO_ENTRY = "0" * 64
 """The `previous` of the first entry."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of the entries' payloads, which the first entry states; the prefix of hashes stays."""
+
+READABLE = (2, FORMAT)
+"""Formats that are read and continued. 2: entries without an author."""
 
 # A hash of an entry must never equal a hash of something else we sign or digest.
 _DOMAIN = b"dpiw.ledger.entry.v1\x00"
@@ -260,9 +263,10 @@ def check_genesis(entry: Entry) -> None:
     if entry.seq != 1:
         raise LedgerConflictError("a ledger has one first entry")
     stated = entry.payload["format"]
-    if stated != FORMAT:
+    if stated not in READABLE:
+        known = " and ".join(map(str, READABLE))
         raise LedgerConflictError(
-            f"written in format {stated}; this version of dpiw reads format {FORMAT}"
+            f"written in format {stated}; this version of dpiw reads formats {known}"
         )
 
 

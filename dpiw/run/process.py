@@ -96,25 +96,27 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
     log = directory / "log" / f"{stage}.log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     told, tells = os.pipe()
+    process = None
     with os.fdopen(told, "rb") as lines:
-        with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"), shielded():
-            process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
-                [sys.executable, "-m", "dpiw.run.process", stage, str(directory), str(tells)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=_environment(directory),
-                pass_fds=[tells],
-            )
-        try:
+        try:  # a Ctrl-C that was held back while it started is heard in here
+            with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"), shielded():
+                process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
+                    [sys.executable, "-m", "dpiw.run.process", stage, str(directory), str(tells)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=_environment(directory),
+                    pass_fds=[tells],
+                )
             for line in lines:  # ends with the process
                 if match := _LINE.fullmatch(line):
                     with contextlib.suppress(Exception):  # who shows it must not stop the stage
                         progress(int(match[1]), int(match[2]))
             code = process.wait()
         except BaseException:
-            process.kill()
-            process.wait()
+            if process is not None:
+                process.kill()
+                process.wait()
             raise
     if code != 0:  # a signal is one more way to fail, and no more is told of it
         raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)

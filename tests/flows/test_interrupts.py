@@ -6,6 +6,8 @@ the run's own Prefect server, too. The stage draws while it comes, and waits the
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import signal
@@ -17,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.release.verification import verify
+from flows import server
+from flows.console import StepLog
 from flows.interrupts import Interrupts
 from tests.flows.conftest import ROOT, PrefectServer
 from tests.support.interrupts import foreground
@@ -151,6 +156,47 @@ def test_a_job_in_the_background_goes_on_ignoring_it() -> None:
     with Interrupts():
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.fixture
+def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A standard output whose reader has gone, as of `| tee` after the same Ctrl-C."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    out = io.TextIOWrapper(io.FileIO(writer, "wb"), write_through=True)
+    monkeypatch.setattr(sys, "stdout", out)
+    yield
+    with contextlib.suppress(OSError):
+        out.close()
+
+
+@pytest.mark.usefixtures("nobody_reads")
+def test_a_step_goes_on_where_nobody_reads_what_is_said() -> None:
+    steps = logging.getLogger("dpiw.progress")
+    shown = StepLog(Console(file=io.StringIO()))
+    with Interrupts() as interrupts:
+        shown.handle(steps.makeRecord("dpiw.progress", 20, "", 0, "done plan 0.1", (), None))
+        steps.warning("start fit_weights")
+        os.kill(os.getpid(), signal.SIGINT)  # nothing is raised: the stage is not killed
+        with pytest.raises(KeyboardInterrupt):
+            steps.warning("start debias")
+    assert "stopped after fit_weights" in interrupts.told("it")
+
+
+def test_a_server_that_starts_during_ctrl_c_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held back while it starts, the signal is heard before anybody waits for the server."""
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
+        started.append(real(["sleep", "600"]))
+        os.kill(os.getpid(), signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(server.subprocess, "Popen", sleeper)
+    with pytest.raises(KeyboardInterrupt), server._own_server():
+        pass
+    assert started[0].returncode is not None
 
 
 def test_the_last_step_is_not_undone(capfd: pytest.CaptureFixture[str]) -> None:

@@ -139,6 +139,26 @@ def test_the_budget_page_adds_up(workplace):
     assert widths == [400, round(400 * spent / life)]
 
 
+class Down:
+    """A window that cannot be written to."""
+
+    def artifact(self, *_):
+        raise OSError
+
+
+@pytest.mark.parametrize("fault", ["ledger", "release", "window"])
+def test_a_step_that_is_done_does_not_fail_for_its_pages(workplace, monkeypatch, fault):
+    run, folder = publish_run(workplace.spec)
+    monkeypatch.setattr(pages.Window, "of_this_task", classmethod(lambda _: Down()))
+    if fault == "ledger":
+        workplace.ledger.unlink()
+    if fault == "release":
+        (folder / "manifest.json").unlink()
+    pages.show_run(run)
+    pages.show_budget(run)
+    pages.show_release(run, folder)
+
+
 def test_the_number_of_unpaid_reads_is_on_no_page(workplace):
     """It tells how reads ended, and is the custodian's."""
     run = ReleaseRun.prepare(workplace.spec, period=None)

@@ -115,10 +115,14 @@ def _range(
     ranges = variable.findall("valrng/range")
     if len(ranges) != 1:
         return None, None, ()
-    low, high = ranges[0].get("min"), ranges[0].get("max")
-    if _is_of_the_table(variable, low, high):
-        return None, None, (_FROM_TABLE,)
-    return low, high, ()
+    stated = {end: ranges[0].get(end) for end in ("min", "max")}
+    told = {one.get("type"): number(_text(one)) for one in variable.findall("sumStat")}
+    kept = {
+        end: value
+        for end, value in stated.items()
+        if told.get(end) is None or number(value) != told[end]
+    }
+    return kept.get("min"), kept.get("max"), () if kept == stated else (_FROM_TABLE,)
 
 
 def _kind(variable: ElementTree.Element, *, has_codes: bool) -> ColumnKind | None:
@@ -139,10 +143,3 @@ def _decimals(variable: ElementTree.Element) -> int | None:
     form = variable.find("varFormat")
     told = variable.get("dcml", "") or ("" if form is None else form.get("dcml", ""))
     return int(told) if told.isdecimal() and len(told) < 3 and int(told) > 0 else None
-
-
-def _is_of_the_table(variable: ElementTree.Element, low: str | None, high: str | None) -> bool:
-    """Whether a valid range is what the codebook tells of the rows themselves."""
-    told = {one.get("type"): number(_text(one)) for one in variable.findall("sumStat")}
-    stated = (number(low), number(high))
-    return None not in stated and stated == (told.get("min"), told.get("max"))

@@ -55,6 +55,8 @@ def _imported(module: str, name: str) -> Any:
         return getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
+    except Exception as error:  # it is the person's own code
+        raise SchemaError(f"{module}: importing it ended with {type(error).__name__}") from None
     finally:
         sys.path = path
 

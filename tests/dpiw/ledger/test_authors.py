@@ -108,11 +108,18 @@ def test_a_malformed_author_is_found(by: object, sqlite_ledger: Ledger) -> None:
         from_stored(stored(entries)[-1])
 
 
+@pytest.mark.parametrize("name", ["alice smith", "alice\n", "a" * 500, ""])
+def test_what_cannot_be_read_again_is_never_written(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no short name"):
+        Ledger.create(tmp_path / "new.sqlite", actor=lambda: name)
+
+
 def without_authors(entries: list[dict]) -> list[dict]:
     """The same history as an earlier version of dpiw wrote it."""
     for entry in entries:
         entry["payload"].pop("by")
         entry["payload"].pop("release", None)
+    entries[0]["payload"]["format"] = 2
     return chain(entries)
 
 

@@ -173,6 +173,7 @@ def test_circles_end(tmp_path):
     [
         "INSERT INTO persons VALUES ('hunter2');", "COPY public.persons (a) FROM stdin;\nhunter2",
         "insert\ninto persons select 'hunter2'", "LOAD DATA INFILE 'hunter2'",
+        "INSERT IGNORE INTO persons VALUES ('hunter2')",
     ],
 )  # fmt: skip
 def test_a_dump_with_rows_is_refused(rows, tmp_path):

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from dpiw.run import process
 from dpiw.run.shield import shielded
 from tests.support.interrupts import foreground
 
@@ -58,3 +60,23 @@ def test_who_starts_it_hears_ctrl_c_at_the_end() -> None:
         start()
     assert heard == ["not inside"]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held back while it starts, the signal is heard where the stage is waited for."""
+    (tmp_path / "log").mkdir()
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
+        started.append(real(["sleep", "600"]))
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(process.subprocess, "Popen", sleeper)
+    monkeypatch.setattr(process, "_environment", lambda _: {})
+    with pytest.raises(KeyboardInterrupt):
+        process.launch_stage("ingest", tmp_path)
+    assert started[0].returncode is not None
