@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import ClassVar
 
 from httpx import TransportError
 from prefect.client.orchestration import get_client
@@ -27,7 +26,7 @@ _pause = time.sleep
 class ServerUnreachableError(DPIWError):
     """No Prefect server answered for `DPIW_SERVER_WAIT_SECONDS`. Nothing was read or spent."""
 
-    exit_code: ClassVar[int] = 71
+    exit_code = 71
 
 
 def wait_for_server() -> None:

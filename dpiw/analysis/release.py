@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.documents import parse_canonical
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError, nearest
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, SYNTHETIC
 from dpiw.release.parquet import read_synthetic
@@ -143,7 +143,9 @@ class Release:
     def _numbers(self, column: str | Callable[[pd.DataFrame], Any]) -> NDArray[np.float64]:
         if isinstance(column, str):
             if column not in self.table.columns:
-                raise ReleaseError(f"column {column!r}: not in this release")
+                near = nearest(column, self.table.columns)
+                known = near or f"; its columns: {', '.join(self.table.columns)}"
+                raise ReleaseError(f"column {column!r}: not in this release{known}")
             values = self.table[column]
         else:
             values = pd.Series(column(self.table))

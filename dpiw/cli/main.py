@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from dpiw import __version__
 from dpiw.cli.rehearse import add_rehearse_command
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, NotPublishableError, ReleaseError, SpecError
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -23,12 +24,14 @@ def _say(text: str) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.table import plan_table
 
-    spec = load_spec(arguments.spec)
-    plan = compile_plan(spec, load_schema(spec))
+    with told_in(arguments.spec, SpecError, NotPublishableError):
+        spec = load_spec(arguments.spec)
+        plan = compile_plan(spec, load_schema(spec))
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
     else:
@@ -72,7 +75,10 @@ def _key_new(arguments: argparse.Namespace) -> int:
     from dpiw.release.signing import create_key_pair, load_private_key
 
     path: Path = arguments.path
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as reason:
+        raise ReleaseError(f"folder {path.parent}: {reason.strerror}") from reason
     name = path.name.removesuffix(".key")
     private, public = create_key_pair(path.parent, name)
     key_id = load_private_key(private).public.key_id
@@ -133,6 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
         return handler(parsed)
     except DPIWError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        if hasattr(parsed, "spec"):  # what was refused stands in a file
+            again = shlex.join(sys.argv[1:] if arguments is None else arguments)
+            sys.stderr.write(f"mend it, then: dpiw {again}\n")
         return error.exit_code
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{error.name} is not installed: pip install 'dpiw[pipeline]'\n")

@@ -50,10 +50,16 @@ def forecast_of(
     )
 
 
+def percent_below(share: float, floor: float) -> str:
+    """A share below `floor`, with as many digits as it takes to see that it is below."""
+    shown = (f"{share:.{digits}%}" for digits in range(16))
+    return next((text for text in shown if float(text[:-1]) < floor * 100), f"{share!r}")
+
+
 def infeasible(forecast: WeightsForecast) -> str:
     """Why weights are not worth their budget, for people."""
     return (
         f"weights: at this epsilon, nominal_rows and schema they could show"
-        f" {forecast.resolution:.0%} of the log ratio's variance (expected at least"
-        f" {RESOLUTION_FLOOR:.0%})"
+        f" {percent_below(forecast.resolution, RESOLUTION_FLOOR)} of the log ratio's variance"
+        f" (expected at least {RESOLUTION_FLOOR:.0%})"
     )

@@ -8,7 +8,6 @@ public and fixed here. Relative paths are resolved against the spec file's own f
 from __future__ import annotations
 
 import contextlib
-import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -18,11 +17,12 @@ from pydantic import Field, ValidationError
 from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
 from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
-from dpiw.data.yaml import load_file
-from dpiw.errors import SpecError
+from dpiw.data.yaml import load_file, told_in
+from dpiw.errors import SchemaError, SpecError
 from dpiw.ledger.location import absolute_location
 from dpiw.methods.weights.post_processing import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import NONE, check_known_everywhere, usual_effort
+from dpiw.plan.spec_faults import told
 from dpiw.plan.spec_types import (
     Count,
     Exact,
@@ -243,33 +243,19 @@ def _check_promise(spec: ReleaseSpec) -> None:
         raise SpecError("shares.weights: expected a number > 0, or weights.method: none")
 
 
-def _told(error: ValidationError) -> str:
-    """Where and what, never the input."""
-    return "; ".join(
-        f"{'.'.join(map(_shown, item['loc'])) or 'spec'}: "
-        f"{item['msg'].removeprefix('Value error, ')}"
-        for item in error.errors(include_input=False, include_url=False)
-    )
-
-
-def _shown(key: str | int) -> str:
-    """A key as it was written, if it looks like one: a slip may turn a whole line into a key."""
-    return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else "(a key that is no plain word)"
-
-
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     """Check a mapping of settings and return the spec.
 
     Raises:
         SpecError: names the field, what was expected, and the allowed range.
     """
-    told = ""
+    faults = ""
     try:
         spec = ReleaseSpec.model_validate(mapping)
     except ValidationError as error:
-        told = _told(error)
-    if told:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
-        raise SpecError(told)
+        faults = told(error, ReleaseSpec)
+    if faults:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
+        raise SpecError(faults)
     _check_formats(spec)
     _check_promise(spec)
     _check_weights(spec)
@@ -278,11 +264,18 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
 
 def load_spec(path: Path) -> ReleaseSpec:
     """Read a spec file; relative paths in it become absolute, from the file's own folder."""
-    mapping = load_file(path, what=f"spec {path}", exact=True)
+    name = path.name or str(path)
+    mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
-        raise SpecError(f"spec {path}: expected a mapping of settings")
-    spec = parse_spec(mapping)
-    base = path.resolve().parent
+        raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
+    if "columns" in mapping and "source" not in mapping:
+        raise SpecError(f"{name}: a data dictionary; expected the release spec that names it")
+    with told_in(path, SpecError):
+        return _located_spec(parse_spec(mapping), path.resolve().parent)
+
+
+def _located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
+    """The spec with absolute paths."""
 
     def absolute(field: str, text: str) -> str:
         return str(_located(base, field, text).resolve(strict=False))
@@ -332,8 +325,13 @@ def _located(base: Path, field: str, text: str) -> Path:
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
     schema = PublicSchema.from_yaml(Path(spec.schema_path))
-    column = spec.unit.id_column
-    if column is not None and (schema.identifier is None or schema.identifier.name != column):
-        raise SpecError(f"unit.id_column={column}: expected the schema's identifier column")
-    settled_formats(schema, spec.source.written, file_format=spec.source.format)
+    column, person = spec.unit.id_column, schema.identifier
+    if column is not None and (person is None or person.name != column):
+        known = f"{person.name}, " if person else ""
+        raise SpecError(
+            f"unit.id_column={column}: expected {known}the dictionary's column of role identifier"
+            + ("" if person else "; it has none")
+        )
+    with told_in(Path(spec.schema_path), SchemaError):
+        settled_formats(schema, spec.source.written, file_format=spec.source.format)
     return schema
