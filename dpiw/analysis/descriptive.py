@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.estimates import check_columns
 from dpiw.analysis.sample import (
     Array,
     Estimate,
@@ -192,9 +193,7 @@ def crosstab(source: Source, rows: str, columns: str, *, normalise: bool = True)
         ReleaseError: no such column.
     """
     sample = weighted_sample(source)
-    for name in (rows, columns):
-        if name not in sample.table.columns:
-            raise ReleaseError(f"column {name!r}: not in this table")
+    check_columns(sample.table.columns, rows, columns)
     first, second = (
         sample.table[name].astype(object).where(sample.table[name].notna(), "missing")
         for name in (rows, columns)

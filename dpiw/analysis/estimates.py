@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpiw.errors import WeightError
+from dpiw.errors import ReleaseError, WeightError, nearest
+
+
+def check_columns(known: Iterable[str], *names: str) -> None:
+    """Raise ReleaseError, with the nearest column, unless all `names` are among `known`."""
+    columns = list(known)
+    for name in names:
+        if name not in columns:
+            told = nearest(name, columns) or f"; its columns: {', '.join(columns)}"
+            raise ReleaseError(f"column {name!r}: not in this table{told}")
 
 
 class Resampling(enum.Enum):

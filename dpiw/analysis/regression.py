@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.analysis.estimates import check_columns
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, WeightError
 
@@ -39,8 +40,7 @@ class Design:
 
 def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Array]]:
     """Numbers of one column: itself, or an indicator per level but the first in sorted order."""
-    if name not in table.columns:
-        raise ReleaseError(f"column {name!r}: not in this table")
+    check_columns(table.columns, name)
     values = table[name]
     if pd.api.types.is_numeric_dtype(values.dtype):
         return [(name, values.to_numpy(dtype=np.float64, na_value=np.nan))]

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.documents import parse_canonical
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError, nearest
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, SYNTHETIC
 from dpiw.release.parquet import read_synthetic
@@ -141,11 +141,10 @@ class Release:
         return self.table.iloc[chosen].reset_index(drop=True)
 
     def _numbers(self, column: str | Callable[[pd.DataFrame], Any]) -> NDArray[np.float64]:
+        from dpiw.analysis.estimates import check_columns
+
         if isinstance(column, str):
-            if column not in self.table.columns:
-                near = nearest(column, self.table.columns)
-                known = near or f"; its columns: {', '.join(self.table.columns)}"
-                raise ReleaseError(f"column {column!r}: not in this release{known}")
+            check_columns(self.table.columns, column)
             values = self.table[column]
         else:
             values = pd.Series(column(self.table))

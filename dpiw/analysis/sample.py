@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.analysis.estimates import check_columns
 from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
@@ -219,8 +220,7 @@ def numbers(sample: WeightedSample, column: str | Callable[[pd.DataFrame], Any])
         ReleaseError: no such column, or not numbers.
     """
     if isinstance(column, str):
-        if column not in sample.table.columns:
-            raise ReleaseError(f"column {column!r}: not in this table")
+        check_columns(sample.table.columns, column)
         values = sample.table[column]
     else:
         values = pd.Series(column(sample.table))

@@ -94,6 +94,7 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
     if run.counted_attempts >= run.max_attempts:
         raise GrantSpentError(
             f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
+            " (those given back do not count); a new period or source.snapshot is a new run"
         )
     return replace(run, attempts=(*run.attempts, attempt))
 
