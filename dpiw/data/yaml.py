@@ -174,9 +174,8 @@ def load_file(
         failure = f"larger than {MAX_BYTES} bytes"
     except OSError as problem:
         failure = _unreadable(path, problem)
-    except UnicodeDecodeError as problem:
-        line = problem.object[: problem.start].count(b"\n") + 1
-        failure = f"not UTF-8 (first in line {line}); save it as UTF-8"
+    except UnicodeDecodeError:
+        failure = "not UTF-8; save it as UTF-8"
     raise error(f"{what}: {failure}")
 
 

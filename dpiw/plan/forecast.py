@@ -32,6 +32,13 @@ class WeightsForecast:
     resolution: float
     feasible: bool
 
+    @property
+    def shown(self) -> str:
+        """The resolution for people; one below the floor is seen to be below."""
+        if self.feasible:
+            return f"{self.resolution:.0%}"
+        return percent_below(self.resolution, RESOLUTION_FLOOR)
+
 
 def forecast_of(
     spec: ReleaseSpec, schema: PublicSchema, weights: WeightEstimator | None
@@ -60,6 +67,5 @@ def infeasible(forecast: WeightsForecast) -> str:
     """Why weights are not worth their budget, for people."""
     return (
         f"weights: at this epsilon, nominal_rows and schema they could show"
-        f" {percent_below(forecast.resolution, RESOLUTION_FLOOR)} of the log ratio's variance"
-        f" (expected at least {RESOLUTION_FLOOR:.0%})"
+        f" {forecast.shown} of the log ratio's variance (expected at least {RESOLUTION_FLOOR:.0%})"
     )

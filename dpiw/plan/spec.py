@@ -324,14 +324,13 @@ def _located(base: Path, field: str, text: str) -> Path:
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
+    if spec.schema_path == str(Path(spec.source.path).resolve()):
+        raise SpecError("schema: this is source.path, the confidential table")
     schema = PublicSchema.from_yaml(Path(spec.schema_path))
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
-        known = f"{person.name}, " if person else ""
-        raise SpecError(
-            f"unit.id_column={column}: expected {known}the dictionary's column of role identifier"
-            + ("" if person else "; it has none")
-        )
+        known = f"the dictionary's column of role identifier ({person.name if person else 'none'})"
+        raise SpecError(f"unit.id_column={column}: expected {known}")
     with told_in(Path(spec.schema_path), SchemaError):
         settled_formats(schema, spec.source.written, file_format=spec.source.format)
     return schema

@@ -130,7 +130,7 @@ class PrivBayes:
         shares = (self.one_way_share, self.selection_share)
         if not (min(shares) > 0 and sum(shares) < 1):
             raise SpecError(
-                "privbayes.one_way_share, selection_share: expected numbers > 0 with a sum below 1"
+                "generator.settings.one_way_share, selection_share: numbers > 0, sum below 1"
             )
 
     @classmethod

@@ -111,13 +111,17 @@ SPECS: dict[str, Mistake] = {
         "delta:", "unit: {max_rows: 3}\ndelta:", PLACE + "10", "unit.id_column: needed when"),
     "a person's column that is none": in_spec(
         "delta:", "unit: {id_column: age}\ndelta:", PLACE + "10, column 8: unit.id_column=age",
-        "column of role identifier; it has none"),
+        "column of role identifier (none)"),
     # places
     "a dictionary misspelt": in_spec(
         "schema: schema.yaml", "schema: shema.yaml",
         "shema.yaml: no such file; did you mean 'schema.yaml'?", code=11),
     "the table for the dictionary": in_spec(
-        "schema: schema.yaml", "schema: data.csv", "a data dictionary: expected", code=11),
+        "schema: schema.yaml", "schema: data.csv",
+        PLACE + "7, column 1: schema: this is source.path, the confidential table"),
+    "the spec for the dictionary": in_spec(
+        "schema: schema.yaml", "schema: release.yaml",
+        "release.yaml: a data dictionary: expected exactly the keys `name` and", code=11),
     "another database": in_spec(
         "state: state\n", "state: state\nledger: mysql://me@host/db\n", PLACE + "17",
         "mysql is not supported; expected a path, sqlite:///PATH or postgresql+psycopg://"),
@@ -149,6 +153,6 @@ SPECS: dict[str, Mistake] = {
         "plan schema.yaml", 10, "a data dictionary; expected the release spec that names it"),
     "the table for the spec": typed("plan data.csv", 10, "no release spec; expected a mapping"),
     "a spec in another encoding": typed(
-        "plan release.yaml", 10, "release.yaml: not UTF-8 (first in line 2); save it as UTF-8",
+        "plan release.yaml", 10, "release.yaml: not UTF-8; save it as UTF-8",
         slip=_in_latin),
 }  # fmt: skip
