@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpiw import __version__
 from dpiw.cli.rehearse import add_rehearse_command
-from dpiw.errors import DPIWError, NotPublishableError, ReleaseError, SpecError
+from dpiw.errors import DPIWError, NotPublishableError, ReleaseError, SchemaError, SpecError
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -131,6 +131,12 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_workspace_commands(commands)
 
 
+def _stands_in_a_file(error: DPIWError) -> bool:
+    """Whether the same command does, once a spec or data dictionary is mended."""
+    signs = (", line ", ": missing; expected", ": not UTF-8")
+    return isinstance(error, SchemaError) or any(sign in str(error) for sign in signs)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status; our errors become one clear line."""
     parsed = _parser().parse_args(arguments)
@@ -139,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         return handler(parsed)
     except DPIWError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        if hasattr(parsed, "spec"):  # what was refused stands in a file
+        if _stands_in_a_file(error):
             again = shlex.join(sys.argv[1:] if arguments is None else arguments)
             sys.stderr.write(f"mend it, then: dpiw {again}\n")
         return error.exit_code
