@@ -61,6 +61,8 @@ test: $(VENV)/.test
 test-elsewhere: $(VENV)/.test
 	@PYTEST="$(BIN)/python -m pytest" ARGUMENTS="-n $(JOBS) --dist worksteal" tests/elsewhere.sh $(ONLY)
 # The suite with other versions than those of the constraints, each in an environment of its own.
+# What an analyst's light install must do runs in one, with an older pandas than a curator may have.
+LIGHT = $(addprefix tests/dpiw/analysis/test_,tables.py formula.py descriptive.py plots.py coverage.py)
 .PHONY: test-oldest test-newest
 test-oldest: $(VENV)/.test
 	@mkdir -p build
@@ -68,6 +70,10 @@ test-oldest: $(VENV)/.test
 	@test -x build/oldest/bin/python || $(PYTHON) -m venv build/oldest
 	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,test]'
 	build/oldest/bin/python -m pytest -n $(JOBS) --dist worksteal
+	@$(BIN)/python -m tests.oldest formula plot > build/light.txt
+	@test -x build/light/bin/python || $(PYTHON) -m venv build/light
+	@build/light/bin/python -m pip install --quiet --disable-pip-version-check -c build/light.txt '.[formula,plot]' pytest
+	build/light/bin/python -m pytest --noconftest $(LIGHT)
 
 test-newest:
 	@test -x build/newest/bin/python || $(PYTHON) -m venv build/newest

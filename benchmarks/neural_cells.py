@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 import weights_cells
+from exact_gan import EXACT
 from metrics import Array
 from weights_cells import DATASETS, REAL, Cell, Halves, Store, measure, spec_of, split, table
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
-from dpiw.methods.generators.gan import GAN
-from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import Weights, weigh
@@ -35,8 +34,6 @@ from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 NEURAL = ("dpgan", "dpcgan", "pategan")
-EXACT = ("gan", "cgan")
-"""Without privacy: what the same networks learn from exact gradients."""
 
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     **weights_cells.GENERATORS,
@@ -115,8 +112,7 @@ def synthesizer(cell: Cell, weights: str, data: Path) -> Synthesizer:
     if cell.generator not in EXACT:
         return plan_for(cell.dataset, cell.generator, cell.epsilon, weights, data).generator
     schema, _ = table(cell.dataset, data)
-    method = make_generator(cell.generator, GENERATORS[cell.generator], pure=False)
-    assert isinstance(method, GAN)
+    method = EXACT[cell.generator](**GENERATORS[cell.generator])
     rows = DATASETS[cell.dataset].nominal_rows
     ready = method.calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=rows)
     return replace(ready, start=cell.run)

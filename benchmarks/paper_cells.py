@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from exact_gan import EXACT
+from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron
 from paper_measure import measure
 from paper_sets import SETS, Halves, PaperStore, split, table
@@ -28,7 +30,6 @@ from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.generators.gan_model import GANModel
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.logreg import LogisticRegressionRatio
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.methods.weights.registry import make_weights
@@ -148,11 +149,13 @@ class Plan:
 def _alone(dataset: str, kind: str, method: str, epsilon: float, data: Path) -> Any:
     """A generator or an estimator that spends (epsilon, delta) by itself."""
     schema, own = table(dataset, data)[0], SETS[dataset]
-    made: Any = (
-        make_generator(method, dict(GENERATORS[method]), pure=False)
-        if kind == "generator"
-        else make_weights(ESTIMATORS[method][0], dict(ESTIMATORS[method][1]))
-    )
+    made: Any
+    if method in EXACT:
+        made = EXACT[method](**GENERATORS[method])
+    elif kind == "generator":
+        made = make_generator(method, dict(GENERATORS[method]), pure=False)
+    else:
+        made = make_weights(ESTIMATORS[method][0], dict(ESTIMATORS[method][1]))
 
     def at(rho: float) -> Any:
         return made.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=own.nominal_rows)

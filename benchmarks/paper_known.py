@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron
 from paper_sets import PaperStore
 from sklearn.linear_model import LogisticRegression
@@ -24,7 +25,6 @@ from sklearn.linear_model import LogisticRegression
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.logreg import LogisticRegressionRatio
 from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh

@@ -18,6 +18,7 @@ from typing import Any
 
 import mnist
 import numpy as np
+from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron, design, ess_share
 from paper_sets import PaperStore
 from sklearn.linear_model import LogisticRegression
@@ -26,7 +27,6 @@ from weights_cells import CODE, Store
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.logreg import LogisticRegressionRatio
 from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh

@@ -15,12 +15,15 @@ export PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 GX_ANALYTICS_ENABLE
 export PREFECT_RESULTS_PERSIST_BY_DEFAULT=false PREFECT_TASKS_DEFAULT_NO_CACHE=true
 export PREFECT_LOGGING_TO_API_ENABLED=false PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS=false
 export PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY=false
+export PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT=false
+# The second interface asks a vendor's server in every browser, whatever analytics are set to.
+export PREFECT_SERVER_UI_V2_ENABLED=false
 # A busy machine makes a run late and does not end it (flows/__init__.py says how late).
 export PREFECT_API_REQUEST_TIMEOUT=120 PREFECT_CLIENT_MAX_RETRIES=8
 export PREFECT_SERVER_DATABASE_TIMEOUT=60 PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT=60
 mkdir -p "$PREFECT_HOME"
 
-prefect server start --host 127.0.0.1 --port "$port" --no-ui >"$PREFECT_HOME/server.log" 2>&1 &
+prefect server start --host 127.0.0.1 --port "$port" >"$PREFECT_HOME/server.log" 2>&1 &
 server=$!
 workers=
 # Asked to stop, server and worker get some seconds to do so; a run they leave behind is safe to
@@ -63,7 +66,7 @@ wait "$first"
 wait "$second"
 wait "$third"
 prefect --no-prompt deploy --all --prefect-file "$file"
-echo "Prefect API: $PREFECT_API_URL   deployment: dpiw-release/monthly"
+echo "Prefect: http://127.0.0.1:$port   API: $PREFECT_API_URL   deployment: dpiw-release/monthly"
 echo "Run it now with: PREFECT_API_URL=$PREFECT_API_URL prefect deployment run dpiw-release/monthly"
 prefect worker start --pool dpiw --type process --name local &
 workers=$!

@@ -59,33 +59,41 @@ def one_of(word: object, allowed: Iterable[str]) -> str:
 
 
 class DPIWError(Exception):
-    """Base of every error dpiw raises on purpose."""
+    """Base of every error dpiw raises on purpose.
+
+    `advice` says what an operator does next; it depends on the class alone.
+    """
 
     exit_code: int = 1
+    advice: str = "start the run again: it goes on where it stopped"
 
 
 class SpecError(DPIWError):
     """A field of a release spec is not admissible. Nothing was read, nothing was spent."""
 
     exit_code = 10
+    advice = "mend the field that the message names, and start the run again; nothing was spent"
 
 
 class SchemaError(DPIWError):
     """A column, level or bound of the public schema is not admissible."""
 
     exit_code = 11
+    advice = "mend the data dictionary where the message says, and start the run again"
 
 
 class SourceError(DPIWError):
     """The confidential source's structure (file, columns, types) is not as declared."""
 
     exit_code = 12
+    advice = "make file and data dictionary agree, and start the run again"
 
 
 class PrivacyError(DPIWError):
     """A step would break, or cannot show, the promised guarantee."""
 
     exit_code = 20
+    advice = "the plan or the method has to change: `dpiw plan` shows it, without reading data"
 
 
 class UnsupportedRelationError(PrivacyError):
@@ -103,6 +111,10 @@ class BudgetExceededError(PrivacyError):
     """
 
     exit_code = 22
+    advice = (
+        "nothing was spent; `dpiw ledger show` says what is left, and who may grant more is"
+        " the owner of the data"
+    )
 
     def __init__(self, message: str, *, requested: str, remaining: str) -> None:
         super().__init__(message)
@@ -118,6 +130,10 @@ class GrantSpentError(PrivacyError):
     """This stage's draw was armed before: it is committed, lost, or another process holds it."""
 
     exit_code = 23
+    advice = (
+        "another process draws this run, or was killed while it did; wait for it, then start"
+        " the run again: the ledger settles it"
+    )
 
 
 class UncalibratedError(PrivacyError):
@@ -136,30 +152,35 @@ class LedgerError(DPIWError):
     """The ledger is missing, locked or unusable; spending fails closed."""
 
     exit_code = 30
+    advice = "nothing is drawn without the ledger: make it reachable, and start the run again"
 
 
 class UnknownPopulationError(LedgerError):
     """No population of that name is registered in this ledger."""
 
     exit_code = 31
+    advice = "register the population, once: `dpiw ledger register`"
 
 
 class LedgerConflictError(LedgerError):
     """The same key came back with another content."""
 
     exit_code = 32
+    advice = "do not start it again: compare the run with `dpiw ledger show`, and ask an auditor"
 
 
 class LedgerTamperedError(LedgerError):
     """The hash chain is broken, or the ledger lacks a head that was published."""
 
     exit_code = 33
+    advice = "stop: keep the ledger as it is, and run the audit"
 
 
 class WeightError(DPIWError):
     """Importance weights cannot be computed from these values."""
 
     exit_code = 40
+    advice = "change the weights' settings in the spec; what was drawn is kept and stays paid for"
 
 
 class UnreliableWeightsError(WeightError):
@@ -181,6 +202,9 @@ class ReleaseError(DPIWError):
     """A release folder cannot be written or read."""
 
     exit_code = 50
+    advice = (
+        "make the folder writable or restore it, and start the run again; nothing is drawn twice"
+    )
 
 
 class ManifestError(ReleaseError):
@@ -205,6 +229,10 @@ class StageFailedError(DPIWError):
     """A stage process ended without its output. The reason stays in the confidential workspace."""
 
     exit_code = 70
+    advice = (
+        "a custodian reads log/ in the run's folder; started again, the run draws nothing twice"
+        " that it still has, and pays on the record for a draw that was lost"
+    )
 
     def __init__(self, stage: str, code: int) -> None:
         super().__init__(

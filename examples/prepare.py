@@ -10,11 +10,15 @@ It runs the commands a custodian would run once, and shows them. Repeating it ch
 from __future__ import annotations
 
 import argparse
-import subprocess
+import contextlib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
+from dpiw.cli.main import main as dpiw
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".dpiw"
@@ -48,6 +52,8 @@ def table(example: str, data: Path | None) -> pd.DataFrame:
     if example in DOWNLOADED:
         if data is None:
             raise SystemExit(f"{example}: give the folder of {example}.csv with --data")
+        import pandas as pd
+
         return pd.read_csv(data / f"{example}.csv", dtype=str, keep_default_na=False)
     if example == "breast-cancer":
         return breast_cancer(["mean_radius", "mean_texture", "mean_smoothness", "mean_concavity"])
@@ -71,7 +77,10 @@ def write_table(example: str, data: Path | None) -> None:
 
 def run(*arguments: str) -> None:
     print("$ dpiw " + " ".join(arguments))
-    subprocess.run([sys.executable, "-m", "dpiw.cli.main", *arguments], check=True, cwd=ROOT)
+    with contextlib.chdir(ROOT):
+        code = dpiw(list(arguments))
+    if code:
+        raise SystemExit(code)
 
 
 def main(arguments: list[str]) -> int:

@@ -22,7 +22,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from dpiw.errors import DPIWError
 from flows.console import quiet_prefect
-from flows.server import wait_for_server
+from flows.server import prefect_server
 from tasks.assure import CHECKOUT, AssuranceFailedError, SuiteOutcome
 from tasks.assure import assure as assure_task
 
@@ -97,8 +97,9 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     parsed = _arguments(arguments)
     quiet_prefect()
     try:
-        wait_for_server()
-        told = run(parsed.suites, parsed.root, parsed.keep, parsed.only)
+        with prefect_server() as wait_for_server:
+            wait_for_server()
+            told = run(parsed.suites, parsed.root, parsed.keep, parsed.only)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
         return error.exit_code

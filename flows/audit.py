@@ -18,11 +18,13 @@ from pathlib import Path
 
 from prefect import flow
 
-from dpiw.audit import AuditFailedError, Severity, places, release_folders
+from dpiw.audit import AuditFailedError, Severity, release_folders
 from dpiw.errors import DPIWError, SpecError
 from dpiw.ledger.location import check_location
+from dpiw.plan.spec import load_spec
+from dpiw.run.run import ledger_url
 from flows.console import quiet_prefect
-from flows.server import wait_for_server
+from flows.server import prefect_server
 from tasks.audit import audit as audit_task
 from tasks.report_audit import report_audit
 
@@ -55,6 +57,25 @@ def audit(
     return str(page)
 
 
+def places(ledger: str, releases: str | None) -> tuple[str, Path]:
+    """The ledger's path or URL, and the folder in which releases are published.
+
+    Args:
+        ledger: a path or URL, or the path of a release spec, whose `ledger` and `publish_to` are
+            meant.
+        releases: a folder; None: the spec's.
+
+    Raises:
+        SpecError: neither a folder nor a spec was given, or the spec is not admissible.
+    """
+    if ledger.endswith((".yaml", ".yml")):
+        spec = load_spec(Path(ledger))
+        return ledger_url(spec), Path(releases or spec.publish_to)
+    if releases is None:
+        raise SpecError("releases: name the folder of published releases, or give a release spec")
+    return ledger, Path(releases)
+
+
 def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m flows.audit")
     parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
@@ -71,8 +92,9 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     try:
         # Prefect keeps a flow's parameters, even of one that fails at once.
         check_location(parsed.ledger, error=SpecError)
-        wait_for_server()
-        page = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+        with prefect_server() as wait_for_server:
+            wait_for_server()
+            page = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
         return error.exit_code

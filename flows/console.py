@@ -23,8 +23,8 @@ from dpiw.errors import DPIWError, StageFailedError
 from dpiw.plan.spec import load_spec
 from dpiw.release.verification import verify
 from dpiw.run.process import failure_file
+from dpiw.run.publish import published
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
-from flows.server import wait_for_server
 
 
 class StepLog(logging.Handler):
@@ -174,18 +174,43 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
     return "\n".join(lines)
 
 
+def release_flow(spec: str, period: str | None) -> str:
+    """`flows.release.release`, imported when it is called: Prefect takes its time."""
+    from flows.release import release
+
+    return release(spec, period)
+
+
+def _published_before(spec: Path, period: str | None) -> Path | None:
+    run = ReleaseRun.find(spec, period=period)
+    return None if run is None else published(run)
+
+
+def _publish(flow: Callable[..., str], spec: Path, period: str | None) -> Path:
+    """Start the server, compile the plan while it comes up, and run the flow."""
+    from flows.server import prefect_server
+
+    with prefect_server() as wait_for_server:
+        ReleaseRun.prepare(spec, period=period)
+        wait_for_server()
+        return Path(flow(str(spec), period))
+
+
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
-    """Run the flow for a person; returns the exit status."""
+    """Run the flow for a person, unless its release is there; returns the exit status."""
     parsed = _arguments(arguments)
     shown = quiet_prefect()
     started = time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
     try:
-        try:
-            wait_for_server()
-            folder = Path(flow(str(parsed.spec), parsed.period))
-        finally:
-            shown.settle()
+        folder = _published_before(parsed.spec, parsed.period)
+        if folder is not None:
+            print("\nalready published, nothing spent")
+        else:
+            try:
+                folder = _publish(flow, parsed.spec, parsed.period)
+            finally:
+                shown.settle()
     except DPIWError as error:
         print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")
         return error.exit_code

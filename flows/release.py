@@ -5,20 +5,29 @@
 Private rows are read by three tasks, each in a process of its own that hands back an exit code:
 `ingest`, `fit_generator` and `fit_weights`.
 Everything else works on what the fits released.
-Prefect sees the name of a spec, a period, and which step succeeded: never a value.
+Prefect sees the name of a spec, a period, which step succeeded, and the public pages of
+`tasks.pages`: never a value. Each task hands the run's folder to the next: Prefect draws the story.
 """
 
 from __future__ import annotations
 
+import datetime
 import sys
 from pathlib import Path
 
-from prefect import flow
-
-from dpiw.plan.plan import Plan
-from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
-from dpiw.run.run import ReleaseRun
 from flows import console
+
+if __name__ == "__main__":  # before Prefect is imported: what is published needs none of it
+    sys.exit(console.main(console.release_flow, sys.argv[1:]))
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from dpiw.errors import DPIWError
+from dpiw.plan.plan import Plan
+from dpiw.plan.spec import load_spec
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
+from dpiw.run.run import ReleaseRun, current_period
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
@@ -38,7 +47,29 @@ def gpu_tags(plan: Plan, stage: str) -> set[str]:
     return set() if device_of(plan, stage) == "cpu" else {GPU}
 
 
-@flow(name="dpiw-release", retries=0, persist_result=False, log_prints=False)
+def title(spec: Path, period: str | None) -> str:
+    """`NAME PERIOD` of a run; of a spec that cannot be read, its file's name."""
+    try:
+        read = load_spec(spec)
+    except DPIWError:
+        return spec.stem  # the plan says what is wrong with it
+    today = datetime.datetime.now(datetime.UTC).date()
+    return f"{read.name} {period or current_period(read.cadence, today)}"
+
+
+def run_name() -> str:
+    """The title of the run that starts."""
+    parameters = flow_run.parameters
+    return title(Path(parameters["spec"]), parameters.get("period"))
+
+
+@flow(
+    name="dpiw-release",
+    flow_run_name=run_name,
+    retries=0,
+    persist_result=False,
+    log_prints=False,
+)
 def release(spec: str, period: str | None = None) -> str:
     """Publish the release that `spec` describes for `period`, once.
 
@@ -49,17 +80,11 @@ def release(spec: str, period: str | None = None) -> str:
     Returns:
         The published folder.
     """
-    run = plan(Path(spec), period)
-    reserve(run)
-    ingest(run)
+    run = reserve(plan(Path(spec), period))
+    run = ingest(run)
     planned = ReleaseRun.load(run)
-    fit_generator.with_options(tags=gpu_tags(planned.plan, GENERATOR_STAGE))(run)
-    draw_synthetic(run)
-    fit_weights.with_options(tags=gpu_tags(planned.plan, WEIGHTS_STAGE))(run)
-    debias(run)
-    diagnose(run)
+    run = fit_generator.with_options(tags=gpu_tags(planned.plan, GENERATOR_STAGE))(run)
+    run = draw_synthetic(run)
+    run = fit_weights.with_options(tags=gpu_tags(planned.plan, WEIGHTS_STAGE))(run)
+    run = diagnose(debias(run))
     return str(publish(run))
-
-
-if __name__ == "__main__":
-    sys.exit(console.main(release, sys.argv[1:]))

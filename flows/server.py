@@ -1,24 +1,28 @@
-"""Waiting for the Prefect server: one that starts, or restarts, or is busy makes a run late.
+"""The Prefect server of a run that a person starts: theirs, or a short-lived one of the run's own.
 
-Prefect repeats a request that was not answered in time, but gives up at once where nobody listens
-yet, and where the short-lived server that it starts itself takes 5 seconds for its first answer.
-So a run that a person starts waits here before its flow, when nothing is read or spent.
+A server that starts, or restarts, or is busy makes a run late: Prefect repeats a request that was
+not answered in time, but gives up at once where nobody listens yet. So such a run waits before its
+flow, when nothing is read or spent. Prefect would start a short-lived server too, but only when the
+flow begins, after importing the whole server; ours starts first, and the run gets ready beside it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import subprocess
 import sys
 import time
-
-from httpx import TransportError
-from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_URL
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from dpiw.errors import DPIWError
 
-PAUSE_SECONDS = 1.0
+PAUSE_SECONDS = 0.1
 """Between two attempts."""
+
+_STOP_SECONDS = 5.0
 
 _pause = time.sleep
 
@@ -29,11 +33,79 @@ class ServerUnreachableError(DPIWError):
     exit_code = 71
 
 
-def wait_for_server() -> None:
-    """Return when the Prefect server that a flow would use has answered.
+@contextlib.contextmanager
+def prefect_server() -> Iterator[Callable[[], None]]:
+    """The Prefect server for the flows inside.
 
-    That is the one at `PREFECT_API_URL`; without it a short-lived one, which is started. Waits for
-    `DPIW_SERVER_WAIT_SECONDS`, and says so once.
+    That is the one at `PREFECT_API_URL`; without it a short-lived one, stopped on the way out.
+
+    Yields:
+        Waits for its first answer, as `wait_for_server`. What needs no server comes before that.
+    """
+    from prefect.settings import PREFECT_API_URL
+
+    if PREFECT_API_URL.value():
+        yield wait_for_server
+        return
+    with _own_server() as server, _at(server.url):
+        yield lambda: wait_for_server(server)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OwnServer:
+    url: str
+    process: subprocess.Popen[bytes]
+
+
+@contextlib.contextmanager
+def _own_server() -> Iterator[_OwnServer]:
+    """Start a server in a process of its own; it may not answer yet.
+
+    It inherits a socket that listens already: no other process can take its port, and what is
+    asked early is answered when it is up.
+    """
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = int(listening.getsockname()[1])
+        handed = listening.fileno()
+        process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
+            [sys.executable, "-m", "flows.server", str(handed)],
+            pass_fds=[handed],
+            env=os.environ | {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"},
+        )
+    try:
+        yield _OwnServer(url=f"http://127.0.0.1:{port}/api", process=process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _at(url: str) -> Iterator[None]:
+    """Prefect's threads find the address too: it is one of the environment's."""
+    from prefect.context import refresh_global_settings_context
+
+    os.environ["PREFECT_API_URL"] = url
+    refresh_global_settings_context()
+    try:
+        yield
+    finally:
+        del os.environ["PREFECT_API_URL"]
+        refresh_global_settings_context()
+
+
+def wait_for_server(own: _OwnServer | None = None) -> None:
+    """Return when the Prefect server at `PREFECT_API_URL` has answered.
+
+    Waits for `DPIW_SERVER_WAIT_SECONDS`, and says so once.
+
+    Args:
+        own: the short-lived server that is meant; if it ends, nothing is waited for.
 
     Raises:
         ServerUnreachableError: it did not answer.
@@ -41,6 +113,11 @@ def wait_for_server() -> None:
     seconds = float(os.environ["DPIW_SERVER_WAIT_SECONDS"])
     deadline, said = time.monotonic() + seconds, False
     while not _answers():
+        if own is not None and own.process.poll() is not None:
+            raise ServerUnreachableError(
+                f"the run's own Prefect server ended with code {own.process.returncode} before it"
+                " answered; nothing was read or spent. What it said stands above"
+            )
         if time.monotonic() > deadline:
             raise ServerUnreachableError(
                 f"no Prefect server answered for {seconds:.0f} s (DPIW_SERVER_WAIT_SECONDS);"
@@ -54,25 +131,32 @@ def wait_for_server() -> None:
 
 
 def _answers() -> bool:
+    from httpx import TransportError
+    from prefect.client.orchestration import get_client
+
     try:
         with get_client(sync_client=True) as client:
             client.raise_for_api_version_mismatch()  # the flow's own first question
         return True
     except TransportError:
-        pass
+        return False
     except RuntimeError as error:
         if not isinstance(error.__cause__, TransportError):
             raise
-    _stop_own_server()
-    return False
+        return False
 
 
-def _stop_own_server() -> None:
-    """Give up a short-lived server that did not answer; the next attempt starts another."""
-    if not PREFECT_API_URL.value():
-        from prefect.server.api.server import SubprocessASGIServer
+def _serve(descriptor: int) -> None:
+    """Be the short-lived server, on a socket that listens already, until a signal ends it."""
+    import uvicorn
+    from prefect.server.api.server import create_app
 
-        SubprocessASGIServer().stop()
+    app = create_app(ephemeral=True, final=True)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+    server.run(sockets=[socket.socket(fileno=descriptor)])
 
 
-__all__ = ["ServerUnreachableError", "wait_for_server"]
+__all__ = ["ServerUnreachableError", "prefect_server", "wait_for_server"]
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

@@ -66,7 +66,7 @@ class SuiteOutcome:
         )
 
 
-@step("assure")
+@step("assure", done="the suite has ended")
 def assure(suite: str, root: Path, keep: Path, only: str = "") -> SuiteOutcome:
     """Run a suite, or what is left of it; returns how it ended, however badly.
 

@@ -10,7 +10,7 @@ from dpiw.audit import audit as run_audit
 from tasks.step import step
 
 
-@step("audit")
+@step("audit", done="the ledger is replayed and the releases are checked")
 def audit(ledger: str, releases: Sequence[Path], public_key: Path | None) -> AuditReport:
     """Return what was found, however bad it is."""
     return run_audit(ledger, releases, public_key)

@@ -9,8 +9,9 @@ from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 
-@step("debias")
-def debias(directory: Path) -> None:
+@step("debias", done="weights of the rows computed from what was drawn, at no cost")
+def debias(directory: Path) -> Path:
     """Turn what was measured into weights of the published rows; costs nothing."""
     run = ReleaseRun.load(directory)
     steps.debias(run)
+    return directory

@@ -9,8 +9,9 @@ from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 
-@step("diagnose")
-def diagnose(directory: Path) -> None:
+@step("diagnose", done="the verdict is decided, from public quantities, at no cost")
+def diagnose(directory: Path) -> Path:
     """Judge the weights from public quantities and decide the verdict."""
     run = ReleaseRun.load(directory)
     steps.diagnose(run)
+    return directory

@@ -9,8 +9,9 @@ from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 
-@step("draw_synthetic")
-def draw_synthetic(directory: Path) -> None:
+@step("draw_synthetic", done="rows drawn from the fitted model, at no cost")
+def draw_synthetic(directory: Path) -> Path:
     """Sample synthetic rows from the fitted model; costs nothing."""
     run = ReleaseRun.load(directory)
     steps.draw_synthetic(run)
+    return directory

@@ -8,7 +8,8 @@ from tasks.progress import launch_fit
 from tasks.step import step
 
 
-@step("fit_generator")
-def fit_generator(directory: Path) -> None:
+@step("fit_generator", done="drawn once and committed in the ledger")
+def fit_generator(directory: Path) -> Path:
     """Leave the generator's noisy measurement, drawn once and charged once."""
     launch_fit("fit_generator", directory)
+    return directory

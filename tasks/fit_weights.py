@@ -8,7 +8,8 @@ from tasks.progress import launch_fit
 from tasks.step import step
 
 
-@step("fit_weights")
-def fit_weights(directory: Path) -> None:
+@step("fit_weights", done="what the plan has of it is drawn once and committed in the ledger")
+def fit_weights(directory: Path) -> Path:
     """Leave the weights' noisy coefficients, drawn once and charged once."""
     launch_fit("fit_weights", directory)
+    return directory

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpiw.run.run import ReleaseRun
+from tasks.pages import show_run
 from tasks.step import step
 
 
-@step("plan")
+@step("plan", done="calibrated and composed; no data was read")
 def plan(spec: Path, period: str | None) -> Path:
     """Return the folder of the run that this spec and period name."""
-    return ReleaseRun.prepare(spec, period=period).directory
+    run = ReleaseRun.prepare(spec, period=period)
+    show_run(run)
+    return run.directory

@@ -13,21 +13,11 @@ from pathlib import Path
 from typing import Self
 from uuid import UUID
 
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
-from prefect.context import TaskRunContext
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
 from dpiw.privacy.resumption import interval
 from dpiw.run.process import launch_stage
 from dpiw.run.run import ReleaseRun
 from tasks.step import progress
-
-TIMEOUT_SECONDS = 3.0
-"""For one request to Prefect; the HTTP client tries a connection four times."""
-
-PATIENCE = 2
-"""Updates in a row that may fail before an artefact is left as it is."""
+from tasks.window import Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,63 +63,29 @@ class PlannedTraining:
 
 
 class ProgressArtefact:
-    """A progress artefact of one task run; a server that does not take it changes nothing else.
+    """A progress artefact in a task's window.
 
     Args:
         key: letters, digits and dashes; the same for every run.
-        task_run: it belongs to.
-        flow_run: it belongs to; None: to none.
-        timeout: seconds for one request.
+        window: the task's.
     """
 
-    def __init__(
-        self, key: str, *, task_run: UUID, flow_run: UUID | None, timeout: float = TIMEOUT_SECONDS
-    ) -> None:
-        self._key, self._timeout = key, timeout
-        self._task_run, self._flow_run = task_run, flow_run
+    def __init__(self, key: str, window: Window) -> None:
+        self._key, self._window = key, window
         self._made: UUID | None = None
-        self._failures = 0
 
     @classmethod
     def of_this_task(cls, stage: str) -> Self | None:
         """For the task run under way; None outside of one."""
-        context = TaskRunContext.get()
-        if context is None:
-            return None
-        task = context.task_run
-        key = f"{stage.replace('_', '-')}-progress"
-        return cls(key, task_run=task.id, flow_run=task.flow_run_id, timeout=TIMEOUT_SECONDS)
+        window = Window.of_this_task()
+        return None if window is None else cls(f"{stage}-progress", window)
 
     def show(self, percent: float, description: str) -> None:
-        """Make or update it, unless the server let it down `PATIENCE` times running."""
-        if self._failures == PATIENCE:
-            return
-        try:
-            self._write(percent, description)
-        except Exception:
-            self._failures += 1
+        """Make or update it, if the server takes it."""
+        if self._made is None:
+            self._made = self._window.artifact(self._key, "progress", percent, description)
         else:
-            self._failures = 0
-
-    def _write(self, percent: float, description: str) -> None:
-        settings = {"timeout": self._timeout}
-        with (
-            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(httpx_settings=settings, sync_client=True) as client,
-        ):
-            if self._made is not None:
-                update = ArtifactUpdate(data=percent, description=description)
-                client.update_artifact(self._made, update)
-                return
-            new = ArtifactCreate(
-                key=self._key,
-                type="progress",
-                data=percent,
-                description=description,
-                task_run_id=self._task_run,
-                flow_run_id=self._flow_run,
-            )
-            self._made = client.create_artifact(new).id
+            self._window.update(self._made, percent, description)
 
 
 class TrainingProgress:

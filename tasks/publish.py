@@ -6,10 +6,14 @@ from pathlib import Path
 
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tasks.pages import show_release
 from tasks.step import step
 
 
-@step("publish")
+@step("publish", done="signed and published")
 def publish(directory: Path) -> Path:
     """Return the published folder; the same one, however often this is repeated."""
-    return steps.publish(ReleaseRun.load(directory))
+    run = ReleaseRun.load(directory)
+    folder = steps.publish(run)
+    show_release(run, folder)
+    return folder

@@ -6,11 +6,14 @@ from pathlib import Path
 
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tasks.pages import show_budget
 from tasks.step import step
 
 
-@step("reserve")
-def reserve(directory: Path) -> None:
+@step("reserve", done="the budget is reserved in the ledger; no data was read")
+def reserve(directory: Path) -> Path:
     """Reserve the run's budget in the ledger, before any private byte is read."""
     run = ReleaseRun.load(directory)
     steps.reserve(run)
+    show_budget(run)
+    return directory

@@ -17,6 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.tasks import Task
 
 from dpiw.errors import DPIWError
+from tasks.window import Window
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,35 +30,49 @@ class StepFailedError(Exception):
     """A step failed for a reason that stays in its own process."""
 
 
-def _guarded(name: str, body: Callable[P, R]) -> Callable[P, R]:
+def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(body)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         started = time.monotonic()
         progress.info("start %s", name)
         failure: Exception
+        advice = DPIWError.advice
         try:
             result = body(*args, **kwargs)
         except DPIWError as error:
+            advice = error.advice
             failure = error.with_traceback(None)
             failure.__cause__ = failure.__context__ = None
         except Exception as error:
             failure = StepFailedError(f"{name} failed: {type(error).__name__}")
         else:
             progress.info("done %s %.1f", name, time.monotonic() - started)
+            _tell(f"{name}: {done}", logging.INFO)
             return result
+        _tell(f"{name} failed. What to do: {advice}.", logging.ERROR)
         raise failure
 
     return guarded
 
 
-def step(name: str, *tags: str) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Turn a function into a task called `name`."""
+def _tell(text: str, level: int) -> None:
+    window = Window.of_this_task()
+    if window is not None:
+        window.line(text, level)
+
+
+def step(name: str, *, done: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """Turn a function into a task called `name`.
+
+    Args:
+        name: of the task.
+        done: what it says in Prefect when it has ended well, the same whatever was read.
+    """
 
     def wrap(body: Callable[P, R]) -> Task[P, R]:
         return Task(
-            _guarded(name, body),
+            _guarded(name, done, body),
             name=name,
-            tags=set(tags),
             retries=0,
             cache_policy=NO_CACHE,
             persist_result=False,

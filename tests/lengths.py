@@ -33,12 +33,12 @@ def _moved(marker: str, test: str, stays: str, *cases: str) -> Moved:
 
 
 MOVED = (
-    _moved("crash", "deployments/test_scheduled_release.py::"
+    _moved("crash", "flows/test_scheduled_release.py::"
            "test_a_scheduled_run_appears_and_ends_with_a_verified_release",
-           "deployments/test_scheduled_release.py::test_the_deployments_are_module_path_entries"),
+           "flows/test_scheduled_release.py::test_the_deployments_are_module_path_entries"),
     _moved("crash", "flows/test_training_flow.py::"
            "test_a_training_queues_for_the_gpu_and_shows_public_numbers",
-           "deployments/test_scheduled_release.py::"
+           "flows/test_scheduled_release.py::"
            "test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"),
     _moved("crash", "crash/test_training_kills.py::"
            "test_killed_in_mid_training_it_resumes_and_is_charged_as_planned",
@@ -67,9 +67,9 @@ MOVED = (
            "test_no_claim_is_broken_and_one_with_less_noise_is",
            "proof/test_hockey_stick.py::test_no_claim_is_broken_and_one_with_less_noise_is",
            "fast-DP-SGD lots"),
-    _moved("nightly", "statistical/test_debiasing.py::"
+    _moved("nightly", "proof/test_debiasing.py::"
            "test_self_normalised_use_needs_the_centred_factor",
-           "statistical/test_debiasing.py::test_self_normalised_use_needs_the_centred_factor",
+           "proof/test_debiasing.py::test_self_normalised_use_needs_the_centred_factor",
            "LAPLACE", "SPHERICAL"),
     _moved("nightly", "dpiw/methods/weights/test_signal.py::test_size_under_pure_noise",
            "dpiw/methods/weights/test_signal.py::test_size_under_pure_noise",
@@ -138,15 +138,11 @@ MOVED = (
            "DPCGAN"),
     _moved("nightly", "dpiw/data/test_bad_inputs_source.py::"
            "test_damaged_parquet_is_refused_or_read_within_bounds",
-           "fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
-    _moved("nightly", "statistical/test_samplers.py::"
+           "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
+    _moved("nightly", "proof/test_sampler_laws.py::"
            "test_spherical_noise_has_a_gamma_norm_and_no_direction",
-           "statistical/test_samplers.py::test_spherical_noise_has_a_gamma_norm_and_no_direction",
+           "proof/test_sampler_laws.py::test_spherical_noise_has_a_gamma_norm_and_no_direction",
            "14-secure"),
-    _moved("nightly", "statistical/test_samplers.py::"
-           "test_selections_have_the_exponential_mechanism_s_frequencies",
-           "statistical/test_samplers.py::"
-           "test_selections_have_the_exponential_mechanism_s_frequencies", "secure"),
     _moved("nightly", "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used",
            "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used", "fourier"),
     _moved("crash", "flows/test_release_flow.py::"
@@ -161,8 +157,9 @@ MOVED = (
            "test_every_road_to_a_gaussian_ends_at_the_closed_form",
            "proof/test_accountants.py::test_every_road_to_a_gaussian_ends_at_the_closed_form",
            "1e-06", "1e-09"),
-    _moved("nightly", "leaks/test_non_interference.py::test_what_failed_before_is_not_published",
-           "leaks/test_non_interference.py::test_what_failed_before_is_not_published",
+    _moved("nightly",
+           "hostile/leaks/test_non_interference.py::test_what_failed_before_is_not_published",
+           "hostile/leaks/test_non_interference.py::test_what_failed_before_is_not_published",
            "a void", "torn file"),
 )  # fmt: skip
 

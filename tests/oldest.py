@@ -1,8 +1,10 @@
 """Constraints that pin each direct dependency to the oldest version that pyproject.toml admits.
 
-    python -m tests.oldest > constraints.txt
+    python -m tests.oldest > constraints.txt              of a curator: every extra
+    python -m tests.oldest formula plot > constraints.txt   of an analyst with these extras
 
-What ours depend on in turn is left to the resolver.
+Where two lists bound the same one, the higher bound holds. What ours depend on in turn is left to
+the resolver.
 """
 
 from __future__ import annotations
@@ -13,20 +15,26 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from packaging.version import Version
+
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = ("neural", "bayes", "bench")
 """Extras that the fast suite does without."""
 
 
-def oldest() -> Iterator[str]:
-    """A line for each dependency with a lower bound."""
+def oldest(chosen: list[str]) -> Iterator[str]:
+    """A line for each dependency with a lower bound, of some extras or of nearly all."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {k: v for k, v in project["optional-dependencies"].items() if k not in LEFT_OUT}
-    for asked in [*project["dependencies"], *(one for own in extras.values() for one in own)]:
+    extras = project["optional-dependencies"]
+    wanted = chosen or [name for name in extras if name not in LEFT_OUT]
+    bounds: dict[str, Version] = {}
+    for asked in [*project["dependencies"], *(one for name in wanted for one in extras[name])]:
         found = re.fullmatch(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+).*", asked)
         if found:
-            yield f"{found[1]}=={found[2]}"
+            bound = Version(found[2])
+            bounds[found[1]] = max(bound, bounds.get(found[1], bound))
+    return (f"{name}=={bound}" for name, bound in sorted(bounds.items()))
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(sorted(set(oldest()))) + "\n")
+    sys.stdout.write("\n".join(oldest(sys.argv[1:])) + "\n")

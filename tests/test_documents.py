@@ -53,12 +53,16 @@ from tests.support.named_tests import named_tests
 from tests.support.whole_runs import publish_run
 
 HERE, LONG = "test_documents.py", "test_documents_at_length.py"
-SCHEDULED = "deployments/test_scheduled_release.py"
+SCHEDULED = "flows/test_scheduled_release.py"
 SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_release"
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
 RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
 ASSURED = "flows/test_assurance_flow.py::test_a_green_suite_ends_well_and_a_red_one_alarms"
+PICTURE = (
+    "dpiw/release/test_report_in_browser.py"
+    "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
+)
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
@@ -70,6 +74,7 @@ PYTHON = {
 SCRIPTS = {
     "README.md": f"{HERE}::test_the_readme_s_commands_run_from_an_empty_folder",
     "docs/analysts.md": "test_analysts.py::test_the_commands_of_the_guide_run",
+    "docs/first-release.md": f"{HERE}::test_a_first_release_is_walked_from_a_header_to_a_plan",
 }
 """Page whose shell commands one test types in their order."""
 TYPED = (
@@ -96,6 +101,9 @@ ELSEWHERE = {
     "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", ASSURED),
     "dpiw ledger verify --head HASH": ("a part; typed as a whole",
                                        f"{HERE}::test_a_command_does_what_its_page_says"),
+    "python examples/picture.py .dpiw/releases/NAME docs/images/report.png": (
+        "needs a browser; typed with a page", PICTURE
+    ),
     "make serve": ("ends when it is stopped", SERVED),
     "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
     "deployments/serve.sh": ("ends when it is stopped", SERVED),
@@ -262,6 +270,26 @@ def test_a_command_does_what_its_page_says(command, readme, tmp_path, monkeypatc
     assert line != command or "'" in command  # every placeholder is bound
     assert not re.search(r"(?<![\w$'])[A-Z]+(?![\w'])", line)
     typed(before(line))
+
+
+def test_a_first_release_is_walked_from_a_header_to_a_plan(tmp_path, monkeypatch, capsys):
+    page = "docs/first-release.md"
+    monkeypatch.chdir(tmp_path)
+    (draft, *after) = [line for block in blocks(page, "sh") for line in lines_of(block)]
+    typed(draft)
+    with pytest.raises(AssertionError):  # refused, with what is open
+        typed(after[0])
+    assert "epsilon" in capsys.readouterr().err
+    dictionary, decisions = blocks(page, "yaml")
+    (tmp_path / "town/schema.yaml").write_text(dictionary.text)
+    spec = tmp_path / "town/release.yaml"
+    settled = load_text(spec.read_text(), what="draft") | load_text(decisions.text, what=page)
+    settled |= {name: str(settled[name]) for name in ("epsilon", "delta")}
+    spec.write_text(json.dumps(settled))
+    for line in after:
+        typed(line)
+    assert "1 from law, 1 from codebook, 1 from other" in capsys.readouterr().out
+    assert Ledger.open(tmp_path / "town/state/ledger.sqlite").spent("town").epsilon == 0
 
 
 # --- Python -------------------------------------------------------------------------------------

@@ -11,23 +11,6 @@ from tests.support.named_tests import TESTS
 
 PATHS = sorted(TESTS.rglob("*.py"))
 
-OWED = {
-    ("dpiw/ledger/test_location.py", "tests.dpiw.plan.test_spec"),
-    ("dpiw/methods/generators/test_pategan.py", "tests.dpiw.methods.generators.test_gan"),
-    ("proof/bugs.py", "tests.dpiw.plan.test_plan"),
-    ("proof/test_domain.py", "tests.dpiw.plan.test_plan"),
-    ("proof/test_domain.py", "tests.dpiw.plan.test_spec"),
-    ("proof/test_planted_bugs_training.py", "tests.dpiw.methods.generators.test_pategan"),
-    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_counts"),
-    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_measured"),
-    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_outputs"),
-    ("proof/test_sensitivity_controls.py", "tests.proof.test_sensitivity_regression"),
-}
-"""Who imports from a test file all the same (23 November 2026); this list may only shrink.
-
-The controls of sensitivity run those tests themselves, with a planted fault.
-"""
-
 
 def from_test_files(path: Path) -> Iterator[str]:
     """Modules `tests. ... .test_*` that a file imports, inside functions and by name too."""
@@ -45,12 +28,11 @@ def from_test_files(path: Path) -> Iterator[str]:
 
 def test_nothing_imports_from_a_test_file() -> None:
     """What several files share has a module of its own: `tests/support`, or beside them."""
-    found = {
+    assert not {
         (path.relative_to(TESTS).as_posix(), module)
         for path in PATHS
         for module in from_test_files(path)
     }
-    assert found == OWED
 
 
 def test_an_import_from_a_test_file_is_seen(tmp_path: Path) -> None:
@@ -66,6 +48,19 @@ def test_an_import_from_a_test_file_is_seen(tmp_path: Path) -> None:
         assert set(from_test_files(path)) == {"tests.a.test_b"}, text
     path.write_text("from tests.support.ledger import digest, adult")
     assert not set(from_test_files(path))
+
+
+def test_the_rooms() -> None:
+    """A test is of the package, a proof, a crash, something hostile, or a flow.
+
+    `support` is what they share, `golden` what they compare with. `benchmarks` mirrors its folder,
+    and `assurance` runs long suites.
+    """
+    rooms = {path.parent.relative_to(TESTS).parts[0] for path in PATHS if path.parent != TESTS}
+    assert rooms == {
+        "dpiw", "proof", "crash", "hostile", "flows", "support",
+        "golden", "benchmarks", "assurance",
+    }  # fmt: skip
 
 
 def test_a_test_file_is_of_one_subject() -> None:

@@ -7,22 +7,29 @@ from dpiw.analysis.bayes import (
     multinomial_posterior,
 )
 from dpiw.analysis.bootstrap import rehearse
-from dpiw.analysis.descriptive import correlation, crosstab, mean, quantile, total
-from dpiw.analysis.estimates import (
-    Resampling,
-    resample,
-    weighted_mean,
-    weighted_mean_standard_error,
-)
+from dpiw.analysis.descriptive import correlation, mean, std, total, variance
+from dpiw.analysis.groups import joint
 from dpiw.analysis.intervals import Interval, confidence_interval, unshrunk
 from dpiw.analysis.learners import fit_sklearn, to_statsmodels
-from dpiw.analysis.regression import linear_regression, logistic_regression
+from dpiw.analysis.plots import box, histogram, pairs
+from dpiw.analysis.quantiles import median, quantile
+from dpiw.analysis.regression import (
+    gamma_regression,
+    linear_regression,
+    logistic_regression,
+    poisson_regression,
+)
+from dpiw.analysis.resampling import Resampling, resample
 from dpiw.analysis.sample import Estimate, WeightedSample, weighted_sample
+from dpiw.analysis.significance import WaldTest, chi_square_test, t_test, wald_test
+from dpiw.analysis.tables import crosstab, describe, value_counts
 
 __all__ = [
-    "Estimate", "Interval", "Resampling", "WeightedSample", "confidence_interval", "correlation",
-    "crosstab", "fit_sklearn", "linear_posterior", "linear_regression", "logistic_nuts",
-    "logistic_posterior", "logistic_regression", "mean", "multinomial_posterior", "quantile",
-    "rehearse", "resample", "to_statsmodels", "total", "unshrunk", "weighted_mean",
-    "weighted_mean_standard_error", "weighted_sample",
+    "Estimate", "Interval", "Resampling", "WaldTest", "WeightedSample", "box",
+    "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
+    "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
+    "linear_regression", "logistic_nuts", "logistic_posterior", "logistic_regression", "mean",
+    "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile", "rehearse",
+    "resample", "std", "t_test", "to_statsmodels", "total", "unshrunk", "value_counts",
+    "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip

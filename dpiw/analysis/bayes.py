@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.design import design
 from dpiw.analysis.optional import optional
-from dpiw.analysis.regression import design
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, WeightError
 

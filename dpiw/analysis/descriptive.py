@@ -1,63 +1,45 @@
-"""Weighted means, totals, quantiles, tables of counts and correlations."""
+"""Weighted means, totals, variances and correlations; `where` and `by` for groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from dpiw.analysis.estimates import check_columns
-from dpiw.analysis.sample import (
-    Array,
-    Estimate,
-    Source,
-    WeightedSample,
-    numbers,
-    weighted_sample,
-)
+from dpiw.analysis.columns import Column, chosen, numbers
+from dpiw.analysis.groups import grouped, label_of, present_rows
+from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
-
-Column = str | Callable[[pd.DataFrame], Any]
-
-
-def _present(values: Array, what: str, sample: WeightedSample) -> Array:
-    present = ~np.isnan(values)
-    if not sample.weights[present].sum() > 0:
-        raise ReleaseError(f"{what}: every value is missing or has weight zero")
-    return present
-
-
-def _label(column: Column, name: str | None = None) -> str:
-    return name or (column if isinstance(column, str) else "value")
 
 
 def mean(
-    source: Source, column: Column, *, where: Column | None = None, name: str | None = None
+    source: Source,
+    column: Column,
+    *,
+    where: Column | None = None,
+    by: str | None = None,
+    name: str | None = None,
 ) -> Estimate:
-    """Weighted mean sum(w h)/sum(w) of a column, in all rows or in those of a group.
+    """Weighted mean sum(w h)/sum(w) of a column, in all rows or in groups of them.
 
     Args:
         source: a release, or (table, weights).
         column: a numeric or boolean column, or a function of the table. Missing values are
             left out.
-        where: a boolean column or function; the mean is then over the rows where it is true.
+        where: rows that count: a condition such as `age > 40 and region == 'south'`, a boolean
+            column, or a function of the table (`dpiw.analysis.columns.condition`).
+        by: a column; one value for each of its levels.
         name: what the estimate is called; the column's name if there is one.
 
     Raises:
-        ReleaseError: not numbers, or nothing to average.
+        ReleaseError: not numbers, not a condition, or nothing to average.
     """
-    sample = weighted_sample(source)
-    values = numbers(sample, column)
-    if where is not None:
-        values = np.where(numbers(sample, where) == 1, values, np.nan)
-    return _mean(sample, values, name or f"mean({_label(column)})")
+    told = name or f"mean({label_of(column)})"
+    return grouped(weighted_sample(source), column, where, by, told, _mean)
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
-    present = _present(values, name, sample)
+    present = present_rows(values, name, sample)
     filled = np.where(present, values, 0.0)
 
     def refit(weights: Array) -> Array:
@@ -77,6 +59,7 @@ def total(
     column: Column,
     *,
     population: float | None = None,
+    where: Column | None = None,
     name: str | None = None,
 ) -> Estimate:
     """Estimated total of a column over the real population; missing values count as zero.
@@ -87,6 +70,7 @@ def total(
         population: the public number of rows of the confidential table, if it is public: the
             total is then this times the mean. None: n0 times mean(w h), which needs a release
             whose weights are `unnormalised` (docs/method.md sections 2 and 5).
+        where: as in `mean`.
         name: what the estimate is called.
 
     Raises:
@@ -94,8 +78,8 @@ def total(
     """
     sample = weighted_sample(source)
     values = numbers(sample, column)
-    filled = np.where(np.isnan(values), 0.0, values)
-    told = name or f"total({_label(column)})"
+    filled = np.where(chosen(sample, where) & ~np.isnan(values), values, 0.0)
+    told = name or f"total({label_of(column)})"
     if population is not None:
         part = _mean(sample, filled, told)
         return Estimate(
@@ -122,97 +106,66 @@ def total(
     )  # fmt: skip
 
 
-def weighted_quantile(values: Array, weights: Array, probabilities: Array) -> Array:
-    """Smallest value whose weighted share of rows at or below it reaches each probability."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
-    place = np.searchsorted(reached, probabilities * reached[-1] * (1 - 1e-12), side="left")
-    return np.asarray(values[order][np.minimum(place, values.size - 1)])
-
-
-def quantile(
-    source: Source, column: Column, probability: float = 0.5, *, name: str | None = None
+def variance(
+    source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
-    """Weighted quantile: the smallest value that a share `probability` of the weight reaches.
+    """Weighted variance sum(w (h - mean)^2)/sum(w), of the people, not of an estimate.
 
-    Its standard error divides that of the share by the density there, taken from the quantiles
-    on both sides (Woodruff 1952, in its symmetric form). On integer columns it is a bound only:
-    a quantile cannot move by less than one.
-
-    Raises:
-        ReleaseError: `probability` is not inside (0, 1), or as `mean`.
+    Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
     """
-    if not 0 < probability < 1:
-        raise ReleaseError("quantile: expected 0 < probability < 1")
-    sample = weighted_sample(source)
-    values = numbers(sample, column)
-    present = _present(values, "quantile", sample)
-    kept = values[present]
+    told = f"variance({label_of(column)})"
+    return grouped(weighted_sample(source), column, where, by, told, _variance)
 
-    def refit(weights: Array) -> Array:
-        return weighted_quantile(kept, weights[present], np.array([probability]))
 
-    mass = sample.weights[present]
-    estimate = refit(sample.weights)
-    density = _density(kept, mass, probability)
+def std(
+    source: Source, column: Column, *, where: Column | None = None, by: str | None = None
+) -> Estimate:
+    """Weighted standard deviation, the root of `variance`. Arguments and errors as `mean`."""
+    told = f"std({label_of(column)})"
+    return grouped(weighted_sample(source), column, where, by, told, _std)
+
+
+def _variance(sample: WeightedSample, values: Array, name: str) -> Estimate:
+    present = present_rows(values, name, sample)
+    filled = np.where(present, values, 0.0)
+
+    def squares(weights: Array) -> tuple[Array, float]:
+        mass = weights * present / (weights * present).sum()
+        around = (filled - mass @ filled) ** 2
+        return around, float(mass @ around)
+
+    around, estimate = squares(sample.weights)
     share = float((sample.weights * present).mean())
-    below = np.where(present, values <= estimate[0], probability)
-    reached = float(mass @ (kept <= estimate[0]) / mass.sum())
-    pull = np.where(present, (reached - below) / (density * share), 0.0)
+    influence = np.where(present, around - estimate, 0.0) / share
     return Estimate(
-        names=(name or f"quantile({_label(column)}, {probability:g})",), values=estimate,
-        influence=pull[:, None], refit=refit, sample=sample,
-        facts={"density": density, "smooth": False},
+        names=(name,), values=np.array([estimate]), influence=influence[:, None],
+        refit=lambda weights: np.array([squares(weights)[1]]), sample=sample,
     )  # fmt: skip
 
 
-def _density(values: Array, weights: Array, probability: float) -> float:
-    """Density at a quantile: a share over the distance of the quantiles on its two sides."""
-    size = float(weights.sum() ** 2 / (weights**2).sum())
-    half = min(size ** (-1 / 3) * 0.5, probability / 2, (1 - probability) / 2)
-    for _ in range(8):  # a column with ties needs a wider step
-        low, high = weighted_quantile(
-            values, weights, np.array([probability - half, probability + half])
-        )
-        if high > low:
-            return float(2 * half / (high - low))
-        half = min(2 * half, 0.999 * min(probability, 1 - probability))
-    return np.inf
-
-
-def crosstab(source: Source, rows: str, columns: str, *, normalise: bool = True) -> pd.DataFrame:
-    """Weighted counts of two columns' levels; missing is a level of its own.
-
-    Args:
-        source: a release, or (table, weights).
-        rows: column whose levels index the result.
-        columns: column whose levels head it.
-        normalise: shares of all rows; False: sums of weights, whose mean is one.
-
-    Raises:
-        ReleaseError: no such column.
-    """
-    sample = weighted_sample(source)
-    check_columns(sample.table.columns, rows, columns)
-    first, second = (
-        sample.table[name].astype(object).where(sample.table[name].notna(), "missing")
-        for name in (rows, columns)
+def _std(sample: WeightedSample, values: Array, name: str) -> Estimate:
+    square = _variance(sample, values, name)
+    root = np.sqrt(square.values)
+    influence = square.influence / (2 * np.maximum(root, np.finfo(float).tiny))
+    return replace(
+        square,
+        values=root,
+        influence=influence,
+        refit=lambda weights: np.sqrt(square.refit(weights)),
     )
-    mass = pd.Series(sample.weights, index=sample.table.index)
-    counts: pd.DataFrame = mass.groupby([first, second]).sum().unstack(fill_value=0)
-    counts = counts.rename_axis(index=rows, columns=columns)
-    return counts / sample.weights.sum() if normalise else counts
 
 
-def correlation(source: Source, first: Column, second: Column) -> Estimate:
-    """Weighted Pearson correlation over the rows where both are present.
+def correlation(
+    source: Source, first: Column, second: Column, *, where: Column | None = None
+) -> Estimate:
+    """Weighted Pearson correlation over the rows where both are present. `where` as in `mean`.
 
     Raises:
         ReleaseError: not numbers, nothing present, or one of them does not vary.
     """
     sample = weighted_sample(source)
     x, y = numbers(sample, first), numbers(sample, second)
-    present = _present(x + y, "correlation", sample)
+    present = present_rows(np.where(chosen(sample, where), x + y, np.nan), "correlation", sample)
     x, y = np.where(present, x, 0.0), np.where(present, y, 0.0)
 
     def moments(weights: Array) -> tuple[Array, Array, float]:
@@ -228,6 +181,6 @@ def correlation(source: Source, first: Column, second: Column) -> Estimate:
     share = float((sample.weights * present).mean())
     influence = np.where(present, u * v - estimate * (u**2 + v**2) / 2, 0.0) / share
     return Estimate(
-        names=(f"correlation({_label(first)}, {_label(second)})",), values=np.array([estimate]),
+        names=(f"correlation({label_of(first)}, {label_of(second)})",), values=np.array([estimate]),
         influence=influence[:, None], refit=lambda w: np.array([moments(w)[2]]), sample=sample,
     )  # fmt: skip

@@ -40,9 +40,9 @@ NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Interval:
-    """Intervals of an estimate's values.
+    """Intervals of an estimate's values. Prints as a table.
 
     Attributes:
         names: length p.
@@ -65,6 +65,13 @@ class Interval:
     parts: Mapping[str, Array] = field(default_factory=dict)
     support: Array
     verdicts: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        told = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
+        return f"{self.frame().to_string(float_format='{:.6g}'.format)}\n{told}"
+
+    def _repr_html_(self) -> str:
+        return str(self.frame().to_html(float_format="{:.6g}".format))
 
     def frame(self) -> pd.DataFrame:
         """One row per value."""
@@ -102,6 +109,25 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
         ReleaseError: the weights have no known law.
     """
     return estimate.sample.known_law.parts(estimate)
+
+
+def noise_aware_covariance(estimate: Estimate) -> Array:
+    """Covariance of the values with all that `variance_parts` holds, shape (p, p).
+
+    Every part is a quadratic form of the influence, so that cov(a, b) is half of
+    var(a + b) - var(a) - var(b): the laws of weights need to know variances only.
+
+    Raises:
+        ReleaseError: the weights have no known law.
+    """
+    single = np.asarray(sum(variance_parts(estimate).values()))
+    covariance = np.diag(single)
+    for i in range(single.size - 1):
+        pairs = estimate.influence[:, i, None] + estimate.influence[:, i + 1 :]
+        both = sum(variance_parts(replace(estimate, influence=pairs)).values())
+        covariance[i, i + 1 :] = (both - single[i] - single[i + 1 :]) / 2
+        covariance[i + 1 :, i] = covariance[i, i + 1 :]
+    return covariance
 
 
 def _verdicts(estimate: Estimate, parts: dict[str, Array]) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.estimates import check_columns
+from dpiw.analysis.columns import checked_column
+from dpiw.analysis.design import INTERCEPT, Design, design
 from dpiw.analysis.optional import optional
-from dpiw.analysis.regression import INTERCEPT, Design, design
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
 
-_FAMILIES = ("gaussian", "binomial", "poisson")
+_FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 
 
 def fit_sklearn(
@@ -40,7 +40,8 @@ def fit_sklearn(
     """
     sample = weighted_sample(source)
     names = [c for c in sample.table.columns if c != target] if features is None else list(features)
-    check_columns(sample.table.columns, target, *names)
+    for column in (target, *names):
+        checked_column(sample.table, column)
     present = sample.table[target].notna().to_numpy()
     x, y = sample.table.loc[present, names], sample.table.loc[present, target]
     steps = getattr(estimator, "steps", None)
@@ -59,7 +60,11 @@ def _check_takes_weights(estimator: Any) -> None:
 
 
 def to_statsmodels(
-    source: Source, target: str, features: Sequence[str], *, family: str = "gaussian"
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    family: str = "gaussian",
 ) -> Any:
     """Fit with statsmodels and return its results, with a sandwich covariance.
 
@@ -70,9 +75,9 @@ def to_statsmodels(
 
     Args:
         source: a release, or (table, weights).
-        target: numeric or boolean column.
+        target: numeric or boolean column; or a formula, without `features`.
         features: as `dpiw.analysis.linear_regression`.
-        family: `gaussian`, `binomial` or `poisson`.
+        family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
 
     Raises:
         ReleaseError: statsmodels is not installed, unknown family, or as `design`.
@@ -85,7 +90,12 @@ def to_statsmodels(
     x, y, weights = _rows(sample, parts)
     if family == "gaussian":
         return sm.WLS(y, x, weights=weights).fit(cov_type="HC0")
-    chosen = {"binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]()
+    families = sm.families
+    chosen = {
+        "binomial": families.Binomial(),
+        "poisson": families.Poisson(),
+        "gamma": families.Gamma(families.links.Log()),
+    }[family]
     return sm.GLM(y, x, family=chosen, var_weights=weights).fit(cov_type="HC0")
 
 

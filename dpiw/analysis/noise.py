@@ -121,8 +121,8 @@ class WeightLaw:
         }
 
     def support(self, estimate: Estimate) -> Array:
-        """Share of each value that the weights can correct, shape (p,); see `Sight.support`."""
-        return estimate.sample.sight.support(estimate.influence)
+        """Share of each value that the weights can correct, shape (p,)."""
+        return estimate.sample.ridge_projection.support(estimate.influence)
 
     def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
         """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,), by support and shrinkage."""
@@ -293,8 +293,8 @@ def tilt(law: WeightLaw, weights: Array) -> Tilt:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sight:
-    """What the weights' features see of a misfit: a ridge regression on them, factored once.
+class RidgeProjection:
+    """A weighted ridge regression on the weights' features, factored once.
 
     Attributes:
         centred: features less their weighted mean, shape (n, d').
@@ -325,8 +325,8 @@ class Sight:
         return np.asarray(1 - np.divide(left, whole, out=np.ones_like(left), where=whole > 0))
 
 
-def sight(law: WeightLaw, weights: Array) -> Sight:
-    """The ridge regression of `Sight.support`.
+def ridge_projection(law: WeightLaw, weights: Array) -> RidgeProjection:
+    """The ridge regression of `RidgeProjection.support`.
 
     Args:
         law: of the weights.
@@ -336,7 +336,7 @@ def sight(law: WeightLaw, weights: Array) -> Sight:
     x = law.features - weights @ law.features / rows
     scatter = (x * weights[:, None]).T @ x / rows
     ridge = 2 * law.penalty / law.nominal_rows
-    return Sight(
+    return RidgeProjection(
         centred=x,
         weights=weights,
         inverse=np.asarray(np.linalg.inv(scatter + ridge * np.eye(len(scatter)))),

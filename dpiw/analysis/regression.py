@@ -1,4 +1,4 @@
-"""Weighted linear and logistic regression, in NumPy, with the rows' influence.
+"""Weighted linear, logistic, Poisson and gamma regression, in NumPy, with the rows' influence.
 
 Weighted least squares and Newton's method (iteratively reweighted least squares), unpenalised.
 For anything else use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmodels`.
@@ -6,82 +6,83 @@ For anything else use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.estimates import check_columns
+from dpiw.analysis.columns import Column, chosen
+from dpiw.analysis.design import Design, design
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError, WeightError
+from dpiw.errors import WeightError
 
-INTERCEPT = "intercept"
 _STEPS, _TOLERANCE, _ROUNDING = 100, 1e-8, 1e-13
+_LARGEST = 500.0
+"""Linear predictors are cut here: e^500 is still a number."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Design:
-    """A regression's matrix.
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A generalised linear model: the log likelihood of a row, concave in its linear predictor t.
 
     Attributes:
-        names: of the columns, `intercept` first.
-        matrix: shape (n, p); zero in rows with a missing value.
-        outcome: shape (n,); zero in rows with a missing value.
-        present: shape (n,), whether nothing is missing.
+        name: as people say it.
+        likelihood: of (y, t), up to a constant in y.
+        mean: of y at t.
+        score: derivative of the likelihood by t.
+        curvature: minus its second derivative, >= 0.
+        takes: which y are possible, shape of y.
+        expected: the same in words.
+        log_link: whether the mean is exp(t).
     """
 
-    names: tuple[str, ...]
-    matrix: Array
-    outcome: Array
-    present: NDArray[np.bool_]
+    name: str
+    likelihood: Callable[[Array, Array], Array]
+    mean: Callable[[Array], Array]
+    score: Callable[[Array, Array], Array]
+    curvature: Callable[[Array, Array], Array]
+    takes: Callable[[Array], NDArray[np.bool_]]
+    expected: str
+    log_link: bool = True
 
 
-def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Array]]:
-    """Numbers of one column: itself, or an indicator per level but the first in sorted order."""
-    check_columns(table.columns, name)
-    values = table[name]
-    if pd.api.types.is_numeric_dtype(values.dtype):
-        return [(name, values.to_numpy(dtype=np.float64, na_value=np.nan))]
-    if pd.api.types.is_datetime64_any_dtype(values.dtype):
-        days = (values - values.min()) / pd.Timedelta(days=1)
-        return [(name, days.to_numpy(dtype=np.float64, na_value=np.nan))]
-    missing = values.isna().to_numpy()
-    columns = []
-    for level in sorted(values.dropna().unique(), key=str)[1:]:
-        flag = (values == level).to_numpy(dtype=np.float64, na_value=0.0)
-        columns.append((f"{name}={level}", np.where(missing, np.nan, flag)))
-    return columns
+def _logistic(t: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-np.clip(t, -_LARGEST, _LARGEST))))
 
 
-def design(table: pd.DataFrame, target: str, features: Sequence[str]) -> Design:
-    """Design matrix: an intercept, numbers as they are, text as indicators of its levels.
+def _exp(t: Array) -> Array:
+    return np.asarray(np.exp(np.clip(t, -_LARGEST, _LARGEST)))
 
-    Dates are days since the earliest of the table. `a:b` is the product of two features.
 
-    Raises:
-        ReleaseError: no such column, or a target that is neither a number nor a truth value.
-    """
-    parts: list[tuple[str, Array]] = []
-    for feature in features:
-        if feature in table.columns or ":" not in feature:
-            parts += _columns(table, feature)
-            continue
-        first, second = (_columns(table, part) for part in feature.split(":", 1))
-        parts += [(f"{a}:{b}", x * y) for a, x in first for b, y in second]
-    outcome = _columns(table, target)
-    if len(outcome) != 1 or outcome[0][0] != target:
-        raise ReleaseError(f"column {target!r}: expected a number or a truth value as target")
-    y = outcome[0][1]
-    matrix = np.column_stack([np.ones(len(table)), *[values for _, values in parts]])
-    present = ~(np.isnan(matrix).any(axis=1) | np.isnan(y))
-    return Design(
-        names=(INTERCEPT, *[name for name, _ in parts]),
-        matrix=np.where(present[:, None], matrix, 0.0),
-        outcome=np.where(present, y, 0.0),
-        present=present,
-    )
+LOGISTIC = Family(
+    name="logistic regression",
+    likelihood=lambda y, t: y * t - np.logaddexp(0.0, t),
+    mean=_logistic,
+    score=lambda y, t: y - _logistic(t),
+    curvature=lambda y, t: _logistic(t) * (1 - _logistic(t)),
+    takes=lambda y: (y == 0) | (y == 1),
+    expected="a target of truth values, or 0 and 1",
+    log_link=False,
+)
+POISSON = Family(
+    name="Poisson regression",
+    likelihood=lambda y, t: y * t - _exp(t),
+    mean=_exp,
+    score=lambda y, t: y - _exp(t),
+    curvature=lambda y, t: _exp(t),
+    takes=lambda y: y >= 0,
+    expected="a target of numbers >= 0",
+)
+GAMMA = Family(
+    name="gamma regression",
+    likelihood=lambda y, t: -y * _exp(-t) - t,
+    mean=_exp,
+    score=lambda y, t: y * _exp(-t) - 1,
+    curvature=lambda y, t: y * _exp(-t),
+    takes=lambda y: y > 0,
+    expected="a target of numbers > 0",
+)
 
 
 def _solve(curvature: Array, right: Array) -> Array:
@@ -91,20 +92,32 @@ def _solve(curvature: Array, right: Array) -> Array:
     return np.asarray(solution)
 
 
-def _regression(sample: WeightedSample, parts: Design, *, logistic: bool) -> Estimate:
-    fit = fit_logistic if logistic else fit_linear
+def _regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None,
+    where: Column | None,
+    family: Family | None,
+) -> Estimate:
+    sample = weighted_sample(source)
+    parts = design(sample.table, target, features)
+    return _fitted(sample, replace(parts, present=parts.present & chosen(sample, where)), family)
+
+
+def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Estimate:
     x, y = parts.matrix, parts.outcome
 
     def refit(weights: Array) -> Array:
-        return fit(x, y, weights * parts.present)
+        mass = weights * parts.present
+        return fit_linear(x, y, mass) if family is None else fit_glm(x, y, mass, family)
 
     coefficients = refit(sample.weights)
-    mass = sample.weights * parts.present
-    expected = 1 / (1 + np.exp(-(x @ coefficients))) if logistic else x @ coefficients
-    curve = mass * expected * (1 - expected) if logistic else mass
+    mass, t = sample.weights * parts.present, x @ coefficients
+    expected = t if family is None else family.mean(t)
+    curve = mass if family is None else mass * family.curvature(y, t)
+    score = y - t if family is None else family.score(y, t)
     hessian = (x * curve[:, None]).T @ x / len(x)
-    score = x * ((y - expected) * parts.present)[:, None]
-    influence = _solve(hessian, score.T).T
+    influence = _solve(hessian, (x * (score * parts.present)[:, None]).T).T
     residual = float(mass @ (y - expected) ** 2 / mass.sum())
     return Estimate(
         names=parts.names, values=coefficients, influence=influence, refit=refit, sample=sample,
@@ -133,71 +146,126 @@ def fit_linear(x: Array, y: Array, weights: Array) -> Array:
     return np.asarray(scaled / scale)
 
 
-def fit_logistic(x: Array, y: Array, weights: Array) -> Array:
-    """Weighted maximum likelihood of a logistic regression by damped Newton steps.
+def fit_glm(x: Array, y: Array, weights: Array, family: Family) -> Array:
+    """Weighted maximum likelihood of a generalised linear model by damped Newton steps.
 
     Args:
         x: shape (n, p), intercept included.
-        y: shape (n,), 0 or 1.
+        y: shape (n,).
         weights: shape (n,), >= 0.
+        family: which model.
 
     Raises:
-        WeightError: y is not 0 or 1, x is dependent, or no finite maximum was found (the classes
-            can be separated).
+        WeightError: the family does not take such a y, x is dependent, or no finite maximum was
+            found (for a logistic regression: the classes can be separated).
     """
-    if not np.all((y == 0) | (y == 1)):
-        raise WeightError("logistic regression: expected a target of truth values, or 0 and 1")
+    if not np.all(family.takes(y[weights > 0])):
+        raise WeightError(f"{family.name}: expected {family.expected}")
     scale = np.maximum(np.sqrt(np.einsum("i,ij->j", weights, x**2) / weights.sum()), 1e-300)
     z = x / scale
     share = weights / weights.sum()
     b = np.zeros(x.shape[1])
-    value = _likelihood(z, y, share, b)
+    if family.log_link:  # the usual start of such fits: near the logarithms of y
+        middle = max(float(share @ y), 1e-300)
+        b = fit_linear(z, np.log((np.where(weights > 0, y, middle) + middle) / 2), weights)
+    value = _likelihood(z, y, share, b, family)
     for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(z @ b, -500, 500)))
-        gradient = z.T @ (share * (y - p))
-        hessian = (z * (share * p * (1 - p))[:, None]).T @ z
-        step = _solve(hessian, gradient)
+        t = z @ b
+        gradient = z.T @ (share * family.score(y, t))
+        hessian = (z * (share * family.curvature(y, t))[:, None]).T @ z
+        try:
+            step = _solve(hessian, gradient)
+        except WeightError:
+            if family.log_link:  # the start had shown dependent features
+                break
+            raise
         # Where the classes separate the gradient vanishes too, but the steps stay of length one.
         if np.abs(z @ step).max() <= _TOLERANCE:
             return np.asarray(b / scale)
         length = 1.0
         while length > 1e-8:
-            moved = _likelihood(z, y, share, b + length * step)
+            moved = _likelihood(z, y, share, b + length * step, family)
             if moved >= value - _ROUNDING * (1 + abs(value)):
                 break
             length /= 2
         b, value = b + length * step, moved
-    raise WeightError("logistic regression: no finite fit; the features separate the classes")
+    raise WeightError(
+        f"{family.name}: no finite fit; the features separate the classes, or leave a group without"
+        " a count"
+    )
 
 
-def _likelihood(x: Array, y: Array, share: Array, b: Array) -> float:
-    t = x @ b
-    return float(share @ (y * t - np.logaddexp(0.0, t)))
+def _likelihood(x: Array, y: Array, share: Array, b: Array, family: Family) -> float:
+    return float(share @ family.likelihood(y, x @ b))
 
 
-def linear_regression(source: Source, target: str, features: Sequence[str]) -> Estimate:
+def linear_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
     """Weighted least squares of `target` on `features` with an intercept.
 
     Args:
         source: a release, or (table, weights).
-        target: numeric or boolean column.
-        features: columns; see `design`. Rows with a missing value are left out.
+        target: numeric or boolean column; or a formula such as `income ~ age * smoker`, which
+            takes no `features` (`dpiw.analysis.design.formula_design`).
+        features: columns; see `dpiw.analysis.design.design`. Rows with a missing value are left
+            out.
+        where: rows that count, as in `dpiw.analysis.mean`.
 
     Returns:
-        Coefficients by name. Influence: H^{-1} x (y - x.b), H the weighted mean of x x'.
+        Coefficients by name. Influence: H^{-1} x s with s the derivative of a row's log likelihood
+        by its linear predictor (here y - x.b) and H the weighted mean of -s' x x'.
 
     Raises:
-        ReleaseError: as `design`.
+        ReleaseError: as `design`, or not a condition.
         WeightError: dependent features.
     """
-    sample = weighted_sample(source)
-    return _regression(sample, design(sample.table, target, features), logistic=False)
+    return _regression(source, target, features, where, None)
 
 
-def logistic_regression(source: Source, target: str, features: Sequence[str]) -> Estimate:
+def logistic_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
     """Weighted logistic regression of a boolean `target` on `features` with an intercept.
 
     Arguments, result and errors as `linear_regression`; log odds.
     """
-    sample = weighted_sample(source)
-    return _regression(sample, design(sample.table, target, features), logistic=True)
+    return _regression(source, target, features, where, LOGISTIC)
+
+
+def poisson_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
+    """Weighted Poisson regression of counts with a logarithmic link.
+
+    Arguments, result and errors as `linear_regression`; logarithms of rates. The variance need not
+    be that of a Poisson law: intervals follow from the influence.
+    """
+    return _regression(source, target, features, where, POISSON)
+
+
+def gamma_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
+    """Weighted gamma regression of numbers > 0 with a logarithmic link.
+
+    Arguments, result and errors as `linear_regression`; logarithms of means. The dispersion is not
+    needed for them.
+    """
+    return _regression(source, target, features, where, GAMMA)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,15 +19,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.analysis import descriptive, quantiles, tables
+from dpiw.analysis import export as files
+from dpiw.analysis.resampling import resample
+from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.data.documents import parse_canonical
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.errors import ChecksumError, ManifestError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, SYNTHETIC
 from dpiw.release.parquet import read_synthetic
 from dpiw.release.verification import VerifiedRelease, file_digest, verify
 
 if TYPE_CHECKING:
-    from dpiw.analysis.sample import WeightedSample
     from dpiw.data.row_weights import ReplicateWeights
 
 
@@ -71,8 +74,6 @@ class Release:
         Raises:
             ReleaseError: the weights are not what certificate and rows say.
         """
-        from dpiw.analysis.sample import sample_of_release
-
         return sample_of_release(self)
 
     @cached_property
@@ -94,66 +95,24 @@ class Release:
             raise ChecksumError(f"{REPLICATES}: its SHA-256 differs from the manifest")
         return read_replicates(path, self.certificate, rows=len(self.table))
 
-    def mean(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
-        """Return the weighted mean of a column, or of a function of the table.
-
-        A ratio of weighted sums, whatever the weights' normalisation.
-
-        Args:
-            column: a numeric or boolean column's name, or a function that maps `table` to one
-                number or truth value per row. Rows where it is missing are left out.
-
-        Raises:
-            ReleaseError: no such column, not one number per row, or nothing but missing values.
-        """
-        from dpiw.analysis.estimates import weighted_mean
-
-        values = self._numbers(column)
-        present = ~np.isnan(values)
-        if not present.any():
-            raise ReleaseError("mean: every value is missing")
-        return float(weighted_mean(values[present], self.log_weights[present]))
-
-    def total(self, column: str | Callable[[pd.DataFrame], Any]) -> float:
-        """Return the estimated total over the real population: n0 times the mean of w times value.
-
-        With debiased weights it is unbiased for the total under the fitted ratio; the private
-        number of rows is not needed (docs/method.md sections 2 and 5).
-
-        Raises:
-            ReleaseError: the weights are self-normalised, which holds no scale; or as `mean`.
-        """
-        if self.certificate.self_normalised:
-            raise ReleaseError(
-                "total: these weights have mean one and hold no scale; it needs a release with"
-                " weights.normalisation: unnormalised"
-            )
-        values = self._numbers(column)
-        present = ~np.isnan(values)
-        size = self.certificate.nominal_rows / len(values)
-        return float(size * (self.weights[present] * values[present]).sum())
+    # The functions of `dpiw.analysis` with this release as their source: `release.mean("age")`.
+    # Estimates print with their interval and its verdict; `.value` is the number alone.
+    correlation = descriptive.correlation
+    crosstab = tables.crosstab
+    describe = tables.describe
+    export = files.export
+    mean = descriptive.mean
+    median = quantiles.median
+    quantile = quantiles.quantile
+    std = descriptive.std
+    total = descriptive.total
+    value_counts = tables.value_counts
+    variance = descriptive.variance
 
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         """Return `rows` rows redrawn in proportion to weight, to be used without weights."""
-        from dpiw.analysis.estimates import resample
-
         chosen = resample(self.log_weights, rows, rng=rng)
         return self.table.iloc[chosen].reset_index(drop=True)
-
-    def _numbers(self, column: str | Callable[[pd.DataFrame], Any]) -> NDArray[np.float64]:
-        from dpiw.analysis.estimates import check_columns
-
-        if isinstance(column, str):
-            check_columns(self.table.columns, column)
-            values = self.table[column]
-        else:
-            values = pd.Series(column(self.table))
-        if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != len(self.table):
-            raise ReleaseError(
-                "mean: expected one number or truth value per row; for text give a function such "
-                "as lambda table: table['sex'] == 'female'"
-            )
-        return values.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def load_release(folder: str | Path, public_key: str | Path | None = None) -> Release:

@@ -16,12 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.estimates import check_columns
 from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.analysis.intervals import Interval
-    from dpiw.analysis.noise import Sight, Spectrum, Tilt, WeightLaw
+    from dpiw.analysis.noise import RidgeProjection, Spectrum, Tilt, WeightLaw
     from dpiw.analysis.release import Release
 
 Array = NDArray[np.float64]
@@ -131,13 +130,13 @@ class WeightedSample:
         return spectrum(self.coefficient_law, self.weights)
 
     @cached_property
-    def sight(self) -> Sight:
-        """Which misfits the released weights see, computed once for all estimates."""
-        from dpiw.analysis.noise import sight
+    def ridge_projection(self) -> RidgeProjection:
+        """Onto the weights' features, computed once for all estimates."""
+        from dpiw.analysis.noise import ridge_projection
 
         if self.original is not None:
-            return self.original.sight
-        return sight(self.coefficient_law, self.weights)
+            return self.original.ridge_projection
+        return ridge_projection(self.coefficient_law, self.weights)
 
 
 Source = Any
@@ -208,33 +207,9 @@ def _sample(
     )
 
 
-def numbers(sample: WeightedSample, column: str | Callable[[pd.DataFrame], Any]) -> Array:
-    """One number per row, shape (n,), NaN where missing.
-
-    Args:
-        sample: the rows.
-        column: a numeric or boolean column's name, or a function from the table to one number or
-            truth value per row.
-
-    Raises:
-        ReleaseError: no such column, or not numbers.
-    """
-    if isinstance(column, str):
-        check_columns(sample.table.columns, column)
-        values = sample.table[column]
-    else:
-        values = pd.Series(column(sample.table))
-    if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != sample.rows:
-        raise ReleaseError(
-            "expected one number or truth value per row; for text give a function such as"
-            " lambda table: table['sex'] == 'female'"
-        )
-    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Estimate:
-    """An estimate from weighted rows, with what its intervals need.
+    """An estimate from weighted rows, with what its intervals need. Prints with its interval.
 
     Attributes:
         names: what each value is, length p.
@@ -248,10 +223,22 @@ class Estimate:
 
     names: tuple[str, ...]
     values: Array
-    influence: Array = field(repr=False)
-    refit: Callable[[Array], Array] = field(repr=False)
-    sample: WeightedSample = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    influence: Array
+    refit: Callable[[Array], Array]
+    sample: WeightedSample
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return repr(self.interval())
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else repr(self)
+
+    def _repr_html_(self) -> str:
+        return self.interval()._repr_html_()
 
     @property
     def value(self) -> float:

@@ -1,14 +1,13 @@
 """The audit: does the ledger hold, was everything paid for, and is what is published what it says?
 
-    tally     a second implementation of the ledger's sums and rules; `records` holds its counts
+    tally     a second implementation of the ledger's sums and rules
+    records   what it counts, in the `amounts` that entries state
     costs     every reservation's total, recomputed from its events: two accountants and our own
     accountant  our own account, by `inversion` of the `transforms`
     folders   published folders against the ledger
     auditing  the audit itself
     findings  what can be found, how grave it is, what to do
-    places    which ledger and folder are meant
-    scope     what was checked and what was not
-    report    `audit.json` and `audit.html`; `page` draws the latter
+    report    `audit.json` and `audit.html`; `page` draws the latter, and says what was checked
 
 It reads a ledger and release folders, never a workspace.
 """
@@ -16,7 +15,6 @@ It reads a ledger and release folders, never a workspace.
 from dpiw.audit.auditing import AuditReport, audit
 from dpiw.audit.findings import KINDS, AuditFailedError, Finding, Severity
 from dpiw.audit.folders import release_folders
-from dpiw.audit.places import places
 from dpiw.audit.report import report_json, write_report
 
 __all__ = [
@@ -26,7 +24,6 @@ __all__ = [
     "Finding",
     "Severity",
     "audit",
-    "places",
     "release_folders",
     "report_json",
     "write_report",

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpiw.audit.amounts import Units
 from dpiw.audit.costs import Key, Recomputed, recompute
 from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
-from dpiw.audit.records import RunTally, Tally, Units, worth
+from dpiw.audit.records import RunTally, Tally, worth
 from dpiw.audit.tally import tally
 from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger, LedgerHead

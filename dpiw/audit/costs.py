@@ -21,9 +21,10 @@ from dpiw.audit.accountant import (
     audited_renyi,
     audited_sum,
 )
+from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.inversion import Range
-from dpiw.audit.records import AttemptTally, RunTally, Tally, Units
+from dpiw.audit.records import AttemptTally, RunTally, Tally
 from dpiw.errors import PrivacyError
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent

@@ -8,15 +8,9 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import TypeVar
 
+from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
-from dpiw.audit.records import (
-    RecoveredTally,
-    RunTally,
-    Snapshot,
-    Tally,
-    Units,
-    worth,
-)
+from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, worth
 from dpiw.errors import ReleaseError
 from dpiw.ledger.populations import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpiw import __version__
+from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
-from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
+from dpiw.audit.costs import AGREEMENT, Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, Units, worth
-from dpiw.audit.scope import checked, not_checked
+from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, worth
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-from dpiw.release.report.plots import Drawing, budget_bar
+from dpiw.release.report.formats import plain
+from dpiw.release.report.plots import Budget, budget_bar
 from dpiw.release.report.template import render
 
 
@@ -26,7 +27,7 @@ class PopulationView:
 
     terms: PopulationTally
     unpaid_reads: int
-    budgets: Mapping[str, Drawing | None]
+    budgets: Mapping[str, Budget | None]
     rows: tuple[tuple[str, ...], ...]
 
 
@@ -90,21 +91,21 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
         terms=population,
         unpaid_reads=counted.unpaid_reads(population.name),
         budgets={
-            "ε": _budget(population, released, "epsilon"),
-            "δ": _budget(population, released, "delta"),
+            letter: _budget(population, released, letter, name)
+            for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
         rows=tuple(_row(run, attempt, report) for run in runs for attempt in run.attempts),
     )
 
 
-def _budget(population: PopulationTally, released: Units, name: str) -> Drawing | None:
+def _budget(population: PopulationTally, released: Units, letter: str, name: str) -> Budget | None:
     if name == "delta" and population.composition == "renyi":
         return None
     exact = {"epsilon": epsilon_of, "delta": delta_of}[name]
     totals = (population.budget, *(worth(population, u) for u in (population.spent, released)))
     budget, spent, out = (exact(total) for total in totals)
     return budget_bar(
-        budget, spent, {"released": out, "lost, drawn, reserved or recovered": spent - out},
+        letter, budget, spent, {"released": out, "lost, drawn, reserved or recovered": spent - out},
         title=f"Lifetime {name} of population {population.name}",
     )  # fmt: skip
 
@@ -120,7 +121,7 @@ def _row(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str
         run.state,
         f"{attempt.number} (at most {run.max_attempts} paid)",
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
-        decimal_text(attempt.cost.delta, DELTA_UNIT),
+        plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),
         "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",
         "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
         "–" if cost is None else _own(cost),
@@ -154,4 +155,54 @@ def _folder(folder: FolderFacts, run: RunTally | None) -> tuple[str, ...]:
         (folder.manifest_digest or "–")[:12],
         "–" if run is None else str(run.published),
         "–" if release is None else release.certificate.ledger_head[:12],
+    )
+
+
+def checked(report: AuditReport) -> tuple[str, ...]:
+    """Sentences about what was checked."""
+    if report.counted is None:
+        ledger: tuple[str, ...] = ("The ledger could not be read; folders alone were checked.",)
+    else:
+        ledger = (
+            f"All {report.entries} entries of the ledger: the hash chain, and the legality of "
+            "every step, by the ledger's own replay and by a second implementation.",
+            "Every population's sum in whole units of 1e-12 and 1e-18, by both, against its "
+            "lifetime budget after every reservation; all of the entries of one moment, whoever "
+            "wrote in the meantime.",
+            f"The epsilon of {len(report.costs)} reservations at their charged delta, recomputed "
+            "from the stored events: by privacy loss distributions alone, by Renyi accounting "
+            "alone, and by the audit's own account, which inverts Laplace transforms and shares "
+            "no code with the two. The charge covers the least sound one and all that none can be "
+            f"below; each of the two agrees with the audit's within {AGREEMENT:.0%}. Selections by "
+            "the exponential mechanism agree within what is known of their composition, and Renyi "
+            "vectors order by order.",
+        )
+    key = (
+        "the given public key"
+        if report.pinned
+        else "the key inside the folder, as none was given: that shows wholeness, not who signed"
+    )
+    return (
+        *ledger,
+        f"{len(report.folders)} published folders: signature under {key}, every file's size and "
+        "SHA-256, and that manifest, certificate and Parquet footer agree.",
+        "Each whole folder against the ledger: its publishing entry, the head it was built on, "
+        "costs, attempts, sums, budget and events at that head, and the release before it.",
+    )
+
+
+def not_checked() -> tuple[str, ...]:
+    """Sentences about what was not, and cannot be from here."""
+    return (
+        "No confidential file was read. Whether bounds, identifiers, units and snapshot labels "
+        "were declared truly cannot be seen from here.",
+        "The theorems themselves: where the accountants and the audit's own account use the same "
+        "one (which pair of tables is the worst, what a selection may lose), both would be wrong.",
+        "That released rows and weights follow from the drawn measurements, which stay in the "
+        "confidential workspace, and that their noise was what the events say.",
+        "Releases and ledgers that were not named; the same people under another population.",
+        "Entries cut off after the latest head that one of these folders carries. Compare the "
+        "head below with one noted elsewhere.",
+        "Who acted: the ledger names no persons. Its order is by number; its times are labels of "
+        "the writing host's clock.",
     )

@@ -4,72 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
-from itertools import zip_longest
 from typing import Any
 
+from dpiw.audit.amounts import Fields, Units, cost_of
 from dpiw.audit.findings import Finding
 from dpiw.privacy.renyi import ORDERS
 
 _BEYOND = 10**16
 """An order's sum from which on it can pay for nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Units:
-    """An (epsilon, delta) in whole units of 1e-12 and 1e-18.
-
-    `renyi` holds, in a population that is filtered by Renyi divergences, one number per order in
-    units of 1e-12; else nothing. `lost_delta` is what stated losses took of its lifetime delta.
-    """
-
-    epsilon: int = 0
-    delta: int = 0
-    renyi: tuple[int, ...] = ()
-    lost_delta: int = 0
-
-    def times(self, count: int) -> Units:
-        """This, `count` times over."""
-        return Units(
-            epsilon=self.epsilon * count,
-            delta=self.delta * count,
-            renyi=tuple(one * count for one in self.renyi),
-            lost_delta=self.lost_delta * count,
-        )
-
-    def plus(self, other: Units) -> Units:
-        """The sum; where only one has a vector, the other's is zero."""
-        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return Units(
-            epsilon=self.epsilon + other.epsilon,
-            delta=self.delta + other.delta,
-            renyi=tuple(one + two for one, two in pairs),
-            lost_delta=self.lost_delta + other.lost_delta,
-        )
-
-    def beyond(self, other: Units) -> Units:
-        """By how much each part is larger than the other's; nowhere below zero."""
-        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return Units(
-            epsilon=max(0, self.epsilon - other.epsilon),
-            delta=max(0, self.delta - other.delta),
-            renyi=tuple(max(0, one - two) for one, two in pairs),
-            lost_delta=max(0, self.lost_delta - other.lost_delta),
-        )
-
-    def covers(self, other: Units) -> bool:
-        """Whether no part is smaller than the other's."""
-        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return (
-            self.epsilon >= other.epsilon
-            and self.delta >= other.delta
-            and self.lost_delta >= other.lost_delta
-            and all(one >= two for one, two in pairs)
-        )
-
-    @property
-    def amount(self) -> Units:
-        """Epsilon and delta alone."""
-        return Units(epsilon=self.epsilon, delta=self.delta)
 
 
 @dataclass(kw_only=True)
@@ -299,6 +241,17 @@ class RecoveredTally:
     cost: Units
     held: Units
     drawn: Units
+
+    @classmethod
+    def stated(cls, entry: Fields, item: Fields, *, composition: str) -> RecoveredTally:
+        """As one of the releases of a recovering entry states it."""
+        costs = {"cost": item, "held": item["held"], "drawn": item["drawn"]}
+        return cls(
+            seq=entry["seq"], head=item["hash"], population=entry["population"],
+            previous=item["previous"], after=item["after"],
+            run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
+            **{name: cost_of(one, composition=composition) for name, one in costs.items()},
+        )  # fmt: skip
 
     def is_of(self, run: RunTally) -> bool:
         """Whether it is the release of this run."""

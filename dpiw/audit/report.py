@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dpiw import __version__
+from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.page import build_page
-from dpiw.audit.records import PopulationTally, RunTally, Tally, Units, worth
-from dpiw.audit.scope import checked, not_checked
+from dpiw.audit.page import build_page, checked, not_checked
+from dpiw.audit.records import PopulationTally, RunTally, Tally, worth
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError

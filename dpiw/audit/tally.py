@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from dpiw.audit.payloads import Fields, IllegalError, check_repeats, cost_of, digest, units
+from dpiw.audit.amounts import Fields, IllegalError, Units, cost_of, units
 from dpiw.audit.records import (
     AttemptTally,
     PopulationTally,
@@ -18,7 +20,6 @@ from dpiw.audit.records import (
     RunTally,
     StageTally,
     Tally,
-    Units,
     fits,
     least_loss,
 )
@@ -76,8 +77,7 @@ def _take(counted: Tally, entry: Fields) -> None:
         run = counted.runs[entry["run_key"]]
         if entry["population"] != run.population:
             raise IllegalError("it names another population than the run's")
-        before = run.held
-        drawn = run.drawn
+        before, drawn = run.held, run.drawn
         if kind in ("read", "arm", "resume", "void"):
             _not_recovered(counted, run)
         if kind in ("arm", "resume"):
@@ -159,13 +159,14 @@ def _check_drawable(counted: Tally, entry: Fields, population: PopulationTally) 
 def _recover(counted: Tally, entry: Fields) -> None:
     """Releases the ledger had lost, and a stated loss: charged by the rules of recovery."""
     payload, population = entry["payload"], counted.populations[entry["population"]]
-    charged, loss = cost_of(payload, population), cost_of(payload["loss"], population)
+    rule = population.composition
+    charged, loss = (cost_of(one, composition=rule) for one in (payload, payload["loss"]))
     asked = Units()
     for item in payload["releases"]:
-        digest, one = item["manifest_digest"], _recovered(entry, item, population)
-        if _stands(counted, one.head) or digest in counted.recovered:
+        digest, one = item["manifest_digest"], RecoveredTally.stated(entry, item, composition=rule)
+        if one.head in counted.places or digest in counted.recovered:
             raise IllegalError("it recovers a release that is not missing")
-        if one.after is not None and not (one.previous and _stands(counted, one.after)):
+        if one.after is not None and not (one.previous and one.after in counted.places):
             raise IllegalError("it names a release before it whose entry is not here")
         if not one.held.covers(one.drawn):
             raise IllegalError("it states more as drawn than as held")
@@ -188,20 +189,6 @@ def _recover(counted: Tally, entry: Fields) -> None:
             raise IllegalError("it charges less than what its loss states")
     if not charged.covers(asked.plus(loss)):
         raise IllegalError("it charges less than what its releases and its loss state")
-
-
-def _recovered(entry: Fields, item: Fields, population: PopulationTally) -> RecoveredTally:
-    return RecoveredTally(
-        seq=entry["seq"], head=item["hash"], population=population.name,
-        previous=item["previous"], after=item["after"],
-        run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
-        cost=cost_of(item, population), held=cost_of(item["held"], population),
-        drawn=cost_of(item["drawn"], population),
-    )  # fmt: skip
-
-
-def _stands(counted: Tally, head: str) -> bool:
-    return head in counted.places
 
 
 def _asked(counted: Tally, population: PopulationTally, one: RecoveredTally) -> Units:
@@ -234,7 +221,7 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     population = counted.populations[entry["population"]]
     if payload["relation"] != population.relation:
         raise IllegalError("its cost is under another relation than the population's")
-    cost = cost_of(payload, population)
+    cost = cost_of(payload, composition=population.composition)
     if cost.lost_delta:
         raise IllegalError("it reserves a loss")
     stages = {
@@ -245,7 +232,7 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
         )
         for name, events in payload["stages"].items()
     }
-    check_repeats(payload)
+    _check_repeats(payload)
     terms = (payload["plan_digest"], payload["period"], payload["max_attempts"])
     run = counted.runs.get(key)
     if run is None:
@@ -274,6 +261,20 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     return run, before
 
 
+def _check_repeats(payload: Fields) -> None:
+    """What resumed trainings may repeat must be among the draws that were charged."""
+    for name, terms in payload.get("resumable", {}).items():
+        if set(terms) != {"steps", "every", "resumes"} or any(
+            type(one) is not int or one < 1 for one in terms.values()
+        ):
+            raise IllegalError(f"stage {name}: its terms of resumption are no whole numbers >= 1")
+        drawn = terms["steps"] + terms["every"] * terms["resumes"]
+        counts = [event["count"] for event in payload["stages"][name]]
+        whole = all(type(count) is int and count in (1, drawn) for count in counts)
+        if not whole or counts.count(drawn) != 1:
+            raise IllegalError(f"stage {name}: what a resume may repeat is not charged")
+
+
 def _check_again(
     counted: Tally, run: RunTally, stages: Mapping[str, StageTally], entry: Fields
 ) -> None:
@@ -299,13 +300,20 @@ def _attempt(run: RunTally, entry: Fields) -> AttemptTally:
 
 
 def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
-    stage = _attempt(run, entry).stages[entry["stage"]]
+    name, kind = entry["stage"], entry["kind"]
+    stage = _attempt(run, entry).stages[name]
     if stage.state != before:
-        raise IllegalError(
-            f"stage {entry['stage']} is {stage.state}; {entry['kind']} needs {before}"
-        )
+        raise IllegalError(f"stage {name} is {stage.state}; {kind} needs {before}")
     stage.state = after
     return stage
+
+
+def _digest(entry: Fields, name: str) -> str:
+    """A SHA-256 that an entry states."""
+    stated = entry["payload"][name]
+    if not isinstance(stated, str) or not re.fullmatch(r"[0-9a-f]{64}", stated):
+        raise IllegalError(f"its {name} is no SHA-256")
+    return stated
 
 
 def _read(run: RunTally, entry: Fields) -> None:
@@ -316,7 +324,7 @@ def _read(run: RunTally, entry: Fields) -> None:
 
 
 def _arm(run: RunTally, entry: Fields) -> None:
-    token = digest(entry, "token_digest")
+    token = _digest(entry, "token_digest")
     _moved(run, entry, "reserved", "armed").tokens.append(token)
 
 
@@ -324,7 +332,7 @@ def _checkpoint(run: RunTally, entry: Fields) -> None:
     stage, step = _moved(run, entry, "armed", "armed"), entry["payload"]["step"]
     if stage.resumption is None:
         raise IllegalError(f"stage {entry['stage']} was reserved without terms of resumption")
-    digest(entry, "digest")
+    _digest(entry, "digest")
     before = -1 if stage.checkpoint is None else stage.checkpoint
     apart = 1 if stage.checkpoint is None else stage.resumption["every"]
     admissible = type(step) is int and 0 < step - before <= apart
@@ -335,7 +343,7 @@ def _checkpoint(run: RunTally, entry: Fields) -> None:
 
 def _resume(run: RunTally, entry: Fields) -> None:
     stage, step = _moved(run, entry, "armed", "armed"), entry["payload"]["step"]
-    token = digest(entry, "token_digest")
+    token = _digest(entry, "token_digest")
     if token in stage.tokens:
         raise IllegalError(f"stage {entry['stage']} is resumed under a token it had before")
     stage.tokens.append(token)
@@ -344,14 +352,6 @@ def _resume(run: RunTally, entry: Fields) -> None:
         raise IllegalError(f"stage {entry['stage']} is not resumed from its last checkpoint")
     if stage.resumes > allowed:
         raise IllegalError(f"stage {entry['stage']} is resumed more often than was reserved")
-
-
-def _commit(run: RunTally, entry: Fields) -> None:
-    _moved(run, entry, "armed", "committed")
-
-
-def _lose(run: RunTally, entry: Fields) -> None:
-    _moved(run, entry, "armed", "lost")
 
 
 def _conflict(run: RunTally, entry: Fields) -> None:
@@ -374,7 +374,7 @@ def _void(run: RunTally, entry: Fields) -> None:
 def _certify(run: RunTally, entry: Fields) -> None:
     if run.state != "committed":
         raise IllegalError(f"it certifies a run that is {run.state}")
-    digest(entry, "nonce")
+    _digest(entry, "nonce")
     run.certified.append(int(entry["seq"]))
 
 
@@ -385,13 +385,13 @@ def _publish(run: RunTally, entry: Fields) -> None:
     run.published = int(entry["seq"])
 
 
-_STEPS = {
+_STEPS: dict[str, Callable[[RunTally, Fields], object]] = {
     "read": _read,
     "arm": _arm,
     "checkpoint": _checkpoint,
     "resume": _resume,
-    "commit": _commit,
-    "lose": _lose,
+    "commit": partial(_moved, before="armed", after="committed"),
+    "lose": partial(_moved, before="armed", after="lost"),
     "conflict": _conflict,
     "void": _void,
     "certify": _certify,

@@ -1,4 +1,4 @@
-"""The command line: `dpiw plan | rehearse | ledger | workspace | verify | describe | key`.
+"""The command line: `dpiw init | plan | rehearse | ledger | workspace | verify | describe | key`.
 
 The flow itself is `python -m flows.release SPEC`. Nothing here reads confidential data.
 """
@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw import __version__
+from dpiw.cli.init import add_init_command
 from dpiw.cli.rehearse import add_rehearse_command
-from dpiw.errors import DPIWError, NotPublishableError, ReleaseError, SchemaError, SpecError
+from dpiw.errors import DPIWError, ReleaseError, SchemaError, SpecError
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -29,7 +30,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.table import plan_table
 
-    with told_in(arguments.spec, SpecError, NotPublishableError):
+    with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
         plan = compile_plan(spec, load_schema(spec))
     if arguments.json:
@@ -93,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dpiw {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
+    add_init_command(commands)
     plan = commands.add_parser("plan", help="calibrate a release spec; reads no data")
     plan.add_argument("spec", type=Path)
     plan.add_argument("--json", action="store_true")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dpiw.cli.text import write_lines
-from dpiw.errors import NotPublishableError, SpecError
+from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
     from dpiw.data.schema import PublicSchema
@@ -85,7 +85,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     if arguments.json is not None:
         refuse_confidential(arguments.json, spec, field="--json")
-    with told_in(arguments.spec, SpecError, NotPublishableError):
+    with told_in(arguments.spec, SpecError):
         schema = load_schema(spec)
         played = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
         compared = candidates(played, schema)

@@ -18,14 +18,12 @@ from typing import Any
 
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
 from dpiw.data.dates import day_number, second_number
+from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
+from dpiw.data.provenance import provenance_fault
 from dpiw.errors import SchemaError, nearest, one_of
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
-RESERVED_NAMES = frozenset({"weight", "log_weight"})
-"""Names a release adds to the synthetic rows."""
-
-MAX_NAME_LENGTH = 128
 MAX_INTEGER_RANGE = 2**53
 """Widest integer range whose every value survives [0, 1] doubles exactly."""
 
@@ -59,11 +57,6 @@ _NUMERIC = frozenset(
 _LEVELLED = frozenset({ColumnKind.CATEGORICAL, ColumnKind.ORDINAL})
 _TIMED = frozenset({ColumnKind.DATE, ColumnKind.DATETIME})
 NORMALISERS = frozenset({"exact", "casefold"})
-
-
-def folded_name(name: str) -> str:
-    """Two names with the same folded form differ by case, width or Unicode form only."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
 def _digits(magnitude: float) -> int:
@@ -100,6 +93,7 @@ class Column:
         null_is_own_person: identifiers only: each row without id counts as one person. Otherwise
             such a row makes the source inadmissible.
         description: for people.
+        provenance: which public knowledge the bounds or levels come from (`dpiw.data.provenance`).
         written: how the source writes the cells; no part of what they are, nor of a comparison.
     """
 
@@ -121,6 +115,7 @@ class Column:
     normaliser: str = "exact"
     null_is_own_person: bool = False
     description: str = ""
+    provenance: str = ""
     written: CellFormat = dataclasses.field(default=CellFormat(), compare=False)
 
     def __post_init__(self) -> None:
@@ -270,12 +265,8 @@ class Column:
         return SchemaError(f"column {self.name}: {field}: {why}")
 
     def _check_name(self) -> None:
-        if not isinstance(self.name, str) or not self.name or self.name != self.name.strip():
-            raise SchemaError("a column name is empty, not text, or has white space at its ends")
-        if len(self.name) > MAX_NAME_LENGTH or not self.name.isprintable():
-            raise SchemaError(
-                f"a column name has over {MAX_NAME_LENGTH} characters or unprintable ones"
-            )
+        if fault := name_fault(self.name):
+            raise SchemaError(fault)
         if folded_name(self.name) in RESERVED_NAMES and self.role is not ColumnRole.IDENTIFIER:
             raise self._refuse("name", "reserved for the weights of a release")
 
@@ -290,6 +281,8 @@ class Column:
                 raise self._refuse(field, "every value must be text (write it in quotes)")
         if not isinstance(self.description, str):
             raise self._refuse("description", "expected text")
+        if fault := provenance_fault(self.provenance):
+            raise self._refuse("provenance", fault)
         if not isinstance(self.normaliser, str) or self.normaliser not in NORMALISERS:
             raise self._refuse("normaliser", "expected exact or casefold")
         try:

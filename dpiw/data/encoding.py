@@ -2,8 +2,8 @@
 
 Numbers in text are read exactly (through decimals where a double or a 64-bit integer would not
 do) and clamped; what cannot be read is missing. No cell ever raises, and no cell's meaning
-depends on another row (docs/privacy.md section 5; tests/bad_inputs/rows.py, rows 1-6, 17-20, 22,
-25).
+depends on another row (docs/privacy.md section 5; tests/hostile/bad_inputs/rows.py, rows
+1-6, 17-20, 22, 25).
 """
 
 from __future__ import annotations

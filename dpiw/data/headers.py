@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpiw.data.columns import folded_name
+from dpiw.data.names import folded_name
 from dpiw.errors import SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")

@@ -20,8 +20,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from dpiw.data.columns import Column, ColumnKind, ColumnRole, folded_name
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
+from dpiw.data.names import folded_name
 from dpiw.errors import SchemaError, SourceError
 
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
@@ -155,12 +156,13 @@ class PublicSchema:
         return cls(name=mapping["name"], columns=tuple(map(Column.from_mapping, columns)))
 
     @classmethod
-    def from_yaml(cls, path: Path | str) -> Self:
-        """Read a YAML data dictionary (see `dpiw.data.yaml` for what is refused)."""
-        from dpiw.data.yaml import load_file, told_in
+    def from_yaml(cls, path: Path | str, *, confidential: Path | None = None) -> Self:
+        """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
+        from dpiw.data.dictionary import read_dictionary
+        from dpiw.data.yaml import told_in
 
         with told_in(Path(path), SchemaError):
-            return cls.from_mapping(load_file(Path(path), what=Path(path).name, error=SchemaError))
+            return cls.from_mapping(read_dictionary(Path(path), confidential=confidential))
 
     def to_mapping(self) -> dict[str, Any]:
         """JSON values; `from_mapping(to_mapping())` equals self."""
@@ -275,8 +277,7 @@ class PublicSchema:
 
     def encode(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """Matrix in [0, 1], shape (rows, width): values (missing: 1/2) and one-hot blocks."""
-        matrix = np.zeros((scaled.rows, self.width))
-        every = np.arange(scaled.rows)
+        matrix, every = np.zeros((scaled.rows, self.width)), np.arange(scaled.rows)
         for block in self.blocks:
             column = self.column(block.column)
             values = self._values(scaled, column)
@@ -326,16 +327,3 @@ class PublicSchema:
             if block.indicator:
                 part /= np.sqrt(2.0)
         return matrix
-
-    @property
-    def centred_reference_variances(self) -> NDArray[np.float64]:
-        """Variance of each centred coordinate of a uniform row, shape (width,).
-
-        Value 1/12; block coordinate (1/L)(1 - 1/L)/2.
-        """
-        variances = np.empty(self.width)
-        for block in self.blocks:
-            share = 1.0 / block.width
-            variance = share * (1 - share) / 2 if block.indicator else 1 / 12
-            variances[block.start : block.stop] = variance
-        return variances

@@ -1,8 +1,8 @@
 """Reading a confidential file: a private copy, then raw cells by declared types, never inferred.
 
 Structure may fail, loudly and with a message that holds nothing of the file; values never do
-(tests/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). Errors of the libraries below quote cells, so
-they are dropped, not chained: our error is raised after their handler has ended.
+(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). Errors of the libraries below quote
+cells, so they are dropped, not chained: our error is raised after their handler has ended.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Refused: aliases and anchors (so no expansion bombs), tags, duplicate keys, more than one document.
 `no`, `on`, dates and `1:30` stay text; only `true`/`false`, `null`/`~`, decimal integers and
-floats are typed (tests/bad_inputs/rows.py, row 50).
+floats are typed (tests/hostile/bad_inputs/rows.py, row 50).
 """
 
 from __future__ import annotations
@@ -204,15 +204,17 @@ def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        error.args = ("\n".join(_placed(path, line) for line in str(error).split("\n")),)
+        if not str(error).startswith((f"{_name(path)}:", f"{_name(path)},")):
+            error.args = ("\n".join(_placed(path, line) for line in str(error).split("\n")),)
         raise
 
 
+def _name(path: Path) -> str:
+    return path.name or str(path)
+
+
 def _placed(path: Path, told: str) -> str:
-    name = path.name or str(path)
-    if told.startswith((f"{name}:", f"{name},")):
-        return told
-    return f"{name}{_place(_mark_of(path, told))}: {told}"
+    return f"{_name(path)}{_place(_mark_of(path, told))}: {told}"
 
 
 def _mark_of(path: Path, told: str) -> yaml.Mark | None:

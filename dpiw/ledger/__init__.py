@@ -26,7 +26,6 @@ from dpiw.ledger.replay import Fault, FaultKind, VerifyReport
 from dpiw.ledger.values import (
     AttemptRecord,
     Grant,
-    Reservation,
     RunRecord,
     RunState,
     StageRecord,
@@ -48,7 +47,6 @@ __all__ = [
     "PublishedHead",
     "RecoveredRelease",
     "Recovery",
-    "Reservation",
     "RunRecord",
     "RunState",
     "StageRecord",

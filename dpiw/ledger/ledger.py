@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpiw.errors import LedgerConflictError, LedgerTamperedError
@@ -15,7 +15,6 @@ from dpiw.ledger.entries import (
     FORMAT,
     EntryKind,
     LedgerHead,
-    PublishedHead,
     chained,
     check_count,
     check_digest,
@@ -32,10 +31,9 @@ from dpiw.ledger.recovery import (
     payload_of,
     stated_loss,
 )
-from dpiw.ledger.reservations import reservation_payload, same_reservation
+from dpiw.ledger.reservations import check_same_reservation, reservation_payload
 from dpiw.ledger.stores.store import open_store
 from dpiw.ledger.transitions import known_run
-from dpiw.ledger.values import Reservation
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost
@@ -148,14 +146,13 @@ class Ledger(AttemptLedger):
         plan_digest: str,
         period: str,
         max_attempts: int,
-        published_heads: Iterable[PublishedHead] = (),
         renyi: RenyiVector | None = None,
         resumptions: Mapping[str, Resumption] | None = None,
-    ) -> Reservation:
+    ) -> LedgerHead:
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
 
-        The same (run_key, attempt) with the same content returns the reservation that exists and
-        charges nothing. The rules for further attempts are in `dpiw.ledger.transitions`.
+        The same (run_key, attempt) with the same content charges nothing again. The rules for
+        further attempts are in `dpiw.ledger.transitions`.
 
         Args:
             population: a registered name.
@@ -166,18 +163,19 @@ class Ledger(AttemptLedger):
             plan_digest: SHA-256 of the plan.
             period: a label such as `2027-q1`.
             max_attempts: attempts this run may hold, voided ones not counted.
-            published_heads: heads found in published manifests; see `check_heads`.
             renyi: the attempt's Renyi vector; given exactly if the population is registered with
                 composition `renyi`.
             resumptions: stage name -> on what terms it may be resumed; its events count what a
                 resume may repeat.
+
+        Returns:
+            The reserving entry's place in the chain; the same one for the same content again.
 
         Raises:
             BudgetExceededError: it does not fit; nothing was written.
             GrantSpentError: `max_attempts` is used up, or a stage is not lost or voided.
             LedgerConflictError: the key came back with another content, or after a void.
             UnsupportedRelationError: `cost` is under another relation than the population.
-            LedgerTamperedError: a published head is missing.
             SpecError: an argument is malformed.
         """
         charge = Charge(cost=cost, renyi=renyi)
@@ -188,28 +186,18 @@ class Ledger(AttemptLedger):
         check_digest("run_key", run_key)
         check_count("attempt", attempt)
         with self._page(write=True) as page:
-            self._require_heads(page, published_heads)
             run = page.book.runs.get(run_key)
             if run is not None and attempt <= len(run.attempts):
-                return same_reservation(run, population, attempt, payload)
-            entry = self._append(
+                check_same_reservation(run, population, attempt, payload)
+                return run.attempts[attempt - 1].head
+            return self._append(
                 page,
                 kind=EntryKind.RESERVE,
                 population=population,
                 run_key=run_key,
                 attempt=attempt,
                 payload=payload,
-            )
-        return Reservation(
-            population=population,
-            run_key=run_key,
-            attempt=attempt,
-            cost=cost,
-            stages=tuple(sorted(stages)),
-            plan_digest=plan_digest,
-            period=period,
-            head=entry.head,
-        )
+            ).head
 
     def recover(
         self,

@@ -24,7 +24,6 @@ from dpiw.ledger.stores.store import Store
 from dpiw.ledger.transitions import known_run, known_stage
 from dpiw.ledger.values import (
     Grant,
-    Reservation,
     RunRecord,
     StageRecord,
     StageState,
@@ -116,18 +115,16 @@ class LedgerReader:
         if record.state is not StageState.ARMED:
             raise GrantSpentError(_not_usable(record))
 
-    def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> Reservation:
-        """The reservation, if this stage may still be drawn (RESERVED or ARMED).
+    def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> None:
+        """Return only if this stage may still be drawn (RESERVED or ARMED).
 
         Raises:
             GrantSpentError: it was committed, lost or voided.
             LedgerConflictError: no such reservation.
         """
-        run = self._read(lambda book: known_run(book, run_key))
-        record = known_stage(run, attempt, stage)
+        record = self._read(lambda book: known_stage(known_run(book, run_key), attempt, stage))
         if record.state not in (StageState.RESERVED, StageState.ARMED):
             raise GrantSpentError(_not_usable(record))
-        return run.reservation(attempt)
 
     def run(self, run_key: str) -> RunRecord:
         """The run's record. Raises LedgerConflictError if it has no reservation."""
@@ -184,7 +181,13 @@ class LedgerReader:
     def check_heads(self, heads: Iterable[PublishedHead]) -> None:
         """Raise LedgerTamperedError unless every head is in the chain, or its release recovered."""
         with self._page(write=False) as page:
-            self._require_heads(page, heads)
+            lacking = next((head.hash for head in heads if not page.book.knows(head)), None)
+        if lacking is not None:
+            raise LedgerTamperedError(
+                f"ledger {self._store.location}: lacks the published head {lacking[:12]}; restored"
+                " from an old copy, or another ledger. Spending is refused until it is recovered"
+                " (`dpiw ledger recover`)"
+            )
 
     def snapshot(self) -> LedgerSnapshot:
         """All entries, and what they amount to, of one read; also where the chain is broken."""
@@ -242,16 +245,6 @@ class LedgerReader:
     def _append_for_run(self, page: Page, run_key: str, **fields: Any) -> Entry:
         run = known_run(page.book, run_key)
         return self._append(page, population=run.population, run_key=run_key, **fields)
-
-    def _require_heads(self, page: Page, heads: Iterable[PublishedHead]) -> None:
-        for head in heads:
-            if not page.book.knows(head):
-                raise LedgerTamperedError(
-                    f"ledger {self._store.location}: lacks the published head {head.hash[:12]};"
-                    " restored"
-                    " from an old copy, or another ledger. Spending is refused until it is"
-                    " recovered (`dpiw ledger recover`)"
-                )
 
 
 def label(clock: Clock) -> str:

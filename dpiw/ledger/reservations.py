@@ -9,7 +9,7 @@ from dpiw.errors import LedgerConflictError
 from dpiw.ledger.attempts import check_same_run, resumptions_of
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import canonical, check_count, check_digest, check_label, check_name
-from dpiw.ledger.values import Reservation, RunRecord
+from dpiw.ledger.values import RunRecord
 from dpiw.privacy.resumption import Resumption
 
 
@@ -39,10 +39,10 @@ def reservation_payload(
     return payload
 
 
-def same_reservation(
+def check_same_reservation(
     run: RunRecord, population: str, attempt: int, payload: Mapping[str, Any]
-) -> Reservation:
-    """The existing reservation, if this asks for exactly it; else LedgerConflictError."""
+) -> None:
+    """Raise LedgerConflictError unless this asks for exactly the reservation that exists."""
     check_same_run(run, population, payload)
     record = run.attempts[attempt - 1]
     stages = {name: list(stage.events) for name, stage in record.stages.items()}
@@ -58,4 +58,3 @@ def same_reservation(
         raise LedgerConflictError(
             f"attempt {attempt}: key reused after void; the next attempt is {len(run.attempts) + 1}"
         )
-    return run.reservation(attempt)

@@ -1,4 +1,4 @@
-"""Plain values of the ledger: runs and their stages, grants, reports."""
+"""Plain values of the ledger: runs and their stages, grants."""
 
 from __future__ import annotations
 
@@ -91,20 +91,6 @@ class StageRecord:
         """Whether `events`, in the ledger's own form, are what this stage was reserved for."""
         stated: list[Any] = canonical(list(events), field="events")
         return stated == [dict(event) for event in self.events]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reservation:
-    """A durable promise of cost for the stages of one attempt; `head` is its entry."""
-
-    population: str
-    run_key: str
-    attempt: int
-    cost: PrivacyCost
-    stages: tuple[str, ...]
-    plan_digest: str
-    period: str
-    head: LedgerHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,20 +237,6 @@ class RunRecord:
     def counted_attempts(self) -> int:
         """Attempts that count against `max_attempts`: those not voided."""
         return sum(not attempt.voided for attempt in self.attempts)
-
-    def reservation(self, attempt: int) -> Reservation:
-        """The reservation of attempt `attempt`, which must exist."""
-        record = self.attempts[attempt - 1]
-        return Reservation(
-            population=self.population,
-            run_key=self.run_key,
-            attempt=attempt,
-            cost=record.cost,
-            stages=tuple(record.stages),
-            plan_digest=self.plan_digest,
-            period=self.period,
-            head=record.head,
-        )
 
 
 def token_digest(token: str) -> str:

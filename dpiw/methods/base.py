@@ -35,7 +35,7 @@ class Method(Protocol):
 
     @property
     def private(self) -> bool:
-        """False for benchmark-only methods, which publication refuses."""
+        """False for methods without a guarantee, which no plan takes."""
         ...
 
     @abc.abstractmethod

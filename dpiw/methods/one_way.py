@@ -26,7 +26,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
@@ -100,7 +99,7 @@ class OneWayLaw:
             return np.zeros((0, 0))
         away = shares - np.concatenate([np.full(s - 1, 1 / s) for s in self.sizes])
         shared = self.total_variance / rows**2 * np.outer(away, away)
-        return np.asarray(block_diag(*parts) + shared)
+        return np.asarray(block_diagonal(*parts) + shared)
 
     def to_json(self) -> dict[str, Any]:
         """Public facts for the certificate."""
@@ -193,3 +192,14 @@ def _kept(sizes: Sequence[int]) -> tuple[int, ...]:
             columns.append(int(j))
             room -= sizes[j]
     return tuple(sorted(columns))
+
+
+def block_diagonal(*blocks: Array) -> Array:
+    """Square blocks along the diagonal, zeros elsewhere; analysts need no SciPy for it."""
+    width = sum(len(block) for block in blocks)
+    matrix, start = np.zeros((width, width)), 0
+    for block in blocks:
+        stop = start + len(block)
+        matrix[start:stop, start:stop] = block
+        start = stop
+    return matrix

@@ -8,7 +8,6 @@ rho) by the spec's shares. Splitting epsilon itself would waste most of it: docs
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,7 +19,7 @@ from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.play import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
-from dpiw.plan.promise import compact_json, spec_digest
+from dpiw.plan.promise import run_key, spec_digest
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
     GENERATOR_STAGE,
@@ -40,6 +39,7 @@ __all__ = [
     "GENERATOR_STAGE",
     "PRIVATE_STAGES",
     "WEIGHTS_STAGE",
+    "ComposedEpsilon",
     "Plan",
     "StagePlan",
     "WeightsForecast",
@@ -94,14 +94,8 @@ class Plan:
         )
 
     def run_key(self, period: str) -> str:
-        """Idempotency key of one run: population, decisions, input snapshot and period."""
-        parts = {
-            "population": self.spec.population,
-            "plan": self.digest,
-            "snapshot": self.spec.source.snapshot,
-            "period": period,
-        }
-        return hashlib.sha256(b"dpiw-run-v1\n" + compact_json(parts).encode()).hexdigest()
+        """As `dpiw.plan.promise.run_key`."""
+        return run_key(self.spec, self.schema, period)
 
     def device(self, stage: str) -> str:
         """As `device_of`."""
@@ -194,34 +188,27 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Composed:
-    """What the plan's events cost together; see `Plan`."""
+class ComposedEpsilon:
+    """What a plan's events cost together, by each accountant; see `Plan`."""
 
-    epsilon_pld: float
-    epsilon_rdp: float | None
+    pld: float
+    rdp: float | None
 
 
-def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
-    """Epsilon of all stages' events at the spec's delta, by privacy loss distributions.
+def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> ComposedEpsilon:
+    """Epsilon of all stages' events at the spec's delta, composed anew.
 
     Raises:
-        PrivacyError: it is more than the spec promises.
+        PrivacyError: by privacy loss distributions it is more than the spec promises.
     """
-    events = [event for stage in stages for event in stage.events]
-    composed = accounting.epsilon(events, delta=float_below(spec.delta))
-    if Decimal(composed) > spec.epsilon:
-        raise PrivacyError(
-            f"the plan's events cost epsilon={composed:.6g}; the spec promises {spec.epsilon}"
-        )
-    return composed
-
-
-def _compose(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> _Composed:
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
-    return _Composed(
-        epsilon_pld=composed_epsilon(spec, stages),
-        epsilon_rdp=None if delta == 0 else accounting.epsilon_rdp(events, delta=delta),
-    )
+    pld = accounting.epsilon(events, delta=delta)
+    if Decimal(pld) > spec.epsilon:
+        raise PrivacyError(
+            f"the plan's events cost epsilon={pld:.6g}; the spec promises {spec.epsilon}"
+        )
+    rdp = None if delta == 0 else accounting.epsilon_rdp(events, delta=delta)
+    return ComposedEpsilon(pld=pld, rdp=rdp)
 
 
 def _assemble(
@@ -231,10 +218,10 @@ def _assemble(
     methods: PrivateMethods,
     forecast: WeightsForecast | None,
     warnings: tuple[str, ...],
-    composed: _Composed | None = None,
+    composed: ComposedEpsilon | None = None,
 ) -> Plan:
     stages = methods.stages(spec, schema)
-    known = composed or _compose(spec, stages)
+    known = composed or composed_epsilon(spec, stages)
     return Plan(
         spec=spec,
         schema=schema,
@@ -243,8 +230,8 @@ def _assemble(
         weights=methods.weights,
         stages=stages,
         cost=spec.cost,
-        epsilon_pld=known.epsilon_pld,
-        epsilon_rdp=known.epsilon_rdp,
+        epsilon_pld=known.pld,
+        epsilon_rdp=known.rdp,
         forecast=forecast,
         warnings=warnings,
     )
@@ -257,8 +244,8 @@ RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld"
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
     """Rebuild the plan a run was started with, from what was kept; nothing is searched anew.
 
-    The composed epsilons are those that were kept: `composed_epsilon` asks again where noise is
-    about to be drawn.
+    The composed epsilons are those that were kept, for people to read: `composed_epsilon` asks
+    again where budget is reserved or noise drawn, and for the certificate.
 
     Args:
         spec: of the run.
@@ -272,7 +259,7 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
     effort, stored = float(record["effort"]), record["forecast"]
     known = None
     if "epsilon_pld" in record:
-        known = _Composed(epsilon_pld=record["epsilon_pld"], epsilon_rdp=record["epsilon_rdp"])
+        known = ComposedEpsilon(pld=record["epsilon_pld"], rdp=record["epsilon_rdp"])
     return _assemble(
         spec,
         schema,

@@ -36,3 +36,14 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions["weights"]["post_processing"] = public_steps(spec)
     body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
     return hashlib.sha256(b"dpiw-plan-v1\n" + compact_json(body).encode()).hexdigest()
+
+
+def run_key(spec: ReleaseSpec, schema: PublicSchema, period: str) -> str:
+    """Idempotency key of one run: population, decisions, input snapshot and period."""
+    parts = {
+        "population": spec.population,
+        "plan": spec_digest(spec, schema),
+        "snapshot": spec.source.snapshot,
+        "period": period,
+    }
+    return hashlib.sha256(b"dpiw-run-v1\n" + compact_json(parts).encode()).hexdigest()

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError
 
 from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
+from dpiw.data.dictionary import refuse_open
 from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
@@ -270,6 +271,7 @@ def load_spec(path: Path) -> ReleaseSpec:
         raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
     if "columns" in mapping and "source" not in mapping:
         raise SpecError(f"{name}: a data dictionary; expected the release spec that names it")
+    refuse_open(mapping, what=name, error=SpecError)
     with told_in(path, SpecError):
         return _located_spec(parse_spec(mapping), path.resolve().parent)
 
@@ -326,7 +328,7 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
     if spec.schema_path == str(Path(spec.source.path).resolve()):
         raise SpecError("schema: this is source.path, the confidential table")
-    schema = PublicSchema.from_yaml(Path(spec.schema_path))
+    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         known = f"the dictionary's column of role identifier ({person.name if person else 'none'})"

@@ -15,10 +15,10 @@ from typing import Any, Protocol, Self
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError
 from dpiw.methods.generators.base import Synthesizer
-from dpiw.methods.generators.registry import GENERATORS, make_generator
+from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.post_processing import parse_post_processing
-from dpiw.methods.weights.registry import WEIGHTS, make_weights
+from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.resumption import Resumption, Watched
@@ -64,13 +64,16 @@ class PrivateMethods:
             SpecError: a method or a setting is unknown, or they do not fit each other.
             NotPublishableError: a method is not private.
         """
-        _check_private("generator.method", spec.generator.method, GENERATORS)
-        _check_private("weights.method", spec.weights.method, WEIGHTS)
         pure = spec.delta == 0
         generator = make_generator(spec.generator.method, spec.generator.settings, pure=pure)
         weights = make_weights(
             spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
         )
+        for method in (generator, weights):
+            if method is not None and not method.private:
+                raise NotPublishableError(
+                    f"{method.method}: not a private method; no release may hold it"
+                )
         if weights is not None:
             weights.check_critic(generator.critic)
             weights.check_release(weighing_of(spec), schema)
@@ -124,22 +127,6 @@ class PrivateMethods:
             )
             for name, method in self.by_stage.items()
         )
-
-
-def _check_private(field: str, method: str, known: Mapping[str, _Kind]) -> None:
-    if method in known and not known[method].private:
-        allowed = ", ".join(name for name, kind in known.items() if kind.private)
-        raise NotPublishableError(
-            f"{field}={method}: not a private method, it serves benchmarks alone; expected one of"
-            f" {allowed}"
-        )
-
-
-class _Kind(Protocol):
-    """A class of a registry of methods."""
-
-    @property
-    def private(self) -> bool: ...
 
 
 class _Fitted(Protocol):

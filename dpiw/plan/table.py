@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpiw.data.provenance import provenance_summary
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.privacy import accounting
@@ -31,6 +32,13 @@ def _stage(stage: StagePlan, plan: Plan) -> list[str]:
     return lines
 
 
+def _provenances(plan: Plan) -> list[str]:
+    """Of the columns with bounds or levels, if any of them states where it has them from."""
+    bounded = [one for one in plan.schema.released if one.is_numeric or one.levels]
+    told = provenance_summary(column.provenance for column in bounded)
+    return [f"  bounds, levels  {told}"] if told else []
+
+
 def plan_table(plan: Plan) -> str:
     """Stages, events, noise scales, cost, forecast and warnings, as text."""
     spec, unit = plan.spec, plan.spec.privacy_unit
@@ -40,6 +48,7 @@ def plan_table(plan: Plan) -> str:
         f" at most {unit.max_rows} row(s) per person",
         f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
         f"  synthetic rows  {spec.synthetic_rows}",
+        *_provenances(plan),
         f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"
         + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (check)"),
         "private stages",

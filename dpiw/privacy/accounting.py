@@ -183,9 +183,7 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
     return _rdp_epsilon(_with_margin(merge_events(events)), delta)
 
 
-def renyi_vector(
-    events: Sequence[PrivacyEvent], orders: Sequence[Decimal] = ORDERS
-) -> tuple[int, ...]:
+def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
     """Total Renyi epsilon of all events at each order, in units of 1e-12, rounded up.
 
     Upper bounds at every order > 1, under `LATTICE_MARGIN`, in decimals that are the same on every
@@ -200,7 +198,7 @@ def renyi_vector(
     if not merged:
         raise PrivacyError("renyi_vector: expected at least one event")
     with exactly():
-        totals = [sum(one.count * one.renyi_epsilon(order) for one in merged) for order in orders]
+        totals = [sum(one.count * one.renyi_epsilon(order) for one in merged) for order in ORDERS]
     return tuple(units_up(Decimal(total)) for total in totals)
 
 

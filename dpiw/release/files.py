@@ -38,7 +38,7 @@ from dpiw.release.verification import file_digest
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseContents:
-    """What `publish_folder` and `build_folder` take: files by name, and the manifest's facts."""
+    """What `build_folder` takes: files by name, and the manifest's facts."""
 
     files: Mapping[str, FileSource]
     facts: ManifestFacts

@@ -29,6 +29,12 @@ ROW_GROUP_ROWS = 65536
 WEIGHT = "weight"
 LOG_WEIGHT = "log_weight"
 
+WEIGHT_ROLES = {
+    WEIGHT: "importance weight: a sampling weight (pweight), not a count of rows",
+    LOG_WEIGHT: "natural logarithm of the weight as estimated, not normalised",
+}
+"""What the weights are, for readers of the file; part of every release."""
+
 FACTS = (
     "dpiw.certificate_sha256", "dpiw.delta", "dpiw.epsilon", "dpiw.mechanisms", "dpiw.population",
     "dpiw.relation", "dpiw.release_id", "dpiw.unit", "dpiw.weights_verdict",
@@ -58,13 +64,28 @@ class Footer:
 
 
 def arrow_schema(schema: PublicSchema) -> Any:
-    """Return the declared Arrow schema: released columns, then `weight` and `log_weight`."""
+    """Return the declared Arrow schema: released columns, then `weight` and `log_weight`.
+
+    A field's metadata hold its public `description` and its `role`: feature, target or weight.
+    """
     released = [
-        pa.field(column.name, _ARROW_TYPES[column.kind], nullable=column.nullable)
+        pa.field(
+            column.name,
+            _ARROW_TYPES[column.kind],
+            nullable=column.nullable,
+            metadata=_about(column.description, column.role.value),
+        )
         for column in schema.released
     ]
-    numbers = [pa.field(name, pa.float64(), nullable=False) for name in (WEIGHT, LOG_WEIGHT)]
+    numbers = [
+        pa.field(name, pa.float64(), nullable=False, metadata=_about(text, name))
+        for name, text in WEIGHT_ROLES.items()
+    ]
     return pa.schema(released + numbers)
+
+
+def _about(description: str, role: str) -> dict[str, str]:
+    return {"description": description, "role": role} if description else {"role": role}
 
 
 def arrow_fields(schema: Any) -> tuple[ArrowField, ...]:

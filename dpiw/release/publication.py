@@ -46,7 +46,7 @@ _RENAME_LOCK = ".rename.lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """What `publish_folder` left behind.
+    """What `publish_built` left behind.
 
     Attributes:
         folder: the release.
@@ -57,38 +57,6 @@ class Publication:
     folder: Path
     manifest_digest: str
     already_published: bool
-
-
-def publish_folder(
-    files: Mapping[str, FileSource],
-    *,
-    destination: Path,
-    facts: ManifestFacts,
-    key: PrivateKey,
-    commit: Callable[[str], None],
-) -> Publication:
-    """Build, sign, commit and publish a release folder.
-
-    Args:
-        files: every file but the manifest and its signature.
-        destination: the folder to publish; its parent must exist.
-        facts: what the manifest says.
-        key: the signing key.
-        commit: told the manifest's digest when the folder is durable and before it is visible;
-            it must accept the same digest again, since a crash may come after it.
-
-    Returns:
-        The publication. A destination that already holds the same manifest is left alone and
-        `commit` is not called again.
-
-    Raises:
-        ReleaseError: the destination holds something else, or something could not be written.
-            Then nothing is visible and the staging folder is gone. What `commit` raises goes
-            through unchanged, with the same effect.
-    """
-    with _staging(destination.parent) as folder:
-        manifest = _build(folder, files, facts, key)
-        return _install(folder, destination, manifest, key.public, commit)
 
 
 def build_folder(
@@ -116,10 +84,23 @@ def build_folder(
 def publish_built(
     built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], None]
 ) -> Publication:
-    """Publish a copy of a folder that `build_folder` made; otherwise as `publish_folder`.
+    """Commit and publish a copy of a folder that `build_folder` made.
+
+    Args:
+        built: the folder that was built.
+        destination: the folder to publish; its parent must exist.
+        key: the public key of the signature.
+        commit: told the manifest's digest when the copy is durable and before it is visible;
+            it must accept the same digest again, since a crash may come after it.
+
+    Returns:
+        The publication. A destination that already holds the same manifest is left alone and
+        `commit` is not called again.
 
     Raises:
-        ReleaseError: as `publish_folder`, and if `built` is not whole or not signed by `key`.
+        ReleaseError: the destination holds something else, something could not be written, or
+            `built` is not whole or not signed by `key`. Then nothing is visible and the staging
+            folder is gone. What `commit` raises goes through unchanged, with the same effect.
     """
     manifest = read_signed_manifest(built, expected=key)
     check_files(built, manifest)

@@ -118,8 +118,9 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
 
 
 def _accountants(plan: Plan) -> dict[str, float]:
-    epsilons = {"pld": composed_epsilon(plan.spec, plan.stages)}
-    return epsilons if plan.epsilon_rdp is None else epsilons | {"rdp": plan.epsilon_rdp}
+    composed = composed_epsilon(plan.spec, plan.stages)  # not as kept: whoever signs, counts
+    epsilons = {"pld": composed.pld, "rdp": composed.rdp}
+    return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}
 
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import LedgerTamperedError, ReleaseError
-from dpiw.ledger import EntryKind, Ledger, PublishedHead
+from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunState
 from dpiw.plan.stages import WEIGHTS_STAGE
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
@@ -29,8 +29,9 @@ from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import read_signed_manifest, verify
 from dpiw.run.certify import certify
 from dpiw.run.locks import working
+from dpiw.run.reserve import reserve
 from dpiw.run.run import ReleaseRun
-from dpiw.run.weigh import PUBLISHED_ROWS, committed_measurement, read_rows
+from dpiw.run.weigh import PUBLISHED_ROWS, check_output, committed_measurement, read_rows
 
 
 def publish(run: ReleaseRun) -> Path:
@@ -47,6 +48,34 @@ def publish(run: ReleaseRun) -> Path:
     """
     with working(run):
         return _publish(run)
+
+
+def published(run: ReleaseRun) -> Path | None:
+    """The folder of a run that is published already, checked as repeating its steps would.
+
+    What `reserve`, the draws and `publish` ask of such a run is asked: no head is missing in the
+    ledger, the committed outputs are on disk, and the folder is whole, signed with the run's key
+    and the one that the ledger has published. No stage is started and nothing is spent.
+
+    Returns:
+        None: a step is left to do, or has to say why it cannot be done.
+
+    Raises:
+        ReleaseError, LedgerError, PrivacyError, SpecError: as `reserve` and `publish`.
+    """
+    record = run.open_ledger().find_run(run.key)
+    if record is None or record.state is not RunState.PUBLISHED:
+        return None
+    if not ((run.directory / "built").is_dir() and _destination(run).is_dir()):
+        return None
+    reserve(run)
+    for stage in record.stages.values():
+        check_output(run.measurement(stage.stage), stage)
+    return publish(run)
+
+
+def _destination(run: ReleaseRun) -> Path:
+    return Path(run.spec.publish_to) / run.release_id
 
 
 def _publish(run: ReleaseRun) -> Path:
@@ -66,7 +95,7 @@ def _publish(run: ReleaseRun) -> Path:
         )
     publication = publish_built(
         built,
-        destination=root / run.release_id,
+        destination=_destination(run),
         key=key.public,
         commit=lambda digest: _record(ledger, run.key, digest),
     )

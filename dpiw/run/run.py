@@ -21,6 +21,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from dpiw.data.cell_statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
@@ -29,11 +30,11 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.sources import IngestLimits
 from dpiw.data.tables import write_snapshot
 from dpiw.data.yaml import told_in
-from dpiw.errors import LedgerConflictError, NotPublishableError, SpecError
+from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
-from dpiw.plan.promise import compact_json
+from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.release.signing import load_private_key
 
@@ -90,6 +91,46 @@ def measurement_file(folder: Path, stage: str) -> Path:
     return folder / f"{stage}.npz"
 
 
+def _record_file(folder: Path) -> Path:
+    return folder / "run.json"
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(_record_file(folder).read_bytes())
+    return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """What a spec and a period name, before anything is compiled."""
+
+    spec: ReleaseSpec
+    schema: PublicSchema
+    period: str
+    key: str
+
+    @classmethod
+    def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
+        if period is not None:
+            _check_period(period)
+        with told_in(spec_path, SpecError):
+            spec = load_spec(spec_path)
+            schema = load_schema(spec)
+        load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
+        label = period or current_period(
+            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
+        )
+        return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
+
+    @property
+    def directory(self) -> Path:
+        return run_folder(Path(self.spec.state), self.spec.population, self.key)
+
+    @property
+    def prepared(self) -> bool:
+        return _record_file(self.directory).exists()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRun:
     """A prepared run.
@@ -112,33 +153,36 @@ class ReleaseRun:
     ) -> ReleaseRun:
         """Compile the spec and open the run's folder; reads no data and spends nothing.
 
+        A run that was prepared before keeps the plan of its first preparation.
+
         Raises:
             SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
                 of the confidential zone is open to others.
             NotPublishableError: the spec names a method that is not private.
             ReleaseError: the signing key cannot be read; told before the plan is computed.
         """
-        if period is not None:
-            _check_period(period)
-        with told_in(spec_path, SpecError, NotPublishableError):
-            spec = load_spec(spec_path)
-            schema = load_schema(spec)
-            load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
-            plan = compile_plan(spec, schema)
-        label = period or current_period(
-            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
-        )
-        key = plan.run_key(label)
-        state = Path(spec.state)
-        check_state_folder(state)
-        directory = run_folder(state, spec.population, key)
+        named = _Named.by(spec_path, period, today)
+        with told_in(spec_path, SpecError):
+            compiled = None if named.prepared else compile_plan(named.spec, named.schema)
+        check_state_folder(Path(named.spec.state))
+        directory = named.directory
         for folder in (directory.parents[1], directory.parent, directory,
                        directory / "private", directory / "log"):  # fmt: skip
             private_folder(folder)
-        run = cls(directory=directory, key=key, period=label, plan=plan)
+        plan = compiled or restore_plan(named.spec, named.schema, _record(directory))
+        run = cls(directory=directory, key=named.key, period=named.period, plan=plan)
         run._keep_public_rows()
         run._store()
         return cls.load(directory)
+
+    @classmethod
+    def find(
+        cls, spec_path: Path, *, period: str | None, today: datetime.date | None = None
+    ) -> ReleaseRun | None:
+        """As `prepare`, where the run was prepared before; else None, and nothing is compiled."""
+        if not _Named.by(spec_path, period, today).prepared:
+            return None
+        return cls.prepare(spec_path, period=period, today=today)
 
     def _keep_public_rows(self) -> None:
         """Keep the rows of a public calibration, which the plan names by their SHA-256."""
@@ -159,7 +203,7 @@ class ReleaseRun:
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; later ones only refresh where files lie."""
-        path = self.directory / "run.json"
+        path = _record_file(self.directory)
         plan = self.plan
         record = {
             "key": self.key,
@@ -174,7 +218,7 @@ class ReleaseRun:
             "epsilon_rdp": plan.epsilon_rdp,
         }
         if path.exists():
-            stored = json.loads(path.read_bytes())
+            stored = _record(self.directory)
             for name in RESTORED:  # an earlier version kept less
                 record.pop(name)
                 record |= {name: stored[name]} if name in stored else {}
@@ -183,7 +227,7 @@ class ReleaseRun:
     @classmethod
     def load(cls, directory: Path) -> ReleaseRun:
         """Read a prepared run."""
-        record = json.loads((directory / "run.json").read_bytes())
+        record = _record(directory)
         spec = parse_spec(record["spec"])
         schema = PublicSchema.from_mapping(record["schema"])
         plan = restore_plan(spec, schema, record)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import write_durably
 from dpiw.data.schema import ScaledTable
@@ -109,8 +110,12 @@ def sampled_rows(run: ReleaseRun) -> SampledRows:
 
 
 def debias(run: ReleaseRun) -> None:
-    """Turn what was measured into weights of the published rows; costs nothing."""
-    with working(run):
+    """Turn what was measured into weights of the published rows; costs nothing.
+
+    On one BLAS thread: more would round sums differently, and wait for each other on a busy
+    machine for most of the step's time.
+    """
+    with working(run), threadpool_limits(limits=1):
         _store_weights(run, _weights(run))
 
 
@@ -132,7 +137,9 @@ def _weights(run: ReleaseRun) -> Weights:
         recipe = recipe.with_public_rows(read_rows(run, run.public_rows.name).scaled)
     # Fixed by the measurement: repeating the step repeats its rows.
     rng = np.random.default_rng(int(measurement.digest[:32], 16))
-    rows = replace(sampled_rows(run), one_way=_model(run).one_way)
+    rows = sampled_rows(run)
+    if weights.keeps_one_way:
+        rows = replace(rows, one_way=_model(run).one_way)
     return recipe.weigh(weights, measurement, rows, rng=rng)
 
 

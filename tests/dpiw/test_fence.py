@@ -34,7 +34,7 @@ SPECS = {path.parent.name: path for path in sorted((ROOT / "examples").glob("*/r
     "beta-release": GOLDEN.with_name("beta_release.yaml")
 }
 COMMANDS = (
-    "", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
+    "", "init", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
     "ledger void", "ledger recover", "ledger export", "workspace", "workspace show",
     "workspace cells", "workspace purge", "verify", "describe", "key", "key new",
 )  # fmt: skip

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from dpiw.errors import SpecError
-from flows.audit import main
+from flows.audit import main, places
 from tests.support.locations import MISTYPED, SECRET
 
 
@@ -27,8 +31,17 @@ def test_the_audit_flow_is_started_with_a_sound_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.audit.quiet_prefect", lambda: None)
-    monkeypatch.setattr("flows.audit.wait_for_server", lambda: None)
+    monkeypatch.setattr("flows.audit.prefect_server", lambda: contextlib.nullcontext(lambda: None))
     given: list[object] = []
     run = lambda *parameters: given.extend(parameters) or "page"  # noqa: E731
     assert main(run, ["--ledger", "sqlite:///l", "--releases", "r", "--out", "o"]) == 0
     assert given == ["sqlite:///l", "r", None, "o"]
+
+
+def test_a_spec_names_its_own_ledger_and_releases(workplace: Any) -> None:
+    expected = (f"sqlite:///{workplace.ledger}", workplace.releases)
+    assert places(str(workplace.spec), None) == expected
+    assert places(str(workplace.spec), "here") == (expected[0], Path("here"))
+    assert places("ledger.sqlite", "here") == ("ledger.sqlite", Path("here"))
+    with pytest.raises(SpecError, match="releases"):
+        places("ledger.sqlite", None)

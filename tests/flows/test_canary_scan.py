@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
+from tests.hostile.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
 from tests.support.patience import until
 
 pytestmark = pytest.mark.flow

@@ -1,5 +1,6 @@
 """Where a training stands: what is shown of it, what is not believed, and what may go wrong."""
 
+import contextlib
 import http.server
 import io
 import logging
@@ -24,11 +25,13 @@ from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.dp_mlp import DensityNetwork
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
-from flows import console
+from flows import console, server
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
+from tasks import window
 from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
+from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION
 
 TRAINING = PlannedTraining(stage="fit_generator", steps=800, epsilon="2", delta="0.000001")
@@ -185,9 +188,8 @@ def absent():
 @pytest.mark.parametrize("kind", ["deaf", "broken", "absent"])
 def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     url, met = request.getfixturevalue(kind)
-    artefact = ProgressArtefact(
-        "fit-generator-progress", task_run=uuid4(), flow_run=None, timeout=0.3
-    )
+    own = Window(task_run=uuid4(), flow_run=None, timeout=0.3)
+    artefact = ProgressArtefact("fit-generator-progress", own)
     tell = TrainingProgress(TRAINING, artefact)
     started = time.monotonic()
     with temporary_settings({PREFECT_API_URL: url}):
@@ -203,16 +205,32 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
         assert len(met) == first  # and then left alone
 
 
+class Flaky:
+    """A Prefect client that loses what it is told of some steps."""
+
+    def __init__(self, taken, down):
+        self.taken, self.down = taken, down
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def create_artifact(self, artifact):
+        self.update_artifact(None, artifact)
+        return artifact.model_copy(update={"id": uuid4()})
+
+    def update_artifact(self, _, artifact):
+        if artifact.data * 8 in self.down:
+            raise OSError
+        self.taken.append(artifact.data * 8)
+
+
 def test_a_server_that_comes_back_is_told_again(monkeypatch):
     taken, down = [], {40, 120, 200, 240}
-    artefact = ProgressArtefact("fit-generator-progress", task_run=uuid4(), flow_run=None)
-
-    def write(percent, description):
-        if percent * 8 in down:
-            raise OSError
-        taken.append(percent * 8)
-
-    monkeypatch.setattr(artefact, "_write", write)
+    monkeypatch.setattr(window, "get_client", lambda **_: Flaky(taken, down))
+    artefact = ProgressArtefact("progress", Window(task_run=uuid4(), flow_run=None))
     tell = TrainingProgress(TRAINING, artefact)
     for step in range(0, 281, 40):
         tell(step, 800)
@@ -288,14 +306,14 @@ def test_a_bar_is_taken_down_when_a_training_fails():
 def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, reachable, reads):
     """Also where the ledger is out of reach, so that nobody knows what reads are left."""
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
-    monkeypatch.setattr(console, "wait_for_server", lambda: None)
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
     told = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
     told.parent.mkdir(parents=True, exist_ok=True)
     told.write_text("SourceError: column age: not as declared\n")
-    if not reachable:
-        workplace.ledger.unlink()
 
     def flow(*_):
+        if not reachable:
+            workplace.ledger.unlink()
         raise StageFailedError("ingest", StageFailedError.exit_code)
 
     assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-import httpx
 import prefect
 import pytest
+from prefect.client import orchestration
 from prefect.client.orchestration import get_client
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, Settings, temporary_settings
 from rich.console import Console
 
@@ -106,59 +108,58 @@ def test_the_wait_ends(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert error.value.exit_code == 71
 
 
-class Own:
-    """Prefect's short-lived server, of which each start raises the next of some errors."""
+def test_another_error_is_not_waited_for(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("Found incompatible versions")
 
-    def __init__(self, *errors: Exception) -> None:
-        self.errors, self.stopped = list(errors), 0
-
-    @contextlib.contextmanager
-    def client(self, **_: Any) -> Iterator[Own]:
-        if self.errors:
-            raise self.errors.pop(0)
-        yield self
-
-    def raise_for_api_version_mismatch(self) -> None:
-        pass
-
-    def stop(self, *_: object) -> None:
-        self.stopped += 1
-
-
-@pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Own]:
-    def make(*errors: Exception) -> Own:
-        made = Own(*errors)
-        monkeypatch.setattr(waiting, "get_client", made.client)
-        monkeypatch.setattr(waiting, "_pause", lambda seconds: None)
-        monkeypatch.setattr(SubprocessASGIServer, "stop", made.stop)
-        monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "60")
-        return made
-
-    return make
-
-
-def test_an_own_server_that_is_slow_to_answer_is_started_again(own: Callable[..., Own]) -> None:
-    """Prefect gives it 5 seconds for its first answer, on however busy a machine."""
-    made = own(httpx.ReadTimeout("timed out"), httpx.ReadTimeout("timed out"))
-    wait_for_server()
-    assert made.stopped == 2  # none is left behind
-
-
-def test_another_error_is_not_waited_for(own: Callable[..., Own]) -> None:
-    own(RuntimeError("Found incompatible versions"))
+    monkeypatch.setattr(orchestration, "get_client", broken)
     with pytest.raises(RuntimeError, match="incompatible"):
         wait_for_server()
 
 
-def test_nothing_is_left_behind_when_the_wait_ends(
-    own: Callable[..., Own], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = own(httpx.ReadTimeout("timed out"))
-    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
-    with pytest.raises(ServerUnreachableError):
-        wait_for_server()
-    assert made.stopped == 1
+OWN = """
+import os, sys, flows
+from flows.server import prefect_server
+with prefect_server() as wait:
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL
+    wait()
+    with get_client(sync_client=True) as client:
+        print(client.api_version())
+    print("prefect.server.api.server" in sys.modules, bool(PREFECT_API_URL.value()))
+print(PREFECT_API_URL.value(), "PREFECT_API_URL" in os.environ)
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("nothing is left behind")
+"""
+"""What a flow without a server does; Prefect's settings are this process's own."""
+
+
+def without_a_server(home: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=clean | flows.PATIENCE | {"PREFECT_HOME": str(home)} | more,
+    )  # fmt: skip
+
+
+@pytest.mark.flow
+def test_a_run_without_a_server_starts_one_and_stops_it(tmp_path: Path) -> None:
+    done = without_a_server(tmp_path, "-c", OWN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        prefect.__version__, "False True", "None False", "nothing is left behind",
+    ]  # fmt: skip
+    assert (tmp_path / "prefect.db").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.flow
+def test_an_own_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    nowhere = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:////dev/null/none.db"}
+    done = without_a_server(tmp_path, "-m", "flows.audit", "--ledger", "sqlite:///l", **nowhere)
+    assert done.returncode == ServerUnreachableError.exit_code, done.stderr
+    assert "own Prefect server ended with code" in done.stdout
 
 
 def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,19 +174,16 @@ def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> N
     ] == [float(flows.PATIENCE[name]) for name in flows.PATIENCE if "PREFECT" in name]  # fmt: skip
 
 
-@pytest.mark.parametrize(("main", "arguments"), [
-    (console.main, ["release.yaml"]), (audit.main, ["--ledger", "sqlite:///l"]),
-])  # fmt: skip
+@pytest.mark.parametrize("module", [console, audit])
 def test_both_flows_wait_before_they_start(
-    main: Callable[..., int], arguments: list[str], own: Callable[..., Own],
+    module: Any, nobody: str, workplace: Any,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    own(httpx.ConnectError("refused"))
     monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
-    for module in (console, audit):
-        monkeypatch.setattr(module, "quiet_prefect", lambda: console.StepLog(Console()))
+    monkeypatch.setattr(module, "quiet_prefect", lambda: console.StepLog(Console()))
+    arguments = [str(workplace.spec)] if module is console else ["--ledger", "sqlite:///l"]
     started: list[object] = []
-    assert main(lambda *given: started.append(given), arguments) == 71
+    assert module.main(lambda *given: started.append(given), arguments) == 71
     assert started == []
     assert "no Prefect server answered" in capsys.readouterr().out
 

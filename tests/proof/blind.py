@@ -35,7 +35,7 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
-from tests.leaks import neighbours as leaks
+from tests.hostile.leaks import neighbours as leaks
 
 
 @contextmanager

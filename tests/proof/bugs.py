@@ -27,10 +27,10 @@ from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY
 from tests.dpiw.methods.generators import neural_world
-from tests.dpiw.plan import test_plan
 from tests.proof import blind as noninterference
 from tests.proof import generator_worlds as generators
 from tests.proof.attacks import Silent, assault
+from tests.support import specs
 from tests.support.noise import check_forks_draw_apart
 
 ingest = importlib.import_module("dpiw.data.ingest")
@@ -127,7 +127,7 @@ def check_neighbours_share_a_lattice() -> None:
 def check_a_plan_costs_what_it_promises() -> None:
     """Every stage's events, by an accountant that the plan did not search with."""
     try:
-        plan = planning.compile_plan(test_plan.spec(), test_plan.SCHEMA)
+        plan = planning.compile_plan(specs.spec(), specs.SCHEMA)
     except PrivacyError as error:  # the plan's own second look
         raise AssertionError("the plan contradicts itself") from error
     methods = (plan.generator, plan.weights)

@@ -8,8 +8,8 @@ else is in either of them, so a unit's rows touch at most the declared number.
 P4, that every forbidden construct of a plan is rejected, is tested where specs and plans are:
 `tests/dpiw/plan/test_spec.py::test_what_is_refused_names_its_field`,
 `tests/dpiw/plan/test_plan.py::test_settings_are_refused_by_name` and
-`tests/bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens`; here they are
-counted.
+`tests/hostile/bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens`; here they
+are counted.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from tests.dpiw.methods.weights.conftest import uniform_rows
-from tests.fuzz.corpus import UNIT, schema
+from tests.hostile.bad_inputs.config_cases import BOUNDS, SPEC
+from tests.hostile.fuzz.corpus import UNIT, schema
 from tests.proof.figures import tiers
 from tests.proof.neighbours import Zeros
-from tests.support.named_tests import TESTS
+from tests.support import specs
 
 ORDINARY = {
     "id": ("1", "2", "3", "4"), "n": ("3", "-2", "9", ""), "x": ("17.25", "0", "999"),
@@ -138,8 +139,8 @@ def test_a_strange_row_changes_nothing_that_was_planned(cases, rng, tmp_path, pr
         "P2", "columns, shapes, scales and draws beside a strange row",
         power="a domain of the levels that occur is found: test_a_domain_from_the_data_is_found",
         reached=f"{cases} cases, {changed} changed",
-        limit="histogram, PrivBayes, beta regression, measured sum; whole runs: tests/leaks/"
-        "test_non_interference.py",
+        limit="histogram, PrivBayes, beta regression, measured sum; whole runs: "
+        "tests/hostile/leaks/test_non_interference.py",
     )  # fmt: skip
 
 
@@ -264,18 +265,13 @@ def test_scaling_by_the_tables_own_range_is_found(rng, tmp_path, monkeypatch):
 @tiers("least", fast=30, full=30)
 def test_forbidden_constructs_of_a_plan_are_counted(least, prove):
     """At least `least` refusals; that each refuses is tested where they are."""
-    from tests.bad_inputs.config_cases import BOUNDS, SPEC
-    from tests.dpiw.plan import test_plan, test_spec
-
-    counted = {"spec and plan (bad inputs)": len(SPEC), "schema": len(BOUNDS)}
-    for module, name in (
-        (test_spec, "test_what_is_refused_names_its_field"),
-        (test_plan, "test_settings_are_refused_by_name"),
-        (test_spec, "test_calibrations_that_no_spec_may_ask_for"),
-    ):
-        (mark,) = [m for m in getattr(module, name).pytestmark if m.name == "parametrize"]
-        counted[name] = len(mark.args[1])
-    assert (TESTS / "bad_inputs" / "test_config.py").exists()
+    counted = {
+        "spec and plan (bad inputs)": len(SPEC),
+        "schema": len(BOUNDS),
+        "test_what_is_refused_names_its_field": len(specs.REFUSED_FIELDS),
+        "test_settings_are_refused_by_name": len(specs.REFUSED_SETTINGS),
+        "test_calibrations_that_no_spec_may_ask_for": len(specs.REFUSED_CALIBRATIONS),
+    }
     assert sum(counted.values()) >= least
     prove(
         "P4", "forbidden constructs of a plan",

@@ -3,8 +3,8 @@
 Here the mechanisms are blind: what they return has the law's dimension and shape, and no data in
 it. All that is left of a release is then what went past them, and it must be the same, byte for
 byte, for **arbitrary** pairs of tables: empty ones, other numbers of rows, values of any kind. That
-is more than neighbours (tests/leaks/test_non_interference.py, which keeps the noise and compares
-what was not drawn).
+is more than neighbours (tests/hostile/leaks/test_non_interference.py, which keeps the noise and
+compares what was not drawn).
 
 Compared: the measurement of every method; and of whole releases the report, rows, weights,
 certificate, manifest, data dictionary, ledger, what the workspace keeps outside its private folder,
@@ -22,7 +22,7 @@ import pytest
 
 from dpiw.methods.weights import registry
 from dpiw.methods.weights import weigh_measured as weighing
-from tests.leaks import neighbours as leaks
+from tests.hostile.leaks import neighbours as leaks
 from tests.proof.blind import (
     MEASURED,
     METHODS,
@@ -41,9 +41,9 @@ FULL, SLICE = 200, 10
 
 
 def test_every_method_that_draws_is_compared() -> None:
-    """`none` and `discriminator` draw nothing; `logreg` serves benchmarks alone."""
+    """`none` and `discriminator` draw nothing."""
     drawing = {method for method, _ in WEIGHTS.values()}
-    assert drawing | {"discriminator", "logreg"} == set(registry.WEIGHTS)
+    assert drawing | {"discriminator"} == set(registry.WEIGHTS)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -22,7 +22,7 @@ from dpiw.errors import DPIWError
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tasks.step import StepFailedError, _guarded
-from tests.leaks import neighbours as leaks
+from tests.hostile.leaks import neighbours as leaks
 
 FULL, SLICE = 200, 10
 FLOW = importlib.import_module("flows.release")

@@ -20,10 +20,10 @@ from dpiw.methods.generators.vote_noise import vote_sensitivity
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.dpiw.methods.generators import test_pategan as pate
+from tests.dpiw.methods.generators import pate_world as pate
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, table
 from tests.dpiw.methods.neural import mutants as neural
-from tests.leaks import neighbours as leaks
+from tests.hostile.leaks import neighbours as leaks
 from tests.proof import blind as noninterference
 from tests.proof import bugs as panel
 from tests.proof import bugs_of_weights as weights

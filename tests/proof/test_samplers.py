@@ -3,8 +3,8 @@
 Draws are the operating system's. A sample is accepted when every p-value is above 1e-9, so each
 p-value's false alarm is 1e-9; a wrong scale must bring one below it. What the tests would miss is
 computed from the laws of the statistics and is below 1e-6 for each wrong scale in the full tier.
-The fast tier repeats it at small sizes for scales 2/3 and 3/2 (`tests/statistical/test_samplers.py`
-and `tests/dpiw/methods/neural/test_keystream.py` do so for more laws, shapes and seeded noise).
+The fast tier repeats it at small sizes for scales 2/3 and 3/2. Shapes, independence and seeded
+noise: `tests/proof/test_sampler_laws.py` and `tests/dpiw/methods/neural/test_keystream.py`.
 """
 
 from __future__ import annotations

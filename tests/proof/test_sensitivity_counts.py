@@ -8,12 +8,16 @@ all that was released before it.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators import marginal_noise, privbayes
 from dpiw.methods.generators.adversarial import PublicRandom
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.histogram import Histogram
@@ -30,6 +34,7 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import ADD, REPLACE, UNITS, Tally, Zeros, mixed_schema, numeric_schema
+from tests.proof.plants import Plant, scaled, silent
 
 EXACT = "a search; that no other pair moves further is shown in the module of the mechanism"
 
@@ -240,3 +245,50 @@ def test_a_clipped_sum_moves_by_at_most_its_bound(pairs, rule, rng, prove):
         " the sum instead of its rows is found: tests/dpiw/methods/neural/test_planted_bugs.py",
         reached=str(tally), limit="add/remove; replace-one is refused; rounding 1e-9 allowed",
     )  # fmt: skip
+
+
+# --- controls: with a bound planted too small each search fails, even its slice -------------------
+
+HERE = sys.modules[__name__]
+Search = Callable[[pytest.MonkeyPatch], None]
+
+
+def marginals(method: Any) -> Search:
+    return lambda patch: test_marginals_and_scores_move_by_at_most_their_sensitivity(
+        60, method, NoiseKind.GAUSSIAN, np.random.default_rng(5), patch, silent
+    )
+
+
+def clipped_lots(_: pytest.MonkeyPatch) -> None:
+    test_a_clipped_sum_moves_by_at_most_its_bound(
+        150, ClipRule.LOSS, np.random.default_rng(5), silent
+    )
+
+
+def half_score(patch: pytest.MonkeyPatch) -> None:
+    for module in (privbayes, HERE):  # stated and expected alike, so that only the search can see
+        scaled(module, "score_sensitivity", lambda *_: 0.5)(patch)
+
+
+def a_wider_clip(patch: pytest.MonkeyPatch) -> None:
+    """The clip bound that is used is 5% larger than the one that is stated."""
+    real = clipped_sum
+    patch.setattr(HERE, "clipped_sum", lambda *a, clip, **k: real(*a, clip=1.05 * clip, **k))
+
+
+PLANTS: dict[str, tuple[Plant, Search]] = {
+    "marginals 10% too small": (
+        scaled(marginal_noise, "marginal_sensitivity", lambda *_: 0.9), marginals(Histogram)),
+    "PrivBayes score halved": (half_score, marginals(PrivBayes)),
+    "clip 5% too wide": (a_wider_clip, clipped_lots),
+}  # fmt: skip
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_bound_that_is_too_small_is_found(name, monkeypatch):
+    plant, search = PLANTS[name]
+    search(monkeypatch)
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        search(monkeypatch)

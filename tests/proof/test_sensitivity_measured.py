@@ -7,8 +7,10 @@ Every part of a stack alone, and stacks; columns of every kind; units of 1 and 3
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError
-from dpiw.methods.weights import feature_sum
+from dpiw.methods.weights import feature_sum, measured
 from dpiw.methods.weights.feature_sum import UNIT, exact_sum
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.stack import PARTS, Stack
@@ -38,6 +40,7 @@ from tests.proof.neighbours import (
     numeric_schema,
     unit_of,
 )
+from tests.proof.plants import Plant, silent
 
 Tables = tuple[ScaledTable, ScaledTable]
 
@@ -342,3 +345,57 @@ def test_sums_that_are_clipped_move_no_further(rng, monkeypatch):
             for _ in range(10):
                 assert share_of(ready, schema, random_tables(unit, pool, rng)) <= 1
                 assert share_of(ready, schema, adversarial_tables(unit, pool, matrix, rng)) <= 1
+
+
+# --- controls: with less noise than the sum needs the search fails, even its slice ----------------
+
+
+def paid(sensitivity: Callable[[Any, Any], float]) -> Plant:
+    """The noise of a measured sum is for another sensitivity, of its stack and its numbers."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        real = measured.sum_noise
+
+        def noise(stack: Any, **rest: Any) -> Any:
+            ready = real(stack, **rest)
+            less = sensitivity(stack, ready) / ready.sensitivity
+            law = dataclasses.replace(ready.law, scale=ready.law.scale * less)
+            return dataclasses.replace(ready, law=law, sensitivity=ready.sensitivity * less)
+
+        patch.setattr(measured, "sum_noise", noise)
+
+    return plant
+
+
+def largest_part(stack: Any, ready: Any) -> float:
+    """As if the longest part were all of the stack."""
+    longest = max(stack.shares[part] for part in stack.parts)
+    return float(ready.sensitivity * longest / stack.norm)
+
+
+PLANTS: dict[str, tuple[Plant, str]] = {
+    **{f"{features}, 10% too small": (paid(lambda _, ready: 0.9 * ready.sensitivity), features)
+       for features in (*PARTS, "stack")},
+    "max_rows forgotten": (
+        paid(lambda _, ready: ready.sensitivity / ready.unit.max_rows), "linear"),
+    "its count forgotten": (
+        paid(lambda stack, ready: ready.sensitivity * stack.norm
+             / math.hypot(stack.norm, ready.constant)), "linear"),
+    "a stack's largest part": (paid(largest_part), "stack"),
+}  # fmt: skip
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_sensitivity_that_is_too_small_is_found(name, monkeypatch):
+    plant, features = PLANTS[name]
+
+    def search() -> None:
+        test_the_sum_moves_by_at_most_its_sensitivity(
+            240, features, np.random.default_rng(5), silent
+        )
+
+    search()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        search()

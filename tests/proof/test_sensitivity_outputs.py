@@ -16,6 +16,7 @@ from dpiw.privacy.units import NoiseKind
 from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.figures import tiers
 from tests.proof.neighbours import ADD, REPLACE, UNITS, Tally, Zeros, drawn_scales, numeric_schema
+from tests.proof.plants import REACHES, silent
 from tests.proof.published_rows import constant_table, neighbours
 
 LIMIT = "a search; that no other pair moves further is the theorem of docs/method.md section 12"
@@ -61,3 +62,19 @@ def test_published_log_weights_move_by_at_most_their_sensitivity(pairs, kind, rn
             " paper's corollary 1: test_the_published_formula_breaks_its_epsilon",
             reached=str(tally), limit=LIMIT,
         )  # fmt: skip
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("plant", REACHES)
+def test_a_bound_that_is_too_small_is_found(plant, monkeypatch):
+    """Test of the test, on its slice."""
+
+    def search() -> None:
+        test_published_log_weights_move_by_at_most_their_sensitivity(
+            60, NoiseKind.GAUSSIAN, np.random.default_rng(5), silent
+        )
+
+    search()
+    REACHES[plant](monkeypatch)
+    with pytest.raises(AssertionError):
+        search()

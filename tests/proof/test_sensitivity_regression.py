@@ -12,6 +12,7 @@ import pytest
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights import penalty as calibration
 from dpiw.methods.weights.beta import BetaRegression
 from dpiw.methods.weights.critic_features import JudgeScale
 from dpiw.methods.weights.solver import Regression, solve
@@ -32,6 +33,7 @@ from tests.proof.neighbours import (
     numeric_schema,
     unit_of,
 )
+from tests.proof.plants import REACHES, silent
 
 PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 LIMIT = "a search; that no other pair moves further is the theorem of docs/method.md section 3"
@@ -242,3 +244,30 @@ def test_the_search_finds_a_bound_that_is_a_quarter_too_small(relation, rng):
             tallies[1].met(l1 / (0.75 * laplace.calibrated.sensitivity))
             tallies[2].met(l1 / plain.calibrated.sensitivity)
     assert all(tally.above > 0 for tally in tallies)
+
+
+# --- controls: with a bound planted too small the search fails, even its slice --------------------
+
+
+def search(features: str) -> None:
+    test_the_coefficients_move_by_at_most_their_sensitivity(
+        240, features, np.random.default_rng(5), silent
+    )
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("features", ["linear", "interactions", "fourier", "critic"])
+@pytest.mark.parametrize("plant", REACHES)
+def test_a_bound_that_is_too_small_is_found(plant, features, monkeypatch):
+    search(features)
+    REACHES[plant](monkeypatch)
+    with pytest.raises(AssertionError):
+        search(features)
+
+
+@pytest.mark.proof
+def test_replace_one_charged_as_add_or_remove_is_found(monkeypatch):
+    """Replace-one is charged the norm of a row, not the distance of two."""
+    monkeypatch.setattr(calibration, "l2_reach", lambda bounds, unit: unit.max_rows * bounds.norm)
+    with pytest.raises(AssertionError):
+        search("linear")

@@ -12,7 +12,7 @@ import pytest
 
 from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import DPIWError
-from dpiw.ledger import Grant, Ledger, Population, Reservation
+from dpiw.ledger import Grant, Ledger, LedgerHead, Population
 from dpiw.ledger.entries import entry_hash, entry_json
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
@@ -67,7 +67,7 @@ def ask(**changes: Any) -> dict[str, Any]:
     } | changes  # fmt: skip
 
 
-def spend(ledger: Ledger, number: int, epsilon: str = "0.01") -> Reservation:
+def spend(ledger: Ledger, number: int, epsilon: str = "0.01") -> LedgerHead:
     """Reserve the smallest run there is, of one stage `s` and no delta."""
     return ledger.reserve(
         population="adult", run_key=digest(number), attempt=1, stages={"s": [{"count": 1}]},

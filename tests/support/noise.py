@@ -26,6 +26,7 @@ def every_draw(noise: NoiseSource, scale: float) -> list[np.ndarray]:
         noise.discrete_laplace(scale=scale, size=8),
         noise.spherical_laplace(scale=scale, dimension=8),
         np.array([noise.noisy_argmax(np.zeros(10**4, dtype=np.int64), scale=scale)]),
+        noise.gaussian_vector(scale=scale, size=8),
     ]
 
 
@@ -50,7 +51,7 @@ def check_forks_draw_apart() -> None:
     noise = SecureNoise()
     every_draw(noise, 2.0**30)  # any state a fork could inherit exists now
     draws = [forked_draws(noise) for _ in range(8)]
-    for start in (0, 64, 128):  # each law by itself
+    for start in (0, 64, 128, 200):  # each law by itself
         assert len({draw[start : start + 64] for draw in draws}) == 8
     # The control: seeded noise is inherited state, so the same harness must see copies.
     assert len({forked_draws(SeededNoise(3)) for _ in range(3)}) == 1

@@ -95,8 +95,8 @@ class GANSettings:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; a private one has Gaussian noise, and needs a delta."""
-        if pure and cls.private:
+        """As `Synthesizer.from_settings`; the noise is Gaussian, and needs a delta."""
+        if pure:
             raise SpecError(
                 f"delta: expected more than 0 with {cls.method}, whose noise is Gaussian"
             )

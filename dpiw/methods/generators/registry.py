@@ -9,21 +9,16 @@ from typing import Any
 from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.gan import CGAN, GAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
 
-GENERATORS: Mapping[
-    str, type[PrivBayes] | type[Histogram] | type[DPGAN] | type[PATEGAN] | type[GAN]
-] = {
+GENERATORS: Mapping[str, type[PrivBayes] | type[Histogram] | type[DPGAN] | type[PATEGAN]] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
     "dpgan": DPGAN,
     "dpcgan": DPCGAN,
     "pategan": PATEGAN,
-    "gan": GAN,
-    "cgan": CGAN,
 }
 
 
@@ -40,8 +35,7 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
             that is not pure where it has to be.
     """
     if method not in GENERATORS:
-        private = [name for name, kind in GENERATORS.items() if kind.private]
-        raise SpecError(f"generator.method: {one_of(method, private)}")
+        raise SpecError(f"generator.method: {one_of(method, GENERATORS)}")
     generator = GENERATORS[method]
     known = {field.name for field in dataclasses.fields(generator)} - {"calibrated"}
     for key in settings:

@@ -225,14 +225,13 @@ class Backward:
                 parts += [given.T @ delta, biases]
         return self.forward.network.backend.join(parts)
 
-    def row_gradients(self, factors: Array | None = None) -> Array:
-        """Factor times gradient with respect to the rows themselves, shape (n, widths[0]).
+    def row_gradients(self) -> Array:
+        """Gradient with respect to the rows themselves, shape (n, widths[0]).
 
         What a generator needs of a discriminator: the derivative of the loss by its rows.
         """
         weights, _ = self.forward.network.layers[0]
-        delta = self.deltas[0] if factors is None else self.deltas[0] * factors[:, None]
-        return delta @ weights.T
+        return self.deltas[0] @ weights.T
 
     def kept(self, keep: Array) -> Backward:
         """The same pass with zeros in the rows that are not kept, also where they held NaN."""

@@ -178,7 +178,7 @@ def log_ratio_of(logits: Matrix, *, limit: float) -> Matrix:
     return np.asarray(np.clip(known, -limit, limit))
 
 
-def play(
+def replay(
     training: RatioTraining,
     rows: Matrix,
     *,
@@ -199,7 +199,7 @@ def play(
         nominal_rows: n0.
         noise: simulation, so any source.
         tilt: log ratio that the stand-ins shall have to the rows, shape (m,); None for none.
-        number: of this play; another number halves and draws the rows in another way.
+        number: of this replay; another number halves and draws the rows in another way.
     """
     rng = np.random.default_rng([training._public_number, 2, number])
     order = rng.permutation(len(rows))

@@ -93,6 +93,8 @@ class WeightEstimator(Method, abc.ABC):
     """Whether its noise depends on which rows are published (`for_rows`), and on how many."""
     known_everywhere: ClassVar[bool] = False
     """Whether the released ratio is known at every row, as a beta calibration needs."""
+    keeps_one_way: ClassVar[bool] = False
+    """Whether it fits the one-way distributions that the generator knows."""
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
     """Fields that no spec may hold."""
 

@@ -81,20 +81,6 @@ def log_weight_noise(law: NoiseLaw, features: Array) -> Array:
     return np.asarray(law.scale * np.sqrt(factor * _squared_norms(features)))
 
 
-def cross_term(law: NoiseLaw, features: Array, others: Array) -> Array:
-    """Cov[b(x) exp(z.x), b(x') exp(z.x')] row by row, shape (n,): b(x) b(x') / b(x+x') - 1.
-
-    Infinite where it does not exist. It does not vanish as synthetic rows are added: they share one
-    draw of z. Of a row with itself: its relative variance. Source: docs/method.md section 4.
-    """
-    joint = log_noise_mean(law, features + others)
-    apart = log_noise_mean(law, features) + log_noise_mean(law, others)
-    exists = np.isfinite(joint) & np.isfinite(apart)
-    safe = np.where(exists, joint, 0.0) - np.where(exists, apart, 0.0)
-    with np.errstate(over="ignore"):
-        return np.where(exists, np.expm1(safe), np.inf)
-
-
 def normalised(log_weights: Array) -> Array:
     """Shift log weights so that the weights have mean one, shape (n,)."""
     if log_weights.size == 0 or not np.all(np.isfinite(log_weights)):

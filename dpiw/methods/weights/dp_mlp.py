@@ -25,7 +25,7 @@ from dpiw.methods.neural.ratio_training import (
     MOST_STAND_INS,
     RatioTraining,
     log_ratio_of,
-    play,
+    replay,
 )
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.methods.weights.base import check_measurement
@@ -179,7 +179,7 @@ class DensityNetwork(RatioEstimator):
 
         One training on uniform public rows against others: noise, and sampling error with it.
         """
-        log_weights, _ = self._played(schema, spread=0.0)
+        log_weights, _ = self._replayed(schema, spread=0.0)
         return float(log_weights.std())
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
@@ -191,11 +191,11 @@ class DensityNetwork(RatioEstimator):
         """
         shares = []
         for number in range(_PLAYS):  # one alone may agree by chance
-            log_weights, target = self._played(schema, spread=REFERENCE_SPREAD, number=number)
+            log_weights, target = self._replayed(schema, spread=REFERENCE_SPREAD, number=number)
             shares.append(1 - float((log_weights - target).var() / target.var()))
         return min(1.0, max(0.0, float(np.mean(shares))))
 
-    def _played(
+    def _replayed(
         self, schema: PublicSchema, *, spread: float, number: int = 0
     ) -> tuple[Array, Array]:
         """Log ratios of the training played on uniform rows, and the true ones, shape (m,)."""
@@ -205,7 +205,7 @@ class DensityNetwork(RatioEstimator):
         rows = inputs(schema, reference_rows(schema, count, rng))
         total = _standardised(rows.sum(axis=1))
         tilt = spread * _standardised(total + _standardised(total**2))
-        state = play(
+        state = replay(
             ready.training,
             rows,
             nominal_rows=ready.nominal_rows,

@@ -53,6 +53,10 @@ class SumNoise:
     sensitivity: float
     law: NoiseLaw
 
+    def is_of(self, stack: Stack) -> bool:
+        """Whether it was calibrated for features of these sizes."""
+        return (self.dimension, self.norm) == (stack.dimension, stack.norm)
+
     def to_json(self) -> dict[str, Any]:
         """Public numbers for the certificate."""
         return {

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
 from dpiw.data.schema import ScaledTable
@@ -125,7 +124,7 @@ class MeansLaw:
         B B' = S^-1 and B'C B is diagonal: no credit is too small for (C + alpha S)^-1.
         """
         root = np.linalg.cholesky(self.covariance)
-        inverse = solve_triangular(root, np.eye(len(root)), lower=True)
+        inverse = np.linalg.inv(root)
         scaled = inverse @ self.spread @ inverse.T
         spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
         return np.maximum(spreads, 0.0), np.asarray(inverse.T @ axes)

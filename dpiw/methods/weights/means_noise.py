@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 
-from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.one_way import OneWayLaw, block_diagonal
 
 Array = NDArray[np.float64]
 
@@ -37,4 +36,4 @@ def means_noise(
         covariance += (scale / rows / constant) ** 2 * np.outer(means, means)
     if known is None:
         return covariance
-    return np.asarray(block_diag(covariance, known.covariance(about[measured:], rows)))
+    return block_diagonal(covariance, known.covariance(about[measured:], rows))

@@ -110,6 +110,7 @@ class Measured(WeightEstimator):
 
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
+    keeps_one_way: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
     """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
     and the generator's own marginals are kept. `dpiw rehearse` compares it with others, free."""
@@ -195,8 +196,7 @@ class Measured(WeightEstimator):
             UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
         """
         ready, stack = self._ready(), self.stack(schema)
-        same = (ready.dimension, ready.norm) == (stack.dimension, stack.norm)
-        calibrated_for(ready, ready.unit == unit, same, method=self.method)
+        calibrated_for(ready, ready.unit == unit, ready.is_of(stack), method=self.method)
         return (GaussianEvent(noise_multiplier=ready.multiplier),)
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
@@ -295,8 +295,7 @@ class Measured(WeightEstimator):
             UncalibratedError: before `calibrate`, or for another schema.
         """
         ready, stack = self._ready(), self.stack(table.schema)
-        same = (ready.dimension, ready.norm) == (stack.dimension, stack.norm)
-        calibrated_for(ready, same, method=self.method)
+        calibrated_for(ready, ready.is_of(stack), method=self.method)
         exact = exact_sum(stack, table.confidential(), constant=ready.constant)
         return Measurement(
             kind=MEASUREMENT_KIND,

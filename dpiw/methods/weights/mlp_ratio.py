@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.neural.ratio_training import RatioTraining, log_ratio_of, play
+from dpiw.methods.neural.ratio_training import RatioTraining, log_ratio_of, replay
 from dpiw.methods.weights.density_ratio import RatioWithoutLaw
 from dpiw.methods.weights.signal import Signal
 from dpiw.privacy.randomness import SeededNoise
@@ -78,7 +78,7 @@ class NetworkRatio(RatioWithoutLaw):
                 raise WeightError("weights: expected at least two synthetic rows")
             log_ratios = np.empty((len(rows), self.replays))
             for i in range(self.replays):
-                state = play(
+                state = replay(
                     self.training, rows, nominal_rows=self.nominal_rows, number=i,
                     noise=SeededNoise(self._public_number + i),
                 )  # fmt: skip

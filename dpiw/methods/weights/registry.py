@@ -10,7 +10,6 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.dp_mlp import DensityNetwork
-from dpiw.methods.weights.logreg import LogisticRegressionRatio
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.output import OutputNoised
 
@@ -21,7 +20,6 @@ WEIGHTS: Mapping[str, type[WeightEstimator]] = {
     "output_noised": OutputNoised,
     "dp_mlp": DensityNetwork,
     "discriminator": DiscriminatorWeights,
-    "logreg": LogisticRegressionRatio,
 }
 
 NONE = "none"
@@ -68,6 +66,5 @@ def make_weights(
             raise SpecError(f"weights.settings.{min(settings)}: unknown for none (known: none)")
         return None
     if method not in WEIGHTS:
-        known = [*(name for name, kind in WEIGHTS.items() if kind.private), NONE]
-        raise SpecError(f"weights.method={method}: {one_of(method, known)}")
+        raise SpecError(f"weights.method={method}: {one_of(method, (*WEIGHTS, NONE))}")
     return WEIGHTS[method].from_settings(settings, pure=pure, rows=rows)

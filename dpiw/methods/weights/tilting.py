@@ -113,9 +113,9 @@ class BaseRows:
                 self._kept[start:stop] = self._checked(start, stop)
 
     @classmethod
-    def of(cls, matrix: Array, *, log_weights: Array | None = None) -> BaseRows:
+    def of(cls, matrix: Array) -> BaseRows:
         """Rows whose features are at hand, shape (M, d)."""
-        return cls(len(matrix), lambda start, stop: matrix[start:stop], log_weights=log_weights)
+        return cls(len(matrix), lambda start, stop: matrix[start:stop])
 
     def _ranges(self, first: int = 0) -> Iterator[tuple[int, int]]:
         for start in range(first, self.rows, _BLOCK):
@@ -212,7 +212,7 @@ class _Point:
         )
 
 
-def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None = None) -> Tilt:
+def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     """Minimise F by Newton steps with a line search, to a certified gap.
 
     F is alpha S-strongly convex, so F(theta) - min F <= g'(alpha S)^-1 g / 2 with g the gradient:
@@ -224,7 +224,6 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
         base: the rows to weight.
         targets: what their weighted means should come close to.
         credit: alpha > 0.
-        start: theta to start from, shape (d,); zero by default.
 
     Raises:
         WeightError: shapes do not fit, alpha is not positive and finite, or the minimum was not
@@ -233,10 +232,10 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float, start: Array | None
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
     _factor(targets.covariance)
-    solution = _solved(base, targets, credit, np.zeros(base.dimension) if start is None else start)
+    theta = np.zeros(base.dimension)
+    solution = _solved(base, targets, credit, theta)
     if solution is not None:
         return solution
-    theta = np.zeros(base.dimension)
     for higher in credit * _LADDER:
         for guess in (theta, _FALL * theta):  # theta stays, or grows as 1/alpha: beyond reach
             solution = _solved(base, targets, higher, guess)

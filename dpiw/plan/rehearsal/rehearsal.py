@@ -14,7 +14,6 @@ and no result can be published.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -23,12 +22,17 @@ from functools import partial
 
 import numpy as np
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, WeightError
+from dpiw.methods.play import play
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.weigh import Weights
+from dpiw.plan.plan import Plan
 from dpiw.plan.rehearsal.candidates import Candidate
-from dpiw.plan.rehearsal.play import play
 from dpiw.plan.rehearsal.populations import KINDS, Population, WeightedRows, random_law
 from dpiw.plan.rehearsal.scores import Scorer
+from dpiw.privacy.randomness import SeededNoise
 
 LEAST_RUNS = 5
 """Fewer runs have no standard error worth the name."""
@@ -37,6 +41,21 @@ FLOOR = "stand-in rows"
 """The stand-in table itself, scored: what no synthetic table can be expected to pass."""
 
 FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RehearsedRelease:
+    """A release as an analyst would hold it.
+
+    Attributes:
+        rows: the published rows with the weights to use, which sum to one.
+        weights: as certified.
+        verdict: `none` where rows are published unweighted.
+    """
+
+    rows: WeightedRows
+    weights: Weights
+    verdict: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,20 +190,53 @@ def _played(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
     for candidate in rehearsal.candidates:
         if candidate.plan is None:
             continue
-        played = None
-        with contextlib.suppress(WeightError):
-            played = play(candidate.plan, table, labelled=labelled, rng=stream(1))
-        if played is None:
+        try:
+            made = rehearse_release(candidate.plan, table, labelled=labelled, rng=stream(1))
+        except WeightError:
             scores.append(replace(blank, candidate=candidate.name, verdict=FAILED))
             continue
-        diagnostics = played.weights.diagnostics
+        diagnostics = made.weights.diagnostics
         scores.append(
             replace(
                 blank,
                 candidate=candidate.name,
-                distances=scored(played.rows),
-                verdict=played.verdict,
+                distances=scored(made.rows),
+                verdict=made.verdict,
                 ess_share=diagnostics.effective_sample_size / diagnostics.rows,
             )
         )
     return scores
+
+
+def rehearse_release(
+    plan: Plan, stand_in: ScaledTable, *, labelled: ScaledTable, rng: np.random.Generator
+) -> RehearsedRelease:
+    """Make the release of `plan` from public rows, and use it as its verdict says.
+
+    Args:
+        plan: calibrated.
+        stand_in: public rows in the confidential table's place.
+        labelled: other rows of the same law, in the place of those that a calibration on public
+            rows is fitted on; may have no row where the plan asks for none.
+        rng: simulation only; equal states give equal releases.
+
+    Privacy:
+        The rows are public stand-ins, so nothing is charged. The noise has the scale that the
+        plan's events promise for confidential rows, and is seeded: no result can be published.
+
+    Raises:
+        WeightError: a stage would fail.
+    """
+    made = play(
+        plan.recipe.with_public_rows(labelled),
+        PrivateTable(schema=plan.schema, scaled=stand_in),
+        noise=SeededNoise(int(rng.integers(2**62))),
+        rng=rng,
+    )
+    weights = made.weights
+    verdict = "none" if made.estimator is None else weights.diagnostics.verdict.value
+    used = np.exp(weights.log_weights - weights.log_weights.max())
+    if verdict == Verdict.DO_NOT_USE.value:  # resampled rows cannot be unweighted
+        used = np.ones_like(used)
+    rows = WeightedRows(scaled=made.rows.scaled, weights=used / used.sum())
+    return RehearsedRelease(rows=rows, weights=weights, verdict=verdict)

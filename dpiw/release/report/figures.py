@@ -1,4 +1,4 @@
-"""The report's plots and figures of costs, weights and columns: released rows, public bounds."""
+"""What the report shows of costs, weights and columns: from released rows and public bounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.formats import number, short_decimal
-from dpiw.release.report.marginals import MISSING, Axis, axis, marginals
-from dpiw.release.report.plots import Drawing
+from dpiw.release.report.marginals import Axis, axis, marginals
+from dpiw.release.report.plots import Budget, Shares
+from dpiw.release.report.svg import Drawing
 from dpiw.release.report.truth import PublicTruth
 
 Array = NDArray[np.float64]
@@ -30,7 +31,7 @@ class Cost:
     """What stages cost, the lifetime budgets by letter, and what each accountant computed."""
 
     stages: Drawing
-    budgets: Mapping[str, Drawing | None]
+    budgets: Mapping[str, Budget | None]
     accountants: tuple[str, ...]
 
 
@@ -58,7 +59,7 @@ class ColumnCard:
 
     name: str
     note: str
-    drawings: tuple[Drawing, ...]
+    drawing: Drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,26 +75,30 @@ def cost_of(certificate: Certificate) -> Cost:
     """Draw a release's costs, as its certificate states them."""
     rows = [
         (f"{record.stage}: {record.method}", record.standalone_epsilon,
-         f"ε = {record.standalone_epsilon:.3g} if alone")
+         f"{record.standalone_epsilon:.3g}")
         for record in certificate.stages
         if record.standalone_epsilon is not None and math.isfinite(record.standalone_epsilon)
     ]  # fmt: skip
-    rows.append(
-        ("together", float(certificate.epsilon), f"ε = {short_decimal(certificate.epsilon)}")
-    )
+    rows.append(("all together", float(certificate.epsilon), short_decimal(certificate.epsilon)))
     return Cost(
-        stages=plots.cost_bars(rows, title="Privacy loss by stage"),
-        budgets={"ε": _budget(certificate, "epsilon"), "δ": _budget(certificate, "delta")},
+        stages=plots.cost_bars(
+            rows, axis="privacy loss ε, a stage as if alone", title="Privacy loss by stage"
+        ),
+        budgets={
+            letter: _budget(certificate, letter, name)
+            for letter, name in (("ε", "epsilon"), ("δ", "delta"))
+        },
         accountants=tuple(f"{k}: ε = {number(v)}" for k, v in certificate.accountants.items()),
     )
 
 
-def _budget(certificate: Certificate, name: str) -> Drawing | None:
+def _budget(certificate: Certificate, letter: str, name: str) -> Budget | None:
     current, spent, budget = (
         Decimal(getattr(certificate, prefix + name)) for prefix in ("", "spent_", "budget_")
     )
+    earlier = max(spent - current, Decimal(0))
     return plots.budget_bar(
-        budget, spent, {"earlier": max(spent - current, Decimal(0)), "this release": current},
+        letter, budget, spent, {"earlier releases": earlier, "this release": current},
         title=f"Lifetime {name} of population {certificate.population}",
     )  # fmt: skip
 
@@ -121,30 +126,32 @@ def _weight_histogram(weights: Array) -> Drawing | None:
     if high - low < 1e-9:
         return None
     low, high = min(low, 0.0), max(high, 0.0)
-    shares = np.histogram(logs, bins=30, range=(low, high))[0] / weights.size
+    counts, edges = np.histogram(logs, bins=30, range=(low, high))
+    near = 0.12 * (high - low)  # an end so near to one that their texts would touch
+    ends = {at: number(float(f"{10**at:.2g}")) for at in (low, high) if abs(at) > near}
     return plots.histogram(
-        shares, labels=(f"{10**low:.3g}", f"{10**high:.3g}"),
-        marks=(((0.0 - low) / (high - low), "1"),), title="Weights of the rows",
+        Shares(before=counts / weights.size), edges=list(edges), ticks=ends | {0.0: "1"},
+        axis="weight of a row (mean 1; logarithmic)", title="Weights of the rows", mark=(0.0, ""),
     )  # fmt: skip
 
 
 def _noise(noise: Array, tau: object) -> NoiseSpread:
     known = float(tau) if isinstance(tau, int | float) and math.isfinite(tau) else None
     top = 1.05 * max(float(noise.max()), known or 0.0)
-    shares = np.histogram(noise, bins=30, range=(0.0, top))[0] / noise.size
+    counts, edges = np.histogram(noise, bins=30, range=(0.0, top))
     middle = float(np.median(noise))
+    factor = float(f"{math.exp(min(middle, 700.0)):.3g}")
     drawing = plots.histogram(
-        shares, labels=("0", f"{top:.3g}"), title="Privacy noise in the log weights",
-        marks=() if known is None else ((known / top, f"tau = {known:.3g}"),),
+        Shares(before=counts / noise.size), edges=list(edges), ticks={0.0: "0", top: f"{top:.2g}"},
+        axis="standard deviation in a log weight", title="Privacy noise in the log weights",
+        mark=None if known is None else (known, f"forecast {known:.2g}"),
     )  # fmt: skip
-    return NoiseSpread(
-        drawing=drawing, middle=f"{middle:.2g}", factor=f"{math.exp(min(middle, 700.0)):.3g}"
-    )
+    return NoiseSpread(drawing=drawing, middle=f"{middle:.2g}", factor=number(factor))
 
 
 def column_cards(
     frame: pd.DataFrame,
-    weights: Array,
+    weights: Array | None,
     schema: PublicSchema,
     truth: Mapping[str, ArrayLike],
 ) -> tuple[ColumnCard, ...]:
@@ -152,7 +159,7 @@ def column_cards(
 
     Args:
         frame: the synthetic rows.
-        weights: shape (rows,), mean one.
+        weights: shape (rows,), mean one; None: the rows have none.
         schema: the public schema.
         truth: shares per column of a simulated example; empty for a real release.
 
@@ -160,18 +167,19 @@ def column_cards(
         ReleaseError: a column's truth does not have one share per bin or level.
     """
     before = marginals(frame, schema=schema)
-    after = marginals(frame, schema=schema, weights=weights)
+    after = {} if weights is None else marginals(frame, schema=schema, weights=weights)
     cards = []
     for column in schema.released:
         name, cells = column.name, axis(column)
-        known = _shares(truth, name, cells)
-        drawings = _column_drawings(cells, before[name], after[name], known, name)
+        shares = Shares(
+            before=before[name], after=after.get(name), truth=_known(truth, name, cells)
+        )
         note = column.description or column.kind.value
-        cards.append(ColumnCard(name=name, note=note, drawings=drawings))
+        cards.append(ColumnCard(name=name, note=note, drawing=_column(cells, shares, name)))
     return tuple(cards)
 
 
-def _shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
+def _known(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
     if name not in truth:
         return None
     shares = np.asarray(truth[name], dtype=np.float64)
@@ -182,38 +190,25 @@ def _shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | N
     return shares
 
 
-def _column_drawings(
-    cells: Axis, before: Array, after: Array, truth: Array | None, name: str
-) -> tuple[Drawing, ...]:
-    title = f"Shares of column {name}, before and after weighting"
+def _column(cells: Axis, shares: Shares, name: str) -> Drawing:
+    weighting = "" if shares.after is None else ", before and after weighting"
+    title = f"Shares of column {name}{weighting}"
     if not cells.edges:
-        labels, before, after, truth = _fold(cells.labels, before, after, truth)
-        return (plots.bars(labels, before, after, truth=truth, title=title),)
-    stop = len(cells.edges) - 1
-    bins = plots.histogram(
-        before[:stop], after=after[:stop], truth=None if truth is None else truth[:stop],
-        labels=cells.labels, title=title, height=80.0, width=264.0,
-    )  # fmt: skip
-    if not cells.nullable:
-        return (bins,)
-    known = None if truth is None else truth[stop:]
-    return bins, plots.bars((MISSING,), before[stop:], after[stop:], truth=known, title=title)
+        labels, shares = _fold(cells.labels, shares)
+        return plots.bars(labels, shares, title=title)
+    ticks = dict(zip((cells.edges[0], cells.edges[-1]), cells.labels, strict=True))
+    return plots.histogram(shares, edges=cells.edges, ticks=ticks, axis=name, title=title)
 
 
-def _fold(
-    labels: tuple[str, ...], before: Array, after: Array, truth: Array | None
-) -> tuple[tuple[str, ...], Array, Array, Array | None]:
+def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Shares]:
     """Keep the largest levels in their order and gather the rest in one row."""
     if len(labels) <= _BARS:
-        return labels, before, after, truth
-    kept = np.sort(np.argsort(-np.maximum(before, after), kind="stable")[: _BARS - 1])
+        return labels, shares
+    largest = shares.before if shares.after is None else np.maximum(shares.before, shares.after)
+    kept = np.sort(np.argsort(-largest, kind="stable")[: _BARS - 1])
     rest = np.setdiff1d(np.arange(len(labels)), kept)
     names = (*(labels[index] for index in kept), f"{len(rest)} others")
-
-    def gather(values: Array) -> Array:
-        return np.append(values[kept], values[rest].sum())
-
-    return names, gather(before), gather(after), None if truth is None else gather(truth)
+    return names, shares.map(lambda values: np.append(values[kept], values[rest].sum()))
 
 
 def repairs_of(frame: pd.DataFrame, weights: Array, truth: PublicTruth | None) -> Repairs | None:

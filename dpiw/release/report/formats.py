@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 
 def number(value: object) -> str:
-    """Write a value for people: four significant digits, a dash for none."""
+    """Write a value for people: four significant digits, no powers of ten, a dash for none."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int) or abs(value) >= 1e4:
         return f"{value:,.0f}"
+    if 1e-12 <= abs(value) < 1e-3:
+        return plain(f"{value:.4g}")
     return f"{value:.4g}"
+
+
+def plain(decimal_text: str) -> str:
+    """Write decimal text such as `1E-6` without a power of ten: `0.000001`."""
+    return f"{Decimal(decimal_text):f}"
 
 
 def short_decimal(decimal_text: str) -> str:

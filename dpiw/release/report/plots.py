@@ -1,151 +1,174 @@
-"""Small plots as SVG shapes, which `parts.html.j2` writes; the same bytes on every machine.
-
-Colours are classes of `report.css`, so one plot serves light and dark pages; nothing is rasterised
-and no plotting library is needed.
-"""
+"""The report's kinds of figures: shares of rows, costs, budgets; all of one width and style."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.release.report.formats import number
+from dpiw.release.report.svg import HINT, INKS, WIDTH, Drawing, axes_of, drawing_of
 
-_ROW = 26.0
-_LABEL = 96.0
-_NARROW, _WIDE = 264.0, 640.0
+Array = NDArray[np.float64]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """One SVG element: its name, attributes and text, and a hint shown when pointed at."""
-
-    name: str
-    attributes: Mapping[str, str]
-    text: str = ""
-    hint: str = ""
+_ROW = 28.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A plot: what a screen reader says, its size in user units, and shapes, the lowest first."""
+class Budget:
+    """A lifetime budget's bar, and its parts in words: (class of `report.css`, text)."""
 
-    title: str
-    width: float
-    height: float
-    shapes: tuple[Shape, ...]
+    drawing: Drawing
+    legend: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Shares of rows per bin or level, shape (cells,): unweighted, weighted, and the truth."""
+
+    before: Array
+    after: Array | None = None
+    truth: Array | None = None
+
+    @property
+    def top(self) -> float:
+        """The largest of all."""
+        given = [values for values in (self.before, self.after, self.truth) if values is not None]
+        return max(float(max(values.max() for values in given)), 1e-12)
+
+    def map(self, change: Callable[[Array], Array]) -> Shares:
+        """Each series changed by one function."""
+        after = None if self.after is None else change(self.after)
+        truth = None if self.truth is None else change(self.truth)
+        return Shares(before=change(self.before), after=after, truth=truth)
 
 
 def histogram(
-    before: NDArray[np.float64],
+    shares: Shares,
     *,
-    after: NDArray[np.float64] | None = None,
-    truth: NDArray[np.float64] | None = None,
-    labels: Sequence[str],
-    marks: Sequence[tuple[float, str]] = (),
+    edges: Sequence[float],
+    ticks: Mapping[float, str],
+    axis: str,
     title: str,
-    height: float = 120.0,
-    width: float = 380.0,
+    mark: tuple[float, str] | None = None,
 ) -> Drawing:
-    """Draw shares per bin: `before` as bars, `after` as a step line, `truth` as a dashed one.
+    """Draw shares per bin: unweighted as bars, weighted as a step line, the truth dashed.
 
     Args:
-        before: shape (bins,), shares.
-        after: shape (bins,), likewise.
-        truth: shape (bins,), likewise.
-        labels: two to four texts, spread evenly under the axis.
-        marks: positions in [0, 1] along the axis with a text each, drawn as dotted lines.
+        shares: one per bin; one more is that of missing values, drawn apart on the same scale.
+        edges: shape (bins + 1,), increasing, in the unit of the axis.
+        ticks: positions along the axis with their texts.
+        axis: the axis' name, with its unit.
         title: what a screen reader says.
-        height: of the drawing area, in user units.
-        width: likewise.
+        mark: a position with a text, drawn as a dotted line.
     """
-    series = [values for values in (before, after, truth) if values is not None]
-    top = max(float(max(values.max() for values in series)), 1e-12)
-    base, step = height + 16, width / len(before)
-    shapes = []
-    for index, share in enumerate(before):
-        tall = height * float(share) / top
-        gap = min(1.0, step / 8)
-        shapes.append(
-            _rect("before", index * step + gap, base - tall, step - 2 * gap, tall,
-                  _percent(float(share)))
-        )  # fmt: skip
-    if truth is not None:
-        shapes.append(_steps("truth dashed", truth / top * height, step, base))
-    if after is not None:
-        shapes.append(_steps("line", after / top * height, step, base))
-    shapes.append(_path("axis", f"M0 {_n(base)}H{_n(width)}"))
-    for place, text in marks:
-        shapes += _mark(place * width, text, base, width)
-    for index, text in enumerate(labels):
-        place = width * index / max(len(labels) - 1, 1)
-        anchor = "start" if index == 0 else "end" if index == len(labels) - 1 else "middle"
-        shapes.append(_text(place, base + 15, text, anchor=anchor, dim=True))
-    return Drawing(title=title, width=width, height=base + 20, shapes=tuple(shapes))
+    bins, step = len(edges) - 1, float(edges[1] - edges[0])
+    places = dict(ticks)
+    parts = [(shares.map(lambda one: one[:bins]), np.asarray(edges))]
+    if len(shares.before) > bins:
+        apart = edges[-1] + np.array([2.0, 4.0]) * step * bins / 20
+        parts.append((shares.map(lambda one: one[bins:]), apart))
+        places[float(apart.mean())] = "missing"
+    right = 8.0 if len(parts) == 1 else 26.0  # for a word below a narrow bar
+    with axes_of(164.0, left=62.0, bottom=38.0, right=right) as (figure, axes):
+        for part, borders in parts:
+            _steps(axes, part, borders)
+        axes.set_xlim(edges[0], parts[-1][1][-1])
+        _share_axis(axes, shares.top)
+        axes.set_xticks(list(places), [_elided(text, 20) for text in places.values()])
+        axes.set_xlabel(_elided(axis, 40))
+        for text, at in zip(axes.get_xticklabels(), places, strict=True):
+            text.set_horizontalalignment(
+                "left" if at == edges[0] else "right" if at == edges[-1] else "center"
+            )
+        if mark is not None:
+            axes.set_ylim(0, shares.top * (1.2 if mark[1] else 1.05))
+            axes.axvline(mark[0], color=INKS["ink"], linestyle=":", linewidth=1.25)
+            right = mark[0] > (edges[0] + edges[-1]) / 2
+            axes.annotate(
+                mark[1], (mark[0], 1), (-4 if right else 4, -2), xycoords=("data", "axes fraction"),
+                textcoords="offset points", ha="right" if right else "left", va="top",
+            )  # fmt: skip
+        return drawing_of(figure, title)
 
 
-def bars(
-    labels: Sequence[str],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    *,
-    truth: NDArray[np.float64] | None = None,
-    title: str,
-) -> Drawing:
-    """Draw one row per label: two bars, and a tick where the truth is.
+def _steps(axes: Any, shares: Shares, edges: Array) -> None:
+    axes.stairs(shares.before, edges, fill=True, color=INKS["before"], linewidth=0)
+    for values, ink, line in (
+        (shares.truth, "truth", (0, (3, 2))), (shares.after, "after", "solid"),
+    ):  # fmt: skip
+        if values is not None:
+            axes.stairs(values, edges, color=INKS[ink], linewidth=2, linestyle=line)
+
+
+def _share_axis(axes: Any, top: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+    axes.set_ylim(0, top * 1.05)
+    axes.set_ylabel("share of rows", loc="top")
+    axes.yaxis.set_label_coords(-48 / (WIDTH - 62.0 - 8.0), 1.0)
+    axes.grid(axis="y")
+    axes.spines.left.set_visible(False)
+
+
+def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
+    """Draw two bars a label, unweighted above weighted (if there are), and a tick for the truth.
+
+    From 0 to 100%, so that all such figures have one scale.
 
     Args:
         labels: one per row.
-        before: shape (rows,), shares, drawn above.
-        after: shape (rows,), shares, drawn below with its value.
-        truth: shape (rows,), shares.
+        shares: one per row.
         title: what a screen reader says.
     """
-    series = [values for values in (before, after, truth) if values is not None]
-    top = max(float(max(values.max() for values in series)), 1e-12)
-    room = _NARROW - _LABEL - 44
-    shapes = []
-    for index, label in enumerate(labels):
-        y = index * _ROW + 3
-        first, second = float(before[index]) / top * room, float(after[index]) / top * room
-        shapes.append(_text(_LABEL - 8, y + 14, _short(label), anchor="end", full=label))
-        shapes.append(_rect("before", _LABEL, y, first, 8, _percent(float(before[index]))))
-        shapes.append(_rect("after", _LABEL, y + 9, second, 9, _percent(float(after[index]))))
-        ends = [first, second]
-        if truth is not None:
-            place = _LABEL + float(truth[index]) / top * room
-            shapes.append(_path("truth", f"M{_n(place)} {_n(y - 2)}V{_n(y + 20)}"))
-            ends.append(place - _LABEL)
-        shapes.append(
-            _text(_LABEL + max(ends) + 6, y + 15, _percent(float(after[index])), dim=True)
-        )
-    return Drawing(title=title, width=_NARROW, height=len(labels) * _ROW + 4, shapes=tuple(shapes))
+    with _rows(labels, "share of rows", right=80.0) as (figure, axes):
+        axes.set_xlim(0, 1)
+        axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
+        rows = np.arange(len(labels))
+        ends = shares.before if shares.after is None else np.maximum(shares.before, shares.after)
+        for values, ink, shift in ((shares.before, "before", -0.17), (shares.after, "after", 0.17)):
+            for row, share in enumerate([] if values is None else values):
+                (bar,) = axes.barh(row + shift, share, 0.32, color=INKS[ink])
+                bar.set_gid(HINT + _percent(share))
+        if shares.truth is not None:
+            axes.vlines(shares.truth, rows - 0.42, rows + 0.42, color=INKS["truth"], linewidth=2)
+            ends = np.maximum(ends, shares.truth)
+        for row, share in enumerate(shares.before):
+            weighted = "" if shares.after is None else f" → {_percent(shares.after[row])}"
+            _beside(axes, float(ends[row]), row, _percent(share) + weighted)
+        return drawing_of(figure, title)
 
 
-def cost_bars(rows: Sequence[tuple[str, float, str]], *, title: str) -> Drawing:
+def cost_bars(rows: Sequence[tuple[str, float, str]], *, axis: str, title: str) -> Drawing:
     """Draw one bar per (label, value, text); the last row is the total and drawn in full colour."""
-    top = max(max(value for _, value, _ in rows), 1e-12)
-    room, label = _WIDE - 280.0, 180.0
-    shapes = []
-    for index, (name, value, text) in enumerate(rows):
-        y, long = index * 30.0 + 4, value / top * room
-        style = "after" if index == len(rows) - 1 else "before"
-        shapes.append(_text(label - 10, y + 15, _short(name, 30), anchor="end", full=name))
-        shapes.append(_rect(style, label, y, long, 20, text))
-        shapes.append(_text(label + long + 8, y + 15, text))
-    return Drawing(title=title, width=_WIDE, height=len(rows) * 30.0 + 6, shapes=tuple(shapes))
+    with _rows([name for name, _, _ in rows], axis, right=52.0) as (figure, axes):
+        values = [value for _, value, _ in rows]
+        inks = [INKS["before"]] * (len(rows) - 1) + [INKS["after"]]
+        axes.barh(np.arange(len(rows)), values, 0.64, color=inks)
+        axes.set_xlim(0, max(*values, 1e-12))
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        for row, (_, value, text) in enumerate(rows):
+            _beside(axes, value, row, text)
+        return drawing_of(figure, title)
 
 
 def budget_bar(
-    budget: Decimal, spent: Decimal, parts: Mapping[str, Decimal], *, title: str
-) -> Drawing | None:
+    letter: str, budget: Decimal, spent: Decimal, parts: Mapping[str, Decimal], *, title: str
+) -> Budget | None:
     """Draw a lifetime budget: what was spent, in two parts, and what is left.
 
     Args:
+        letter: of what is spent.
         budget: in all; nothing is drawn of none.
         spent: of it.
         parts: two amounts by their names, in the order in which they are drawn.
@@ -153,59 +176,76 @@ def budget_bar(
     """
     if budget == 0:
         return None
-    first, second = (max(float(part / budget), 0.0) * _WIDE for part in parts.values())
-    first = min(first, _WIDE)
-    left = max(budget - spent, Decimal(0))
+    first, second = (max(float(part / budget), 0.0) for part in parts.values())
+    first = min(first, 1.0)
+    second = min(second, 1.0 - first)
     texts = [f"{name}: {number(float(part))}" for name, part in parts.items()]
+    left = max(budget - spent, Decimal(0))
     texts.append(f"left: {number(float(left))} of {number(float(budget))}")
-    track = {"class": "track", "x": "0", "y": "2", "width": _n(_WIDE), "height": "24", "rx": "4"}
-    shapes = [
-        Shape(name="rect", attributes=track),
-        _rect("before", 0, 2, first, 24, texts[0]),
-        _rect("after", first, 2, min(second, _WIDE - first), 24, texts[1]),
-    ]
-    for index, anchor in enumerate(("start", "middle", "end")):
-        shapes.append(_text(index * _WIDE / 2, 44, texts[index], anchor=anchor, dim=True))
-    return Drawing(title=title, width=_WIDE, height=50, shapes=tuple(shapes))
+    inks = ("before", "after", "code")
+    with axes_of(76.0, left=12.0, bottom=40.0, right=12.0) as (figure, axes):
+        widths = (first, second, 1.0 - first - second)
+        starts = (0.0, first, first + second)
+        for start, width, ink, text in zip(starts, widths, inks, texts, strict=True):
+            (bar,) = axes.barh(
+                0, width, 1, left=start, color=INKS[ink], edgecolor=INKS["soft"], linewidth=0.5
+            )
+            bar.set_gid(HINT + text)
+        axes.set(xlim=(0, 1), ylim=(-0.55, 0.55), yticks=[])
+        ends = [number(float(budget * half) / 2) for half in range(3)]
+        axes.set_xticks([0, 0.5, 1], ends)
+        for text, side in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
+            text.set_horizontalalignment(side)
+        axes.set_xlabel(f"{letter}, spent for life")
+        axes.spines.left.set_visible(False)
+        drawing = drawing_of(figure, title)
+    return Budget(drawing=drawing, legend=tuple(zip(inks, texts, strict=True)))
 
 
-def _rect(style: str, x: float, y: float, width: float, height: float, hint: str) -> Shape:
-    places = {"x": x, "y": y, "width": max(width, 0.0), "height": max(height, 0.0)}
-    attributes = {"class": style} | {name: _n(value) for name, value in places.items()}
-    return Shape(name="rect", attributes=attributes, hint=hint)
+@contextmanager
+def _rows(labels: Sequence[str], axis: str, *, right: float) -> Iterator[tuple[Any, Any]]:
+    """Axes with one row per label, the first on top, and room for a number at its end."""
+    wrapped = [_wrapped(label) for label in labels]
+    left = 20.0 + max(7.0 * _columns(line) for lines in wrapped for line in lines)
+    with axes_of(len(labels) * _ROW + 46.0, left=left, bottom=38.0, right=right) as (figure, axes):
+        axes.set(ylim=(len(labels) - 0.5, -0.5), yticks=[])
+        axes.set_xlabel(axis)
+        for row, (label, lines) in enumerate(zip(labels, wrapped, strict=True)):
+            for index, line in enumerate(lines):
+                place = row + (index - (len(lines) - 1) / 2) * 0.46
+                text = axes.annotate(
+                    line, (0, place), (-6, 0), xycoords=axes.get_yaxis_transform(),
+                    textcoords="offset points", ha="right", va="center_baseline",
+                )  # fmt: skip
+                if lines[-1].endswith("…"):
+                    text.set_gid(HINT + label)
+        yield figure, axes
 
 
-def _path(style: str, steps: str) -> Shape:
-    return Shape(name="path", attributes={"class": style, "d": steps})
+def _beside(axes: Any, value: float, row: int, text: str) -> None:
+    axes.annotate(
+        text, (value, row), (5, 0), textcoords="offset points", va="center_baseline",
+        annotation_clip=False, color=INKS["soft"],
+    )  # fmt: skip
 
 
-def _steps(style: str, heights: NDArray[np.float64], step: float, base: float) -> Shape:
-    points = [f"M0 {_n(base - float(heights[0]))}"]
-    for index, height in enumerate(heights):
-        points.append(f"V{_n(base - float(height))}H{_n((index + 1) * step)}")
-    return _path(style, "".join(points))
+def _wrapped(label: str) -> list[str]:
+    """At most two lines that fit beside a bar; the second ends in a mark where some is left out."""
+    room = 16 * len(label) // max(_columns(label), 1)
+    lines = textwrap.wrap(label, room)
+    return lines if len(lines) <= 2 else [lines[0], lines[1][: room - 1] + "…"]
 
 
-def _mark(x: float, text: str, base: float, width: float) -> tuple[Shape, Shape]:
-    anchor, shift = ("start", 4) if x < width / 2 else ("end", -4)
-    return _path("mark", f"M{_n(x)} 2V{_n(base)}"), _text(x + shift, 11, text, anchor=anchor)
+def _columns(text: str) -> int:
+    """How many letters wide; one of East Asia counts as two."""
+    return sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
 
 
-def _text(
-    x: float, y: float, text: str, *, anchor: str = "start", dim: bool = False, full: str = ""
-) -> Shape:
-    attributes = {"x": _n(x), "y": _n(y), "text-anchor": anchor} | ({"class": "dim"} if dim else {})
-    hint = full if full != text else ""
-    return Shape(name="text", attributes=attributes, text=text, hint=hint)
-
-
-def _short(text: str, length: int = 15) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+def _elided(text: str, room: int) -> str:
+    if _columns(text) <= room:
+        return text
+    return text[: (room - 1) * len(text) // _columns(text)] + "…"
 
 
 def _percent(share: float) -> str:
     return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
-
-
-def _n(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -22,27 +22,17 @@ from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.report import figures
-from dpiw.release.report.formats import number, percent_above, short_decimal, three_digits_above
+from dpiw.release.report.diagnostics import DiagnosticsView, diagnostics_view
+from dpiw.release.report.formats import (
+    percent_above,
+    plain,
+    short_decimal,
+    three_digits_above,
+)
 from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
 
 Array = NDArray[np.float64]
-
-_DIAGNOSTIC_NAMES = {
-    "effective_sample_size": "Effective sample size",
-    "design_effect": "Design effect (rows / effective sample size)",
-    "k_hat": "Pareto k-hat of the heaviest weights",
-    "tau": "Noise in a log weight, forecast (tau)",
-    "noise": "Noise in a log weight",
-    "log_ratio_variance": "Spread of the released log ratio (variance)",
-    "noise_variance": "of that, privacy noise",
-    "sampling_variance": "of that, sampling",
-    "signal_to_noise": "Signal to noise",
-    "signal_p_value": "Chance of such a spread if rows and people had the same law",
-    "resolution": "Resolution (share of the signal that survives)",
-    "rows": "Synthetic rows",
-}
-
 
 NO_WEIGHTS = "none"
 """What a certificate says of rows that are published unweighted."""
@@ -55,6 +45,7 @@ class ReportView:
     Attributes:
         certificate: of the release.
         epsilon: of the release, short.
+        delta: of the release, without a power of ten.
         ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
         guess: how often a guess about one person may be right, rounded up.
         presence: whether neighbours differ by one unit's presence; if not, by its values.
@@ -66,12 +57,13 @@ class ReportView:
 
     certificate: Certificate
     epsilon: str
+    delta: str
     ratio: str
     guess: str
     presence: bool
     rows: str
     weighted: bool
-    diagnostics: tuple[tuple[str, str], ...]
+    diagnostics: DiagnosticsView
     reasons: tuple[object, ...]
     cost: figures.Cost
     spread: figures.WeightSpread
@@ -109,28 +101,26 @@ def build_report(
     weights = mean_one_weights(log_weights)
     growth = math.exp(min(float(certificate.epsilon), 700.0))
     known = {} if truth is None else truth.marginals
-    diagnostics = certificate.diagnostics
-    reasons = diagnostics.get("reasons")
+    diagnostics = diagnostics_view(certificate.diagnostics)
+    tau = None if diagnostics.of_means else certificate.diagnostics.get("tau")
+    reasons = certificate.diagnostics.get("reasons")
     settings = certificate.weights
+    weighted = settings.get("method") != NO_WEIGHTS and settings.get("published") is not False
     view = ReportView(
         certificate=certificate,
         epsilon=short_decimal(certificate.epsilon),
+        delta=plain(certificate.delta),
         ratio=three_digits_above(growth),
         guess=percent_above((growth + float(certificate.delta)) / (1 + growth)),
         presence=certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE,
         rows=f"{len(frame):,}",
-        weighted=settings.get("method") != NO_WEIGHTS and settings.get("published") is not False,
-        diagnostics=tuple(
-            (_DIAGNOSTIC_NAMES.get(name, name.replace("_", " ")), number(value))
-            for name, value in diagnostics.items()
-            if name not in ("reasons", "verdict", "rule")  # said in the box and below it
-            and (value is None or isinstance(value, int | float | str))
-        ),
+        weighted=weighted,
+        diagnostics=diagnostics,
         reasons=tuple(reasons) if isinstance(reasons, list) else (),
         cost=figures.cost_of(certificate),
-        spread=figures.spread_of(weights, log_weight_noise_sd, diagnostics.get("tau")),
+        spread=figures.spread_of(weights, log_weight_noise_sd, tau),
         repairs=figures.repairs_of(frame, weights, truth),
-        columns=figures.column_cards(frame, weights, schema, known),
+        columns=figures.column_cards(frame, weights if weighted else None, schema, known),
         truth=bool(known),
         usage=_usage(certificate, schema),
         events=tuple(

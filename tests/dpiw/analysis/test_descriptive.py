@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.sample import numbers, weighted_sample
+from dpiw.analysis.columns import numbers
+from dpiw.analysis.sample import weighted_sample
 from dpiw.errors import ReleaseError, WeightError
 
 
@@ -22,6 +23,7 @@ def table(rows=300, seed=5):
             ),
             "flag": rng.random(rows) < 0.3,
             "g": rng.choice(list("pqr"), rows),
+            "positive": np.exp(x / 2) * rng.gamma(3.0, 1.0, rows),
         }
     )
 
@@ -39,6 +41,15 @@ ESTIMATORS = {
     "correlation": lambda s: analysis.correlation(s, "x", "y"),
     "linear": lambda s: analysis.linear_regression(s, "y", ["x", "g", "n"]),
     "product": lambda s: analysis.linear_regression(s, "y", ["x", "g", "x:g"]),
+    "variance": lambda s: analysis.variance(s, "y"),
+    "std": lambda s: analysis.std(s, "y", where="flag or x > 0"),
+    "groups": lambda s: analysis.mean(s, "y", by="g"),
+    "counts": lambda s: analysis.value_counts(s, "n", where="x > -1"),
+    "poisson": lambda s: analysis.poisson_regression(s, "n", ["x"]),
+    "gamma": lambda s: analysis.gamma_regression(s, "positive", ["x", "g"]),
+    "joint": lambda s: analysis.joint(analysis.mean(s, "x"), analysis.std(s, "y", by="g")),
+    "dependence": lambda s: analysis.chi_square_test(s, "g", "flag", where="x > -1").estimate,
+    "difference": lambda s: analysis.t_test(s, "y", by="flag").estimate,
     "logistic": lambda s: analysis.logistic_regression(s, "flag", ["x", "y"]),
 }
 

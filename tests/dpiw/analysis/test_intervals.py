@@ -11,7 +11,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.intervals import variance_parts
-from dpiw.analysis.noise import WeightLaw, sight, spectrum, spread, tilt
+from dpiw.analysis.noise import WeightLaw, ridge_projection, spectrum, spread, tilt
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.debiasing import debias_self_normalised
@@ -169,16 +169,16 @@ def test_support_of_what_is_and_is_not_in_the_features():
     rng = np.random.default_rng(48)
     sample = world(rows(5000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)
     inside = analysis.mean(sample, "a")
-    assert sample.sight.support(inside.influence)[0] > 0.999
+    assert sample.ridge_projection.support(inside.influence)[0] > 0.999
     outside = analysis.mean(sample, lambda t: t["a"] * t["b"])
     between = analysis.mean(sample, lambda t: t["a"] > 0.2)
-    shares = [float(sample.sight.support(e.influence)[0])
+    shares = [float(sample.ridge_projection.support(e.influence)[0])
               for e in (outside, between)]  # fmt: skip
     assert shares[0] < 0.2
     assert 0.4 < shares[1] < 0.9
     # A heavy penalty resolves nothing, whatever the features.
     heavy = replace(sample.law, penalty=1e9)
-    assert sight(heavy, sample.weights).support(inside.influence)[0] < 0.01
+    assert ridge_projection(heavy, sample.weights).support(inside.influence)[0] < 0.01
 
 
 def test_verdicts_follow_support():

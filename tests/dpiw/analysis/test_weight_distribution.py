@@ -73,7 +73,8 @@ def test_no_weights_no_law(publishing):
 
 
 def test_estimates_agree_with_the_release_itself(released):
-    assert analysis.mean(released, "age").value == pytest.approx(released.mean("age"))
+    naive = np.average(released.table["age"], weights=released.weights)
+    assert released.mean("age").value == pytest.approx(naive)
     with pytest.raises(ReleaseError, match="hold no scale"):
         analysis.total(released, "age")
 
@@ -89,7 +90,7 @@ def test_total_of_unnormalised_weights(released):
         released, certificate=certificate, log_weights=logs, weights=np.exp(logs)
     )
     found = analysis.total(release, "age")
-    assert found.value == pytest.approx(release.total("age"))
+    assert found.value == pytest.approx(400 * np.mean(np.exp(logs) * release.table["age"]))
     # The total moves with the scale of the weights: a shift of every coefficient is felt.
     step = 1e-6 * np.ones(len(law.coefficients))
     moved = 400 * np.mean(np.exp(logs + law.features @ step) * release.table["age"])
@@ -105,7 +106,7 @@ def test_total_of_unnormalised_weights(released):
     drawn = [400 * np.mean(base * np.exp(law.features @ small.draw(rng))) for _ in range(400)]
     assert interval.parts["noise"][0] == pytest.approx(np.var(drawn), rel=0.3)
     # Ratios take the factor that is right for ratios.
-    assert analysis.mean(release, "age").value == pytest.approx(released.mean("age"))
+    assert analysis.mean(release, "age").value == pytest.approx(released.mean("age").value)
     with pytest.raises(ReleaseError, match="hold no scale"):
         found.interval(method="noise_aware_bootstrap", rng=rng)
     with pytest.raises(ReleaseError, match="hold no scale"):
@@ -117,7 +118,9 @@ def test_unshrunk_weights_see_no_more_than_the_released_ones(released):
     assert sample is analysis.weighted_sample(released)  # made once
     moved = analysis.unshrunk(sample)
     influence = analysis.mean(moved, "age").influence
-    assert analysis.mean(moved, "age").interval().support == sample.sight.support(influence)
+    assert analysis.mean(moved, "age").interval().support == sample.ridge_projection.support(
+        influence
+    )
 
 
 @pytest.mark.parametrize("generator", ["histogram", "privbayes"])

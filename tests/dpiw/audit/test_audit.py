@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dpiw.audit import KINDS, Severity, places, report_json, write_report
+from dpiw.audit import KINDS, Severity, report_json, write_report
 from dpiw.audit import auditing as replay
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import _check_previous, _differences, release_folders
@@ -212,15 +212,6 @@ def test_what_cannot_be_audited_is_refused(site, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ReleaseError, match="audit report"):
         write_report(site.audit(), tmp_path / "file")
-
-
-def test_a_spec_names_its_own_ledger_and_releases(workplace):
-    expected = (f"sqlite:///{workplace.ledger}", workplace.releases)
-    assert places(str(workplace.spec), None) == expected
-    assert places(str(workplace.spec), "here") == (expected[0], Path("here"))
-    assert places("ledger.sqlite", "here") == ("ledger.sqlite", Path("here"))
-    with pytest.raises(SpecError, match="releases"):
-        places("ledger.sqlite", None)
 
 
 # --- recovery -------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpiw.data.schema import PublicSchema
 
 
@@ -25,6 +28,19 @@ def squared_diameter(schema: PublicSchema) -> float:
     return total
 
 
+def centred_reference_variances(schema: PublicSchema) -> NDArray[np.float64]:
+    """Variance of each centred coordinate of a uniform row, shape (width,).
+
+    Value 1/12; block coordinate (1/L)(1 - 1/L)/2.
+    """
+    variances = np.empty(schema.width)
+    for block in schema.blocks:
+        share = 1.0 / block.width
+        variance = share * (1 - share) / 2 if block.indicator else 1 / 12
+        variances[block.start : block.stop] = variance
+    return variances
+
+
 def reference_squared_norm(schema: PublicSchema) -> float:
     """Expected squared norm for a uniform row: the variances' sum."""
-    return float(schema.centred_reference_variances.sum())
+    return float(centred_reference_variances(schema).sum())

@@ -23,7 +23,7 @@ from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.sources import IngestLimits, read_csv, read_parquet
 from dpiw.release.parquet import _ARROW_TYPES
 from dpiw.release.verification import verify
-from tests.fuzz.cells import SCHEMA, UNITS, ZONES
+from tests.hostile.fuzz.cells import SCHEMA, UNITS, ZONES
 from tests.support.whole_runs import publish_run
 
 INT64 = np.iinfo(np.int64)

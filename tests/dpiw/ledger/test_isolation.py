@@ -29,7 +29,7 @@ BUDGET_UNITS = 2 * 10**11
 
 def reserve(ledger: Ledger, number: int) -> LedgerHead:
     """0.15 of 0.2: one fits, two do not."""
-    return spend(ledger, number, "0.15").head
+    return spend(ledger, number, "0.15")
 
 
 @pytest.fixture

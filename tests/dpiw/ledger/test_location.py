@@ -17,8 +17,8 @@ from dpiw.errors import DPIWError, LedgerError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.ledger.location import absolute_location, check_location
 from dpiw.plan.spec import load_spec, parse_spec
-from tests.dpiw.plan.test_spec import GOOD
 from tests.support.locations import MISTYPED, SECRET
+from tests.support.specs import GOOD
 
 SOUND = [
     "ledger.sqlite",

@@ -65,7 +65,7 @@ def void(ledger, task):
     return "voided"
 
 def same(ledger, task):
-    return reserve(ledger, task["run"]).head.seq
+    return reserve(ledger, task["run"]).seq
 
 def register(ledger, task):
     ledger.register(Population(name="beta", relation=ADD, max_rows=1, delta=Decimal(0),

@@ -12,6 +12,8 @@ from dpiw import __version__
 from dpiw.data.cell_formats import FORMAT_FIELDS
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
+from dpiw.methods.weights.beta import BetaNoised
+from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
     PRIVATE_STAGES,
@@ -25,33 +27,11 @@ from dpiw.plan.spec import (
     ReleaseSpec,
     SourceFormat,
     SourceSpec,
-    parse_spec,
 )
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
-
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": f"x{i}", "kind": "continuous", "lower": 0, "upper": 1} for i in range(5)
-        ]
-        + [{"name": "y", "kind": "boolean", "role": "target"}],
-    }
-)
-
-
-def spec(**changes):
-    mapping = {
-        "format": 1, "name": "town", "population": "town",
-        "source": {"path": "nowhere.csv", "format": "csv"}, "schema": "nowhere.yaml",
-        "epsilon": "1", "delta": "1e-6", "nominal_rows": 5000,
-        "generator": {"method": "privbayes", "settings": {"bins": 8}},
-        "weights": {"method": "beta_debiased", "when_infeasible": "keep"},
-        "synthetic_rows": 100, "state": "s", "signing_key": "k", "publish_to": "p",
-    }  # fmt: skip
-    return parse_spec(mapping | changes)
+from tests.support.specs import REFUSED_SETTINGS, SCHEMA, spec
 
 
 def all_events(plan):
@@ -171,18 +151,7 @@ def test_a_lost_stage_costs_less_than_the_whole_run_again():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"generator": {"method": "magic"}}, "generator.method"),
-        ({"generator": {"method": "privbayes", "settings": {"seed": 1}}}, "generator.settings"),
-        ({"generator": {"method": "privbayes", "settings": {"degree": "two"}}}, "degree"),
-        ({"generator": {"method": "privbayes", "settings": {"noise": "none"}}}, "noise"),
-        ({"weights": {"method": "magic"}}, "weights.method"),
-        ({"weights": {"method": "beta_debiased", "settings": {"lambda": 1}}}, "lambda"),
-        ({"weights": {"method": "beta_debiased", "settings": {"penalty": 0}}}, "penalty"),
-        ({"weights": {"method": "beta_debiased", "settings": {"penalty": -1}}}, "penalty"),
-        ({"weights": {"method": "beta_debiased", "settings": {"features": "deep"}}}, "features"),
-        ({"weights": {"method": "beta_debiased", "settings": {"features": "fourier"}}}, "omega"),
-    ],
+    REFUSED_SETTINGS,
 )
 def test_settings_are_refused_by_name(changes, message):
     with pytest.raises(SpecError, match=message):
@@ -196,9 +165,13 @@ def test_a_debias_factor_that_does_not_exist_is_refused_before_data_is_read():
         compile_plan(spec(weights=weights | {"when_infeasible": "keep"}), SCHEMA)
 
 
-def test_non_private_methods_are_refused():
-    with pytest.raises(NotPublishableError, match="logreg"):
-        compile_plan(spec(weights={"method": "logreg"}), SCHEMA)
+def test_non_private_methods_are_refused(monkeypatch):
+    class Exact(BetaNoised):
+        method, private = "exact", False
+
+    monkeypatch.setitem(WEIGHTS, "exact", Exact)
+    with pytest.raises(NotPublishableError, match="exact: not a private method"):
+        compile_plan(spec(weights={"method": "exact"}), SCHEMA)
 
 
 def test_the_page_for_people_says_what_matters():

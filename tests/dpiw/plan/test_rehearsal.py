@@ -7,9 +7,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError, WeightError
 from dpiw.plan.rehearsal import rehearsal as module
 from dpiw.plan.rehearsal.candidates import Candidate, candidates, played_spec
-from dpiw.plan.rehearsal.play import play
 from dpiw.plan.rehearsal.populations import KINDS, random_law
-from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse
+from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse, rehearse_release
 from dpiw.plan.rehearsal.summary import Change, Line, advise, summarise
 from dpiw.plan.spec import parse_spec
 
@@ -119,7 +118,7 @@ def test_played_sizes_are_the_specs_up_to_a_limit():
 def test_a_play_does_what_the_spec_says(table):
     def played(**weights):
         own = spec(weights={"method": "beta_debiased"} | weights)
-        return play(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+        return rehearse_release(planned(own), table, labelled=table, rng=np.random.default_rng(2))
 
     plain = played()
     assert plain.rows.scaled.rows == 1500
@@ -134,18 +133,20 @@ def test_a_play_does_what_the_spec_says(table):
     named = {"step": "beta_calibrate", "rows": "r.csv", "declared": "a census", "sha256": "0" * 64}
     public = played(post_processing=[named])
     assert any("beta calibration" in step and "census" in step for step in public.weights.steps)
-    none = play(planned(spec(), "none"), table, labelled=table, rng=np.random.default_rng(2))
+    none = rehearse_release(
+        planned(spec(), "none"), table, labelled=table, rng=np.random.default_rng(2)
+    )
     assert none.verdict == "none"
     assert np.ptp(none.rows.weights) == 0
 
 
 def test_rows_are_used_as_their_verdict_says(table):
     own = spec(epsilon="0.05", weights={"method": "beta_debiased"})
-    played = play(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+    played = rehearse_release(planned(own), table, labelled=table, rng=np.random.default_rng(2))
     assert played.verdict == "do not use"
     assert np.ptp(played.weights.log_weights) > 0
     assert np.ptp(played.rows.weights) == 0
-    good = play(planned(spec()), table, labelled=table, rng=np.random.default_rng(2))
+    good = rehearse_release(planned(spec()), table, labelled=table, rng=np.random.default_rng(2))
     assert good.verdict != "do not use"
     assert np.ptp(good.rows.weights) > 0
 
@@ -153,7 +154,7 @@ def test_rows_are_used_as_their_verdict_says(table):
 def test_weights_of_published_rows_are_played_too(table):
     settings = {"features": "interactions", "rows": 8, "allow_more_rows": True}
     own = spec(weights={"method": "output_noised", "settings": settings}, synthetic_rows=8)
-    played = play(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+    played = rehearse_release(planned(own), table, labelled=table, rng=np.random.default_rng(2))
     assert played.rows.scaled.rows == 8
 
 
@@ -214,7 +215,7 @@ def test_progress_is_told():
 
 
 def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
-    real, calls = module.play, []
+    real, calls = module.rehearse_release, []
 
     def failing(plan, table, *, labelled, rng):
         if plan.weights is not None:
@@ -223,7 +224,7 @@ def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
                 raise WeightError("no")
         return real(plan, table, labelled=labelled, rng=rng)
 
-    monkeypatch.setattr(module, "play", failing)
+    monkeypatch.setattr(module, "rehearse_release", failing)
     found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), runs=5)
     lines = {line.candidate: line for line in summarise(found, rehearse(found))}
     assert lines["spec"].verdicts[FAILED] == 1

@@ -1,6 +1,5 @@
 """Release specs: what is admissible, and what each refusal says. Nothing is read or spent."""
 
-import copy
 from decimal import Decimal
 
 import pytest
@@ -8,33 +7,7 @@ import pytest
 from dpiw.errors import SpecError
 from dpiw.plan.spec import load_spec, parse_spec
 from dpiw.privacy.units import NeighbouringRelation
-
-GOOD = {
-    "format": 1,
-    "name": "survey",
-    "population": "town",
-    "source": {"path": "data.csv", "format": "csv"},
-    "schema": "schema.yaml",
-    "epsilon": Decimal("1.5"),
-    "delta": "1e-6",
-    "nominal_rows": 1000,
-    "generator": {"method": "privbayes", "settings": {"degree": 1}},
-    "weights": {"method": "beta_debiased"},
-    "synthetic_rows": 500,
-    "state": "state",
-    "signing_key": "key",
-    "publish_to": "out",
-}
-
-
-def changed(path, value):
-    mapping = copy.deepcopy(GOOD)
-    *parents, last = path.split(".")
-    target = mapping
-    for part in parents:
-        target = target.setdefault(part, {})
-    target[last] = value
-    return mapping
+from tests.support.specs import GOOD, REFUSED_CALIBRATIONS, REFUSED_FIELDS, changed
 
 
 def test_a_good_spec_keeps_exact_decimals():
@@ -48,58 +21,7 @@ def test_a_good_spec_keeps_exact_decimals():
 
 @pytest.mark.parametrize(
     ("path", "value", "field"),
-    [
-        # tests/bad_inputs/rows.py, row 35: exact decimals, nothing else
-        ("epsilon", 0, "epsilon"),
-        ("epsilon", Decimal(0), "epsilon"),
-        ("epsilon", -1, "epsilon"),
-        ("epsilon", "-1", "epsilon"),
-        ("epsilon", 0.1, "epsilon"),
-        ("epsilon", True, "epsilon"),
-        ("epsilon", "1,0", "epsilon"),
-        ("epsilon", "NaN", "epsilon"),
-        ("epsilon", Decimal("NaN"), "epsilon"),
-        ("epsilon", Decimal("Infinity"), "epsilon"),
-        ("epsilon", "1e-400", "epsilon"),
-        ("epsilon", "1e-13", "epsilon"),
-        ("epsilon", None, "epsilon"),
-        # row 36: policy maximum
-        ("epsilon", 11, "epsilon"),
-        # row 37: delta
-        ("delta", -1, "delta"),
-        ("delta", 1, "delta"),
-        ("delta", "0.01", "delta"),  # above 1/nominal_rows
-        ("delta", "1e-19", "delta"),
-        ("delta", 1e-6, "delta"),
-        # row 31: names
-        ("name", "../etc", "name"),
-        ("name", "CON ", "name"),
-        ("name", "", "name"),
-        ("name", "a" * 64, "name"),
-        ("population", "Town", "population"),
-        ("source.snapshot", "a/b", "source.snapshot"),
-        # row 46, 47: relation and mechanisms
-        ("relation", "bounded", "relation"),
-        ("source.format", "xlsx", "source.format"),
-        ("weights.when_infeasible", "maybe", "weights.when_infeasible"),
-        # row 51: secrets
-        ("state", "postgresql://user:secret@host/db", "state"),
-        # counts
-        ("nominal_rows", 0, "nominal_rows"),
-        ("nominal_rows", 10.5, "nominal_rows"),
-        ("nominal_rows", "many", "nominal_rows"),
-        ("synthetic_rows", 0, "synthetic_rows"),
-        ("max_attempts", 0, "max_attempts"),
-        ("unit.max_rows", 0, "unit.max_rows"),
-        ("shares.generator", 0, "shares.generator"),
-        ("shares.weights", 0, "shares.weights"),
-        ("shares.weights", "half", "shares.weights"),
-        ("shares.weights", 1.5, "shares.weights"),
-        ("format", 2, "format"),
-        # unknown keys
-        ("seed", 42, "seed"),
-        ("source.password", "x", "source.password"),
-    ],
+    REFUSED_FIELDS,
 )
 def test_what_is_refused_names_its_field(path, value, field):
     with pytest.raises(SpecError, match=rf"^{field}\b"):
@@ -223,32 +145,9 @@ def test_missing_and_oversized_files(tmp_path):
         load_spec(big)
 
 
-PUBLIC = {"step": "beta_calibrate", "rows": "survey.csv", "declared": "the 2020 survey"}
-
-
-def calibrating(step, **weights):
-    return changed("weights", {"method": "beta_debiased", "post_processing": [step], **weights})
-
-
 @pytest.mark.parametrize(
     ("mapping", "message"),
-    [
-        (
-            calibrating(PUBLIC) | {"shares": {"calibration": 0.1}},
-            r"^shares.calibration: unknown key",
-        ),
-        (calibrating(PUBLIC, method="none"), "expected weights.method beta_debiased or"),
-        (calibrating(PUBLIC, method="output_noised"), "expected weights.method beta_debiased or"),
-        (calibrating({**PUBLIC, "rows": None, "a": 1, "b": 1, "c": 0}), "does not exist yet"),
-        (calibrating(PUBLIC | {"source": "private"}), "source: expected public"),
-        (calibrating(PUBLIC | {"tau": Decimal("0.1")}), "beta_calibrate.tau: unknown"),
-        (calibrating(PUBLIC | {"rows": 7}), "rows: expected text"),
-        (calibrating(PUBLIC | {"declared": ""}), "or `rows`, a file, and `declared`"),
-        (calibrating(PUBLIC | {"declared": "\ud800"}), "declared: expected at most 4096 plain"),
-        (calibrating(PUBLIC | {"rows": "x" * 5000}), "rows: expected at most 4096 plain"),
-        (calibrating(PUBLIC, normalisation="unnormalised"), "loses the scale"),
-        (calibrating(PUBLIC | {"limit": 51}), "limit=51"),
-    ],
+    REFUSED_CALIBRATIONS,
 )
 def test_calibrations_that_no_spec_may_ask_for(mapping, message):
     with pytest.raises(SpecError, match=message):

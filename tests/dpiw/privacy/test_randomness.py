@@ -1,4 +1,4 @@
-"""Noise sources: refusals, hygiene, determinism. Their laws are in tests/statistical."""
+"""Noise sources: refusals, hygiene, determinism. Their laws: tests/proof/test_sampler_laws.py."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
-from dpiw.release.publication import publish_folder
+from dpiw.release.manifest import ManifestFacts
+from dpiw.release.publication import build_folder, publish_built
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"
@@ -132,6 +133,18 @@ def example_certificate(**changes: Any) -> Certificate:
     return replace(certificate, **changes)
 
 
+def example_facts(certificate: Certificate | None = None) -> ManifestFacts:
+    """Of a release of one row and no columns."""
+    return ManifestFacts.of_certificate(
+        certificate or example_certificate(),
+        rows=1,
+        columns=(),
+        constraints_digest="d" * 64,
+        previous=None,
+        published_at=PUBLISHED_AT,
+    )
+
+
 def example_contents(
     workspace: Path, certificate: Certificate | None = None, **changes: Any
 ) -> ReleaseContents:
@@ -160,10 +173,8 @@ def publish_example(root: Path, certificate: Certificate | None = None, **change
     workspace = root / "workspace"
     workspace.mkdir()
     contents = example_contents(workspace, certificate, **changes)
-    return publish_folder(
-        contents.files,
-        destination=root / "release",
-        facts=contents.facts,
-        key=example_key(root),
-        commit=lambda digest: None,
+    built, key = workspace / "built", example_key(root)
+    build_folder(built, files=contents.files, facts=contents.facts, key=key)
+    return publish_built(
+        built, destination=root / "release", key=key.public, commit=lambda digest: None
     ).folder

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Callable
@@ -19,25 +20,13 @@ import pytest
 from dpiw.data import files
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release import publication
-from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import FileEntry, Manifest, ManifestFacts
-from dpiw.release.publication import build_folder, clean_staging, publish_built, publish_folder
+from dpiw.release.manifest import FileEntry, Manifest
+from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.signing import PrivateKey
-from tests.dpiw.release.release_example import PUBLISHED_AT, example_certificate, example_key
+from tests.dpiw.release.release_example import example_facts, example_key
 from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def _facts(certificate: Certificate | None = None) -> ManifestFacts:
-    return ManifestFacts.of_certificate(
-        certificate or example_certificate(),
-        rows=1,
-        columns=(),
-        constraints_digest="d" * 64,
-        previous=None,
-        published_at=PUBLISHED_AT,
-    )
 
 
 @pytest.fixture
@@ -45,13 +34,32 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
     return example_key(tmp_path_factory.mktemp("key"))
 
 
-def _publish(destination: Path, key: PrivateKey, **changes: Any) -> publication.Publication:
+def _build(folder: Path, key: PrivateKey, **changes: Any) -> Path:
     arguments: dict[str, Any] = {
         "files": {"a.txt": b"text", "b.txt": lambda path: path.write_bytes(b"called")},
-        "facts": _facts(),
-        "commit": lambda digest: None,
-    } | changes
-    return publish_folder(arguments.pop("files"), destination=destination, key=key, **arguments)
+        "facts": example_facts(),
+    }
+    build_folder(folder, key=key, **arguments | changes)
+    return folder
+
+
+@pytest.fixture
+def built(tmp_path_factory: pytest.TempPathFactory, key: PrivateKey) -> Path:
+    return _build(tmp_path_factory.mktemp("workspace") / "built", key)
+
+
+def _publish(
+    destination: Path,
+    key: PrivateKey,
+    *,
+    built: Path | None = None,
+    commit: Callable[[str], None] = lambda digest: None,
+    **changes: Any,
+) -> publication.Publication:
+    """Publish what is built, or what is built now."""
+    with tempfile.TemporaryDirectory() as workspace:
+        built = built or _build(Path(workspace) / "built", key, **changes)
+        return publish_built(built, destination=destination, key=key.public, commit=commit)
 
 
 def _names(root: Path) -> list[str]:
@@ -93,31 +101,24 @@ def test_commit_comes_after_signing_and_before_anything_is_visible(
     assert seen == [done.manifest_digest]
 
 
-@pytest.mark.parametrize("built_before", [False, True])
 def test_nobody_can_look_into_a_release_that_is_not_recorded(
-    tmp_path: Path, key: PrivateKey, built_before: bool
+    tmp_path: Path, key: PrivateKey
 ) -> None:
     """Whole and signed, in a public folder, while the ledger does not know it: closed."""
     modes: list[int] = []
-    out = tmp_path / "out"
-    out.mkdir()
 
     def commit(digest: str) -> None:
-        modes.extend(stat.S_IMODE(path.stat().st_mode) for path in out.iterdir() if path.is_dir())
-
-    if built_before:
-        build_folder(tmp_path / "built", files={"a.txt": b"text"}, facts=_facts(), key=key)
-        done = publish_built(
-            tmp_path / "built", destination=out / "r", key=key.public, commit=commit
+        modes.extend(
+            stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir() if path.is_dir()
         )
-    else:
-        done = _publish(out / "r", key, commit=commit)
+
+    done = _publish(tmp_path / "r", key, commit=commit)
     assert modes == [0o700]
     assert stat.S_IMODE(done.folder.stat().st_mode) == 0o755
 
 
 def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
     sync, rename = publication.sync_directory, publication._rename_without_replacing
@@ -132,7 +133,7 @@ def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
 
     monkeypatch.setattr(publication, "sync_directory", synced)
     monkeypatch.setattr(publication, "_rename_without_replacing", renamed)
-    _publish(tmp_path / "r", key, commit=lambda digest: seen.append("commit"))
+    _publish(tmp_path / "r", key, built=built, commit=lambda digest: seen.append("commit"))
     assert seen[:4] == ["sync 700", "commit", "sync 755", "rename"]
 
 
@@ -219,7 +220,7 @@ def test_a_file_that_cannot_be_made_leaves_nothing(
     tmp_path: Path, key: PrivateKey, source: Callable[[Path], None], words: str
 ) -> None:
     with pytest.raises(ReleaseError, match=words):
-        _publish(tmp_path / "r", key, files={"a.txt": b"text", "b.txt": source})
+        _build(tmp_path / "r", key, files={"a.txt": b"text", "b.txt": source})
     assert _names(tmp_path) == []
 
 
@@ -234,9 +235,9 @@ def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: Pr
 
 def test_inadmissible_names_and_places_are_refused(tmp_path: Path, key: PrivateKey) -> None:
     with pytest.raises(ManifestError, match="admissible"):
-        _publish(tmp_path / "r", key, files={"../a": b"x"})
+        _build(tmp_path / "r", key, files={"../a": b"x"})
     with pytest.raises(ManifestError, match="admissible"):
-        _publish(tmp_path / "r", key, files={"manifest.json": b"x"})
+        _build(tmp_path / "r", key, files={"manifest.json": b"x"})
     with pytest.raises(ReleaseError, match="dot"):
         _publish(tmp_path / ".r", key)
     with pytest.raises(ReleaseError, match="staging folder in absent"):
@@ -247,10 +248,12 @@ def test_inadmissible_names_and_places_are_refused(tmp_path: Path, key: PrivateK
     assert _names(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("act", ["build", "publish"])
 @pytest.mark.parametrize("call", ["os.fsync", "os.fchmod", "sync_directory", "mkdir", "rename"])
 def test_a_failing_file_system_is_an_error_and_leaves_nothing(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch, call: str,
+    act: str,
+) -> None:  # fmt: skip
     def fail(*args: object, **named: object) -> None:
         raise OSError(errno.EIO, "input/output error")
 
@@ -261,9 +264,13 @@ def test_a_failing_file_system_is_an_error_and_leaves_nothing(
         "mkdir": (Path, "mkdir"),
         "rename": (publication, "_rename_without_replacing"),
     }[call]
+    acts: dict[str, Callable[[], object]] = {
+        "build": lambda: _build(tmp_path / "r", key),
+        "publish": lambda: _publish(tmp_path / "r", key, built=built),
+    }
     monkeypatch.setattr(*target, fail)
     with pytest.raises(ReleaseError, match="could not be written: Input/output error"):
-        _publish(tmp_path / "r", key)
+        acts[act]()
     monkeypatch.undo()
     assert _names(tmp_path) == []
 
@@ -292,16 +299,26 @@ def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> 
     script = """
         import resource, sys
         from pathlib import Path
-        from tests.dpiw.release.test_publication import _facts, example_key, publish_folder
         from dpiw.errors import ReleaseError
+        from dpiw.release.publication import build_folder, publish_built
+        from tests.dpiw.release.release_example import example_facts, example_key
         root = Path(sys.argv[1])
-        key = example_key(root)
+        key, facts, files = example_key(root), example_facts(), {"a.txt": bytes(10000)}
+        build_folder(root / "built", files=files, facts=facts, key=key)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        try:
-            publish_folder({"a.txt": bytes(10000)}, destination=root / "out" / "r",
-                           facts=_facts(), key=key, commit=lambda digest: None)
-        except ReleaseError as error:
-            sys.exit(error.exit_code if "a.txt could not be written" in str(error) else 1)
+        for act in (
+            lambda: build_folder(root / "out" / "built", files=files, facts=facts, key=key),
+            lambda: publish_built(root / "built", destination=root / "out" / "r", key=key.public,
+                                  commit=lambda digest: None),
+        ):
+            try:
+                act()
+            except ReleaseError as error:
+                if "a.txt could not be written" not in str(error):
+                    sys.exit(1)
+            else:
+                sys.exit(2)
+        sys.exit(ReleaseError.exit_code)
     """
     (tmp_path / "out").mkdir()
     assert _run(script, tmp_path).returncode == ReleaseError.exit_code
@@ -319,23 +336,24 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Pat
     script = """
         import os, signal, sys
         from pathlib import Path
-        from tests.dpiw.release.test_publication import _facts, example_key, publish_folder
+        from dpiw.release.publication import publish_built
         from dpiw.release.signing import load_private_key
         root = Path(sys.argv[1])
-        publish_folder({"a.txt": b"text"}, destination=root / "out" / "r", facts=_facts(),
-                       key=load_private_key(root / "curator.key"),
-                       commit=lambda digest: os.kill(os.getpid(), signal.SIGKILL))
+        publish_built(root / "built", destination=root / "out" / "r",
+                      key=load_private_key(root / "curator.key").public,
+                      commit=lambda digest: os.kill(os.getpid(), signal.SIGKILL))
     """
     out = tmp_path / "out"
     out.mkdir()
     key = example_key(tmp_path)
+    built = _build(tmp_path / "built", key)
     killed = _run(script, tmp_path)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert all(name.startswith(".staging-") for name in _names(out))
     assert len(_names(out)) == 2  # the folder and its lock
     assert clean_staging(out) == 1
     assert _names(out) == []
-    assert not _publish(out / "r", key).already_published
+    assert not _publish(out / "r", key, built=built).already_published
     assert clean_staging(out) == 0
     assert _names(out) == ["r"]
 
@@ -358,7 +376,7 @@ def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cleaner may remove the lock file between its creation and its locking."""
     real, calls = fcntl.flock, []
@@ -370,7 +388,7 @@ def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    _publish(tmp_path / "r", key)
+    _publish(tmp_path / "r", key, built=built)
     assert len(calls) >= 3
     assert _names(tmp_path) == ["r"]
 
@@ -438,7 +456,7 @@ def test_a_built_folder_is_published_byte_for_byte(tmp_path: Path, key: PrivateK
     (tmp_path / "work").mkdir()
     (tmp_path / "out").mkdir()
     built = tmp_path / "work" / "built"
-    manifest = build_folder(built, files={"a.txt": b"text"}, facts=_facts(), key=key)
+    manifest = build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
     digests: list[str] = []
     for expected in (False, True):
         done = publish_built(
@@ -450,14 +468,14 @@ def test_a_built_folder_is_published_byte_for_byte(tmp_path: Path, key: PrivateK
         p.name: p.read_bytes() for p in done.folder.iterdir()
     }
     with pytest.raises(ReleaseError, match="could not be written: File exists"):
-        build_folder(built, files={"a.txt": b"text"}, facts=_facts(), key=key)
+        build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
 
 
 def test_a_built_folder_that_is_damaged_or_foreign_is_not_published(
     tmp_path: Path, key: PrivateKey
 ) -> None:
     built = tmp_path / "built"
-    build_folder(built, files={"a.txt": b"text"}, facts=_facts(), key=key)
+    build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
     other = example_key(tmp_path, "other")
     with pytest.raises(SignatureError):
         publish_built(built, destination=tmp_path / "r", key=other.public, commit=_never)
@@ -474,20 +492,20 @@ def _never(digest: str) -> None:
 def test_facts_that_do_not_read_back_are_not_signed(
     tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = _facts()
+    facts = example_facts()
     other = dataclasses.replace(facts, rows=facts.rows + 1)
     real = Manifest.from_bytes
     monkeypatch.setattr(
         Manifest, "from_bytes", lambda data: dataclasses.replace(real(data), facts=other)
     )
     with pytest.raises(ManifestError, match="does not read back"):
-        _publish(tmp_path / "r", key, facts=facts)
+        _build(tmp_path / "r", key, facts=facts)
     assert _names(tmp_path) == []
 
 
 def test_a_list_makes_the_manifest_that_a_tuple_makes() -> None:
-    facts, entry = _facts(), FileEntry(size=1, sha256="a" * 64)
+    facts, entry = example_facts(), FileEntry(size=1, sha256="a" * 64)
     object.__setattr__(facts, "mechanisms", list(facts.mechanisms))
     made = Manifest(facts=facts, files={"a.txt": entry}, public_key="b" * 64)
-    assert made.facts == _facts()
+    assert made.facts == example_facts()
     assert Manifest.from_bytes(made.to_bytes()) == made

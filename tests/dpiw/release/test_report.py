@@ -3,6 +3,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -21,6 +22,7 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.marginals import BINS, axis, marginals
 from dpiw.release.report.report import build_report
+from dpiw.release.report.svg import Drawing, Shape
 from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
 from tests.dpiw.release.release_example import (
@@ -71,9 +73,11 @@ def test_the_report_says_what_was_promised_and_what_it_cost() -> None:
     assert "at most 2.72 times larger" in words
     # (e + 1e-6) / (1 + e) = 0.73106, rounded up.
     assert "at most 73.2% of the time" in words
-    assert "ε = 0.7 if alone" in words
+    assert "generator: privbayes weights: beta_debiased all together" in words
+    assert "privacy loss ε, a stage as if alone" in words
     assert "left: 5 of 8" in words
-    assert "earlier: 2e-06" in words
+    assert "earlier releases: 0.000002" in words
+    assert "ε = 1 and δ = 0.000001." in words
     assert "pld: ε = 0.9999, rdp: ε = 1.12" in words
     assert "Each person has at most two rows." in words
     assert "Rare levels are smoothed." in words
@@ -198,8 +202,9 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute() -> None:
         said = ("aria-label", f"Shares of column {name}, before and after weighting")
         assert said in found.attributes
         assert name in found.texts  # above its plot
-    assert found.texts.count(level) == 2  # what the first column is, and the hint of a long level
-    assert level[:14] + "…" in found.texts  # the level beside its bar
+    # What the first column is, and the hint of a level that its two lines cannot hold, on each.
+    assert found.texts.count(level) == 3
+    assert '</text></svg>"><' in found.texts  # the level beside its bar, its first line
     assert f"mean {number}" in found.texts
     assert f"release.mean({json.dumps(number)})" in "".join(found.texts)
 
@@ -234,9 +239,9 @@ def test_every_plot_is_well_formed_and_finite() -> None:
 def test_truth_is_drawn_and_labelled_only_where_it_is_given() -> None:
     truth = marginals(example_frame(seed=9), schema=SCHEMA)
     assert "known truth (simulated example)" in _report(truth=_truth(truth))
-    assert 'class="truth' in _report(truth=_truth(truth))
+    assert "stroke: var(--truth)" in _report(truth=_truth(truth))
     assert "known truth" not in _report()
-    assert 'class="truth' not in _report()
+    assert "stroke: var(--truth)" not in _report()
 
 
 @pytest.mark.parametrize(
@@ -272,9 +277,9 @@ def test_weights_without_spread_or_noise_are_said_in_words() -> None:
 
 
 def test_noise_is_marked_at_tau_if_it_is_known() -> None:
-    assert "tau = 0.2" in _words(_report())
+    assert "forecast 0.2" in _words(_report())
     without = example_certificate(diagnostics={"tau": float("inf")})
-    assert "tau = " not in _words(_report(without))
+    assert "forecast 0.2" not in _words(_report(without))
     assert "multiplies or divides that weight by 1.22" in _words(_report())  # exp(0.2)
 
 
@@ -343,19 +348,84 @@ def test_many_levels_are_folded_into_one_row() -> None:
     assert "level 39" not in words
 
 
+def _shapes(shapes: Iterable[Shape]) -> Iterator[Shape]:
+    for shape in shapes:
+        yield shape
+        yield from _shapes(shape.children)
+
+
+def _extent(shape: Shape) -> tuple[float, float]:
+    """Least and greatest x of a path of straight lines."""
+    numbers = [float(one) for one in re.findall(r"-?[\d.]+", shape.attributes["d"])]
+    return min(numbers[::2]), max(numbers[::2])
+
+
 def test_a_budget_bar_never_leaves_its_track() -> None:
     parts = {"a": Decimal(9), "b": Decimal(5)}
-    drawing = plots.budget_bar(Decimal(10), Decimal(14), parts, title="t")
-    assert drawing is not None
-    bars = [one for one in drawing.shapes if one.attributes.get("class") in ("before", "after")]
-    assert [bar.hint for bar in bars] == ["a: 9", "b: 5"]
-    widths = [float(bar.attributes["width"]) / drawing.width for bar in bars]
-    assert widths == pytest.approx([0.9, 0.1])
-    assert [shape.text for shape in drawing.shapes if shape.text] == [
-        "a: 9",
-        "b: 5",
-        "left: 0 of 10",
-    ]
+    budget = plots.budget_bar("ε", Decimal(10), Decimal(14), parts, title="t")
+    assert budget is not None
+    texts = ("a: 9", "b: 5", "left: 0 of 10")
+    assert budget.legend == tuple(zip(("before", "after", "code"), texts, strict=True))
+    bars = [shape for shape in budget.drawing.shapes if shape.hint]
+    assert [bar.hint for bar in bars] == list(texts)
+    (start, border), (same, end) = (_extent(bar.children[0]) for bar in bars[:2])
+    assert same == border
+    assert (border - start) / (end - start) == pytest.approx(0.9, abs=1e-3)
+    assert end <= budget.drawing.width - 12
+    assert plots.budget_bar("ε", Decimal(0), Decimal(0), parts, title="t") is None
+
+
+def test_a_column_s_bins_and_its_missing_values_have_one_scale() -> None:
+    shares = plots.Shares(before=np.array([0.1, 0.4, 0.2]))
+    drawing = plots.histogram(shares, edges=[0, 1, 2], ticks={0: "0", 2: "2"}, axis="x", title="t")
+    heights = []
+    filled = [one for one in drawing.shapes if "var(--before)" in one.attributes.get("style", "")]
+    for bar in filled:
+        numbers = [float(one) for one in re.findall(r"-?[\d.]+", bar.attributes["d"])]
+        heights += sorted({max(numbers[1::2]) - y for y in numbers[1::2]} - {0.0})
+    assert [one / heights[1] for one in heights] == pytest.approx([1 / 4, 1, 1 / 2], abs=1e-3)
+
+
+def test_levels_of_all_columns_are_drawn_from_0_to_100_percent() -> None:
+    ends = []
+    for share in (0.2, 0.9):
+        drawing = plots.bars(["a"], plots.Shares(before=np.array([share])), title="t")
+        (bar,) = (shape.children[0] for shape in drawing.shapes if shape.hint)
+        start, end = _extent(bar)
+        ends.append((end - start) / share)
+    assert ends[0] == pytest.approx(ends[1], rel=1e-3)
+
+
+def test_a_figure_does_not_ask_the_machine_how_to_look() -> None:
+    """Not its fonts, nor what its users set for matplotlib; and nothing is changed for others."""
+    import matplotlib as mpl
+
+    def draw() -> Drawing:
+        return plots.bars(["a$x$", "日本"], plots.Shares(before=np.array([0.5, 0.5])), title="t")
+
+    usual = draw()
+    with mpl.rc_context({"font.size": 30, "font.family": "cursive", "svg.fonttype": "path"}):
+        before = dict(mpl.rcParams)
+        assert draw() == usual
+        assert dict(mpl.rcParams) == before
+    texts = [shape for shape in _shapes(usual.shapes) if shape.name == "text"]
+    assert {"a$x$", "日本", "share of rows", "50%"} <= {shape.text for shape in texts}
+    assert not any("font-family" in shape.attributes["style"] for shape in texts)
+
+
+def test_a_verdict_and_its_figures_say_the_same_of_noisy_averages() -> None:
+    """Weights made of averages: good in sums, noisy one by one; a forecast is of an average."""
+    facts = {"tau": 0.004, "noise": 0.8, "verdict": "use", "signal_to_noise": None,
+             "measured": {"evidence_p_value": 1e-9, "gain": 0.98, "rows": 571.3}}  # fmt: skip
+    words = _words(_report(example_certificate(diagnostics=facts)))
+    assert "The weight of a single row is noisy" in words
+    assert "carry little noise" not in words
+    assert "Noise of a measured average, forecast (tau) 0.004" in words
+    assert "forecast 0.004" not in words  # no mark among the noise of the rows
+    assert "Expected gain 98%" in words
+    assert "Evidence test (p) below 0.000001" in words
+    assert "571" not in words
+    assert "too little is known: Signal to noise." in words
 
 
 def test_what_the_weights_repaired_is_told_where_the_truth_is_public() -> None:

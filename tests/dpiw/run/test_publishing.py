@@ -1,5 +1,6 @@
 """What a run publishes, where, signed by whom: folders, keys, weights, the certificate."""
 
+import json
 import os
 import stat
 from decimal import Decimal
@@ -14,6 +15,7 @@ from dpiw.release import publication
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
 from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import read_rows
 from tests.support.whole_runs import draw, finish, loaded, prepared
 
@@ -203,7 +205,7 @@ def test_unnormalised_weights_estimate_totals(workplace):
     run = draw(prepared(workplace))
     release = loaded(finish(run))
     np.testing.assert_allclose(release.weights, np.exp(release.log_weights))
-    found = release.total(lambda table: table["age"] >= 0)
+    found = release.total(lambda table: table["age"] >= 0).value
     assert found == pytest.approx(400 * release.weights.mean())
     # 400 people; the total's logarithm has a standard deviation of 0.15 (14 releases): a factor
     # 2.2 is five of them
@@ -213,7 +215,7 @@ def test_unnormalised_weights_estimate_totals(workplace):
 
 def test_totals_need_unnormalised_weights(workplace):
     run = draw(prepared(workplace))
-    with pytest.raises(ReleaseError, match="mean one"):
+    with pytest.raises(ReleaseError, match="hold no scale"):
         loaded(finish(run)).total("age")
 
 
@@ -232,3 +234,36 @@ def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
     assert second["stages"] == {"fit_generator": "committed"}
     total = Decimal(first["epsilon"]) + Decimal(second["epsilon"])
     assert Decimal(certificate.epsilon) == total
+
+
+def test_the_certificate_states_what_was_composed_not_what_was_kept(workplace):
+    """`run.json` is a file of the workspace: its epsilons are to be read, not to be signed."""
+    run = draw(prepared(workplace))
+    path = run.directory / "run.json"
+    record = json.loads(path.read_text())
+    record |= {"epsilon_pld": 0.25, "epsilon_rdp": 0.25}
+    path.write_text(json.dumps(record))
+    kept = ReleaseRun.load(run.directory)
+    assert (kept.plan.epsilon_pld, kept.plan.epsilon_rdp) == (0.25, 0.25)
+    stated = loaded(finish(kept)).certificate.accountants
+    assert stated == {"pld": run.plan.epsilon_pld, "rdp": run.plan.epsilon_rdp}
+    assert stated["rdp"] > stated["pld"] > 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "models"), [("beta_debiased", 0), ("measured, settings: {omega_seed: 7}", 1)]
+)
+def test_weights_rebuild_the_generator_only_if_they_ask_it(
+    make_workplace, monkeypatch, weights, models
+):
+    place = make_workplace(weights=weights)
+    run = draw(prepared(place))
+    made = []
+    model = type(run.plan.generator).model
+    monkeypatch.setattr(
+        type(run.plan.generator),
+        "model",
+        lambda self, *measured, **told: made.append(1) or model(self, *measured, **told),
+    )
+    steps.debias(run)
+    assert len(made) == models

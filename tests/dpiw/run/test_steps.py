@@ -15,7 +15,6 @@ from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
     LedgerTamperedError,
-    NotPublishableError,
     PrivacyError,
     SourceError,
     SpecError,
@@ -184,12 +183,6 @@ def test_when_infeasible_refuse_stops_the_plan(workplace):
     workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
     with pytest.raises(SpecError, match="log ratio's variance"):
         prepared(workplace)
-
-
-def test_non_private_methods_cannot_reach_a_release(make_workplace):
-    place = make_workplace(weights="logreg")
-    with pytest.raises(NotPublishableError, match="logreg"):
-        prepared(place)
 
 
 def test_unknown_population_and_wrong_promise_are_refused(make_workplace):
@@ -381,23 +374,24 @@ def test_a_stored_effort_above_the_promise_is_refused(workplace):
 def test_a_loaded_plan_is_not_composed_again(workplace, monkeypatch):
     """But before anything is reserved and before each draw it is, whatever was kept."""
     run = prepared(workplace)
-    composed = []
+    composed, looser = [], []
 
-    def told(events, *, delta):
-        composed.append(len(events))
-        return 0.0
+    def told(calls):
+        return lambda events, *, delta: calls.append(len(events)) or 0.0
 
-    monkeypatch.setattr("dpiw.plan.plan.accounting.epsilon", told)
+    monkeypatch.setattr("dpiw.plan.plan.accounting.epsilon", told(composed))
+    monkeypatch.setattr("dpiw.plan.plan.accounting.epsilon_rdp", told(looser))
     again = ReleaseRun.load(run.directory)
     assert (again.plan.epsilon_pld, again.plan.epsilon_rdp) == (
         run.plan.epsilon_pld, run.plan.epsilon_rdp
     )  # fmt: skip
     assert not composed
+    assert not looser
     steps.reserve(again)
-    assert len(composed) == 1
+    assert len(composed) == len(looser) == 1
     steps.ingest(again)
     steps.fit_generator(again, noise=SecureNoise())
-    assert len(composed) == 2
+    assert len(composed) == len(looser) == 2
 
 
 def test_a_plan_kept_by_an_earlier_version_is_composed_anew(workplace):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dpiw
-from dpiw.analysis import descriptive, intervals, learners, regression
+from dpiw import analysis
 from dpiw.analysis.release import Release
 
 
@@ -33,9 +33,7 @@ def _key(name: str) -> Callable[[Release], Any]:
 
 
 def _interval(**settings: Any) -> Callable[[Release], Any]:
-    return lambda release: intervals.confidence_interval(
-        descriptive.mean(release, "age"), **settings
-    )
+    return lambda release: analysis.confidence_interval(analysis.mean(release, "age"), **settings)
 
 
 ANALYSES: dict[str, Slip] = {
@@ -55,13 +53,13 @@ ANALYSES: dict[str, Slip] = {
     "a total without a scale": slip(
         lambda release: release.total("income"), "weights.normalisation: unnormalised"),
     "a group misspelt": slip(
-        lambda release: descriptive.mean(release, "age", where="il"), "mean 'ill'?"),
+        lambda release: analysis.mean(release, "age", where="il"), "mean 'ill'?"),
     "a total of no population": slip(
-        lambda release: descriptive.total(release, "income"), "give the public `population`"),
+        lambda release: analysis.total(release, "income"), "give the public `population`"),
     "a quantile in per cent": slip(
-        lambda release: descriptive.quantile(release, "age", 50), "0 < probability < 1"),
+        lambda release: analysis.quantile(release, "age", 50), "0 < probability < 1"),
     "a table of one column too few": slip(
-        lambda release: descriptive.crosstab(release, "region", "il"), "mean 'ill'?"),
+        lambda release: analysis.crosstab(release, "region", "il"), "mean 'ill'?"),
     "a level in per cent": slip(
         _interval(level=95),
         "between 0 and 1"),
@@ -72,10 +70,10 @@ ANALYSES: dict[str, Slip] = {
         _interval(method="bootstrap"),
         "numpy.random.default_rng"),
     "a feature misspelt": slip(
-        lambda release: regression.linear_regression(release, "income", ["agee"]), "mean 'age'?"),
+        lambda release: analysis.linear_regression(release, "income", ["agee"]), "mean 'age'?"),
     "a text for a target": slip(
-        lambda release: regression.linear_regression(release, "region", ["age"]), "as target"),
+        lambda release: analysis.linear_regression(release, "region", ["age"]), "as target"),
     "a family misspelt": slip(
-        lambda release: learners.to_statsmodels(release, "ill", ["age"], family="binomal"),
+        lambda release: analysis.to_statsmodels(release, "ill", ["age"], family="binomal"),
         "did you mean 'binomial'?"),
 }  # fmt: skip

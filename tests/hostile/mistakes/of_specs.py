@@ -72,9 +72,9 @@ SPECS: dict[str, Mistake] = {
     "a generator misspelt": in_spec(
         "method: histogram", "method: histgram", PLACE + "12, column 13: generator.method",
         "privbayes, histogram, dpgan, dpcgan, pategan; did you mean 'histogram'?"),
-    "a generator that is not private": in_spec(
-        "method: histogram", "method: gan", PLACE + "12, column 13: generator.method=gan",
-        "not a private method", "expected one of privbayes, histogram", code=25),
+    "a generator of the comparisons": in_spec(
+        "method: histogram", "method: gan", PLACE + "12, column 13: generator.method",
+        "expected one of privbayes, histogram", "did you mean 'dpgan'?"),
     "a setting misspelt": in_spec(
         "{bins: 4}", "{bin: 4}", PLACE + "12, column 43: generator.settings.bin",
         "did you mean 'bins'?"),
@@ -85,8 +85,8 @@ SPECS: dict[str, Mistake] = {
     "weights misspelt": in_spec(
         "beta_debiased", "beta_debised", PLACE + "13, column 11: weights.method=beta_debised",
         "did you mean 'beta_debiased'?"),
-    "weights that are not private": in_spec(
-        "beta_debiased", "logreg", "weights.method=logreg: not a private method", code=25),
+    "weights of the comparisons": in_spec(
+        "beta_debiased", "logreg", "weights.method=logreg: expected one of measured, beta_"),
     "weights as a word": in_spec(
         WEIGHTS, "weights: measured", PLACE + "13, column 1: weights: found 'measured'",
         "expected a mapping with the keys method, settings"),

@@ -7,6 +7,7 @@ there, what is allowed, the nearest valid word, the command to type next.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import shlex
@@ -21,7 +22,7 @@ from dpiw.ledger import Ledger
 from dpiw.plan.forecast import percent_below
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from flows import console
+from flows import console, server
 from flows.console import StepLog
 from tests.conftest import make_workplace
 from tests.hostile.mistakes.mistake import nothing
@@ -149,7 +150,7 @@ def test_the_key_is_looked_at_before_the_plan_is_made(folder, monkeypatch):
 def test_a_run_ends_with_the_code_of_its_stage(folder, monkeypatch, capsys, code):
     """Not with 70 where the page says 12."""
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
-    monkeypatch.setattr(console, "wait_for_server", lambda: None)
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
 
     def flow(*_):
         raise StageFailedError("ingest", code)

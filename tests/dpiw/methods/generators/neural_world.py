@@ -10,6 +10,7 @@ import pandas as pd
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.neural import dp_sgd
+from dpiw.plan.spec import parse_spec
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -43,6 +44,20 @@ class Counting(SeededNoise):
         found = super().poisson_sample(rows=rows, probability=probability)
         self.lots.append((probability, found))
         return found
+
+
+def spec(method, settings):
+    """Of a generator alone, at epsilon 1."""
+    return parse_spec(
+        {
+            "format": 1, "name": "trial", "population": "people", "schema": "schema.yaml",
+            "source": {"path": "people.csv", "format": "csv"},
+            "epsilon": "1", "delta": "1e-6", "nominal_rows": 400, "synthetic_rows": 50,
+            "generator": {"method": method, "settings": settings},
+            "weights": {"method": "none"}, "state": "state", "signing_key": "key",
+            "publish_to": "releases",
+        }
+    )  # fmt: skip
 
 
 def table(rows, seed=0, schema=SCHEMA):

@@ -31,8 +31,7 @@ SCHEMA = PublicSchema(
     ),
 )
 MARGINAL = ["histogram", "privbayes"]
-NOT_PRIVATE = {"cgan", "gan"}  # benchmarks: tests/dpiw/methods/generators/test_gan.py
-METHODS = sorted(set(GENERATORS) - NOT_PRIVATE)
+METHODS = sorted(GENERATORS)
 _GAME: dict[str, Any] = {"steps": 3, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
 _PATE: dict[str, Any] = {"rounds": 3, "batch": 8, "generator": [4], "student": [4], "teacher": 3}
 SMALL: dict[str, dict[str, Any]] = {"dpgan": _GAME, "dpcgan": _GAME, "pategan": _PATE}

@@ -1,80 +1,29 @@
-"""gan and cgan: benchmarks that no plan takes and no release can hold."""
+"""What all adversarial generators share: a planned total, labels, public starts."""
 
 import numpy as np
 import pytest
 
-from dpiw.errors import NotPublishableError, SpecError, UncalibratedError
+from dpiw.errors import SpecError
 from dpiw.methods.generators.adversarial import Design, make_batch
 from dpiw.methods.generators.registry import make_generator
 from dpiw.plan.plan import compile_plan
-from dpiw.plan.spec import parse_spec
-from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, table
+from dpiw.privacy.randomness import SeededNoise
+from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, spec, table
 
 SMALL = {"steps": 5, "lot": 10, "batch": 6, "generator": [4], "discriminator": [4]}
 
 
-def spec(method, **settings):
-    return parse_spec(
-        {
-            "format": 1, "name": "trial", "population": "people", "schema": "schema.yaml",
-            "source": {"path": "people.csv", "format": "csv"},
-            "epsilon": "1", "delta": "1e-6", "nominal_rows": 400, "synthetic_rows": 50,
-            "generator": {"method": method, "settings": SMALL | settings},
-            "weights": {"method": "none"}, "state": "state", "signing_key": "key",
-            "publish_to": "releases",
-        }
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("method", ["gan", "cgan"])
-def test_no_plan_takes_them(method):
-    with pytest.raises(NotPublishableError, match=f"{method}: not a private method"):
-        compile_plan(spec(method), SCHEMA)
-
-
-def test_their_private_form_is_planned_at_the_spec_s_total():
-    plan = compile_plan(spec("dpcgan"), SCHEMA)
+def test_it_is_planned_at_the_spec_s_total():
+    plan = compile_plan(spec("dpcgan", SMALL), SCHEMA)
     assert plan.epsilon_pld == pytest.approx(1, rel=2e-4)
     assert plan.epsilon_pld <= 1
     assert plan.stages[0].parameters["training"]["noise_multiplier"] > 0
 
 
-@pytest.mark.parametrize("method", ["gan", "cgan"])
-@pytest.mark.parametrize("loss", ["logistic", "wasserstein"])
-@pytest.mark.parametrize("rows", [0, 40])
-def test_what_they_measure_is_not_publishable(method, loss, rows):
-    one = make_generator(method, SMALL | {"loss": loss}, pure=True)
-    assert not one.private
-    assert one.events(schema=SCHEMA, unit=UNIT) == ()
-    with pytest.raises(UncalibratedError):
-        one.measure(table(rows), noise=SecureNoise())
-    ready = one.calibrate(rho=1.0, schema=SCHEMA, unit=UNIT, nominal_rows=40)
-    measurement = ready.measure(table(rows), noise=SecureNoise())
-    assert not measurement.publishable
-    model = ready.model(measurement, schema=SCHEMA)
-    drawn = model.sample(70_000, rng=np.random.default_rng(0))
-    assert drawn.rows == 70_000
-    assert model.critic(drawn.scaled).shape == (70_000,)
-    assert dict(ready.parameters())["loss"] == loss
-
-
-def test_a_conditional_one_keeps_the_shares_of_labels():
-    ready = make_generator("cgan", SMALL, pure=False).calibrate(
-        rho=1.0, schema=SCHEMA, unit=UNIT, nominal_rows=40
-    )
-    private = table(200)
-    share = float(private.confidential().columns["sick"].mean())
-    model = ready.model(ready.measure(private, noise=SecureNoise()), schema=SCHEMA)
-    sick = model.sample(10_000, rng=np.random.default_rng(0)).frame()["sick"]
-    # Standard error 0.0046; six of them.
-    assert sick.mean() == pytest.approx(share, abs=0.028)
-
-
 def test_a_scaled_label_is_what_the_discriminator_sees_and_no_row_holds():
     """Real and made rows carry the same scale; decoding, settings and measurement keep it."""
     plain, scaled = (
-        make_generator("cgan", SMALL | {"label_scale": scale}, pure=True).design(SCHEMA)
+        make_generator("dpcgan", SMALL | {"label_scale": scale}, pure=False).design(SCHEMA)
         for scale in (1.0, 7.0)
     )
     real = table(30).confidential()
@@ -96,7 +45,7 @@ def test_a_scaled_label_is_what_the_discriminator_sees_and_no_row_holds():
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("dpgan", SMALL), ("dpcgan", SMALL), ("gan", SMALL),
+    [("dpgan", SMALL), ("dpcgan", SMALL),
      ("pategan", {"rounds": 2, "generator": [4], "student": [4], "teacher": 4})],
 )  # fmt: skip
 def test_the_start_is_public_and_changes_the_training(method, settings):
@@ -112,7 +61,7 @@ def test_the_start_is_public_and_changes_the_training(method, settings):
     assert measured(0) != measured(1)
 
 
-@pytest.mark.parametrize("method", ["dpgan", "gan", "pategan"])
+@pytest.mark.parametrize("method", ["dpgan", "pategan"])
 @pytest.mark.parametrize("start", [-1, 2**63, 1.0, True, "0"])
 def test_a_start_is_a_whole_number(method, start):
     with pytest.raises(SpecError, match=r"generator\.settings\.start: expected a whole number"):

@@ -11,7 +11,6 @@ from scipy import stats
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators import pategan as module
 from dpiw.methods.generators import teachers as parties
-from dpiw.methods.generators.adversarial import PublicRandom
 from dpiw.methods.generators.pategan import MOST_TEACHERS, PATEGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.generators.teachers import Teachers, deal
@@ -30,64 +29,26 @@ from tests.dpiw.methods.generators.neural_world import (
     assert_tables_do_not_interfere,
     is_marked,
     marked_table,
+    spec,
     table,
 )
-from tests.dpiw.methods.generators.test_gan import spec
+from tests.dpiw.methods.generators.pate_world import (
+    MADE,
+    ROWS,
+    SMALL,
+    check_teachers_are_disjoint,
+    coupled,
+    largest_move,
+    numbered,
+    ready,
+    school,
+    votes,
+)
 from tests.support.training_watch import KilledError, Recorder
-
-SMALL = {
-    "rounds": 4, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),
-    "teacher": 3, "latent": 2, "teacher_lot": 4,
-}  # fmt: skip
-RANDOM = PublicRandom.of({"test": 1})
 
 
 def unit(rows):
     return PrivacyUnit(relation=UNIT.relation, max_rows=rows, id_column="id")
-
-
-def ready(*, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
-    return PATEGAN(**SMALL | settings).calibrate(
-        rho=rho, schema=SCHEMA, unit=unit, nominal_rows=nominal_rows
-    )
-
-
-def school(rows, dealt, count):
-    """Teachers on some private rows."""
-    return Teachers.start(rows, dealt, count=count, hidden=2, rate=0.5, chance=RANDOM)
-
-
-MADE = np.random.default_rng(1).normal(size=(6, 2))
-ASKED = np.random.default_rng(2).normal(size=(7, 2))
-ROWS = 2 * np.random.default_rng(3).normal(size=(5, 2))
-
-
-def votes(rows, dealt, count=3):
-    """Of two rounds, the second after the first, shape (2, queries)."""
-    first = school(rows, dealt, count).taught(MADE, steps=2, lot=3)
-    second = first.taught(-MADE, steps=2, lot=3)
-    return np.array([first.votes(ASKED), second.votes(ASKED)])
-
-
-def largest_move(persons, rule, count=3):
-    """Most that a query moves when one person leaves, over every deal of the whole table.
-
-    `rule` says how the smaller table is dealt, given the deal of the whole one and who is left.
-    """
-    persons, worst = np.asarray(persons), 0
-    rows = ROWS[: len(persons)]
-    for dealt in itertools.product(range(count), repeat=len(persons)):
-        whole = votes(rows, np.array(dealt), count)
-        for person in set(persons):
-            kept = np.flatnonzero(persons != person)
-            smaller = votes(rows[kept], rule(np.array(dealt), kept), count)
-            worst = max(worst, int(np.abs(whole - smaller).max()))
-    return worst
-
-
-def coupled(dealt, kept):
-    """The rows that both tables have go to the same teachers in both."""
-    return dealt[kept]
 
 
 @pytest.mark.parametrize(
@@ -133,35 +94,12 @@ def test_sensitivities_are_bounded_by_the_teachers():
     assert vote_sensitivity(many, 50) == 8
 
 
-def met_rows(school, steps, lot):
-    """Whose rows each teacher met: values of the first coordinate."""
-    met = [set() for _ in range(len(school.sizes))]
-    for step in range(steps):
-        rows, weights = dataclasses.replace(school, step=step)._lot(lot)
-        for number, (own, weight) in enumerate(zip(rows, weights, strict=True)):
-            if weight > 0:
-                met[number] |= set(own[:, 0].tolist())
-    return met
-
-
-def check_teachers_are_disjoint(school, dealt):
-    """Every teacher meets all of its rows and no other's."""
-    met = met_rows(school, steps=30, lot=4)
-    for number, found in enumerate(met):
-        assert found == set(np.flatnonzero(dealt == number).astype(float).tolist())
-
-
 def test_a_teacher_without_rows_reads_no_other_teacher():
     dealt = np.array([0, 2])
     finite, odd = np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([[1.0, 0.0], [np.inf, np.nan]])
     lots = [school(rows, dealt, 3)._lot(4)[0] for rows in (finite, odd)]
     assert np.array_equal(lots[0][:2], lots[1][:2])
     assert not lots[0][1].any()
-
-
-def numbered(count, dealt):
-    rows = np.column_stack([np.arange(len(dealt)), np.zeros(len(dealt))]).astype(float)
-    return school(rows, dealt, count)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 40])
@@ -429,18 +367,12 @@ def test_inadmissible_settings_are_refused(settings, told):
 
 def test_it_is_planned_at_the_spec_s_total():
     own = {name: value for name, value in SMALL.items() if name not in ("generator", "student")}
-    plan = compile_plan(_pate_spec(own), SCHEMA)
+    plan = compile_plan(spec("pategan", own), SCHEMA)
     assert plan.epsilon_pld == pytest.approx(1, rel=2e-4)
     (event,) = plan.stages[0].events
     assert event.count == 15
     assert plan.stages[0].resumption == Resumption(steps=12, every=3, resumes=1)
     assert plan.stages[0].resumption.is_paid_by([{"count": event.count}])
-
-
-def _pate_spec(settings):
-    found = spec("dpgan")
-    generator = found.generator.model_copy(update={"method": "pategan", "settings": settings})
-    return found.model_copy(update={"generator": generator})
 
 
 def test_five_hundred_rows_are_enough_to_run():

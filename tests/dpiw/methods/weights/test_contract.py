@@ -76,13 +76,12 @@ def case(request, mixed, rows, unit, replace_unit):
 def test_names_and_flags(case):
     name, estimator, *_ = case
     assert estimator.method == name
-    assert estimator.private is (name != "logreg")
 
 
 def test_cost_and_forecast_are_known_before_data(case, mixed):
     name, estimator, unit, *_ = case
     events = estimator.events(schema=mixed, unit=unit)
-    assert len(events) == (0 if name in ("logreg", "discriminator") else 1)
+    assert len(events) == (0 if name == "discriminator" else 1)
     most = np.inf if name == "dp_mlp" else 0.2 + 1e-9  # a network's noise has no cap
     assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= most
     resolution = estimator.resolution(schema=mixed, nominal_rows=500)
@@ -128,7 +127,7 @@ def test_weights_come_out(case, mixed, normalisation):
     assert np.all(np.isfinite(weights.log_weights))
     if normalisation is Normalisation.SELF:
         assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
-    assert (weights.law is None) is (name in ("logreg", "dp_mlp", "discriminator"))
+    assert (weights.law is None) is (name in ("dp_mlp", "discriminator"))
 
 
 def test_only_noise_that_nobody_can_repeat_is_publishable(case):

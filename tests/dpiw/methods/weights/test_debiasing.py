@@ -12,7 +12,6 @@ from scipy import integrate
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.debiasing import (
-    cross_term,
     debias_self_normalised,
     debias_unnormalised,
     log_debias,
@@ -25,6 +24,20 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "weights.json").read_text())
 KINDS = {"a": NoiseKind.LAPLACE, "b": NoiseKind.SPHERICAL, "c": NoiseKind.GAUSSIAN}
+
+
+def cross_term(law, features, others):
+    """Cov[b(x) exp(z.x), b(x') exp(z.x')] row by row, shape (n,): b(x) b(x') / b(x+x') - 1.
+
+    Infinite where it does not exist. It does not vanish as synthetic rows are added: they share one
+    draw of z. Of a row with itself: its relative variance. Source: docs/method.md section 4.
+    """
+    joint = log_noise_mean(law, features + others)
+    apart = log_noise_mean(law, features) + log_noise_mean(law, others)
+    exists = np.isfinite(joint) & np.isfinite(apart)
+    safe = np.where(exists, joint, 0.0) - np.where(exists, apart, 0.0)
+    with np.errstate(over="ignore"):
+        return np.where(exists, np.expm1(safe), np.inf)
 
 
 def law(kind, scale, dimension):

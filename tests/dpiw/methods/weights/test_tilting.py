@@ -96,13 +96,6 @@ def test_a_large_credit_leaves_the_base_alone() -> None:
     assert found.weights * ROWS == pytest.approx(np.ones(ROWS), abs=1e-4)
 
 
-def test_a_good_start_needs_fewer_steps() -> None:
-    base, targets = problem(4)
-    cold = tilt(BaseRows.of(base), targets, credit=5.0)
-    warm = tilt(BaseRows.of(base), targets, credit=5.5, start=cold.coefficients)
-    assert warm.steps < cold.steps
-
-
 @pytest.mark.parametrize("credit", [0.0, -1.0, np.inf, np.nan])
 def test_a_credit_is_positive(credit: float) -> None:
     base, targets = problem(5)

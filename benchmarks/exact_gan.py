@@ -1,0 +1,145 @@
+"""Generative adversarial networks without privacy, `gan` and `cgan`, for comparisons alone.
+
+The settings and the order of play are those of `dpgan` and `dpcgan`
+(`dpiw.methods.generators.dpgan`), so that a comparison shows what privacy costs and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import UncalibratedError
+from dpiw.methods.base import check_effort
+from dpiw.methods.generators.adversarial import Array, Design, PublicRandom, loss_of
+from dpiw.methods.generators.game import Game, PublicGradient
+from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.gan_settings import GANSettings
+from dpiw.methods.neural.backend import NUMPY
+from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.optimisers import Adam
+from dpiw.methods.neural.training_state import TrainingState
+from dpiw.privacy.events import PrivacyEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _ExactPlayer:
+    """A discriminator that learns from exact gradients of private rows (hot)."""
+
+    settings: GANSettings
+    design: Design
+    rows: Array
+    chance: PublicRandom
+
+    @property
+    def _optimiser(self) -> Adam:
+        return self.settings.discriminator_optimiser
+
+    def start(self) -> TrainingState:
+        initial = self.design.discriminator_architecture.initial(self.chance.rng("discriminator"))
+        moments = self._optimiser.start(initial.size)
+        return TrainingState(
+            step=0, parameters=initial, moments=moments, average=initial, settings="",
+            publishable=False,
+        )  # fmt: skip
+
+    def mean_gradient(self, network: Network, rows: Array, *, real: bool) -> Array:
+        forward = network.forward(rows)
+        slopes = loss_of(self.settings.loss, real=real).slopes(forward.outputs)
+        return np.asarray(forward.backward(slopes).gradient() / max(1, len(rows)))
+
+    def advance(self, state: TrainingState, public: PublicGradient) -> TrainingState:
+        network = Network(
+            architecture=self.design.discriminator_architecture, parameters=state.parameters
+        )
+        count = len(self.rows)
+        lot = self.chance.rng("lot", state.step).permutation(count)[: self.settings.lot]
+        gradient = self.mean_gradient(network, self.rows[lot], real=True)
+        gradient = gradient + public(network, state.step)
+        step = state.step + 1
+        parameters, moments = self._optimiser.update(
+            state.parameters, gradient, state.moments, step
+        )
+        return replace(state, step=step, parameters=parameters, moments=moments, average=parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GAN(GANSettings):
+    """A GAN trained on the exact rows. Not private: its measurement is not publishable."""
+
+    calibrated: PublicSchema | None = None
+
+    method: ClassVar[str] = "gan"
+    private: ClassVar[bool] = False
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Nothing to calibrate: no noise is drawn; the schema is noted."""
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        self.design(schema)
+        return replace(self, calibrated=schema)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """None that an accountant could compose."""
+        return ()
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Settings, JSON values."""
+        return self.settings()
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Train on the exact rows.
+
+        Privacy:
+            None. Unit: none. Event: none. The measurement is marked as not publishable.
+
+        Raises:
+            UncalibratedError: before `calibrate`, or for another schema.
+        """
+        if self.calibrated != table.schema:
+            raise UncalibratedError(f"{self.method}: calibrated for another schema, or not at all")
+        design, chance = self.design(table.schema), PublicRandom.of(self.settings())
+        scaled = table.confidential()
+        player = _ExactPlayer(
+            settings=self, design=design, rows=design.encode(scaled), chance=chance
+        )
+        labels = design.given.encode(scaled).sum(axis=0) + 1e-9
+        game = Game(
+            settings=self,
+            training=self.generator_training(design, chance),
+            proportions=labels / max(1e-9, labels.sum()),
+            backend=NUMPY,
+            public_sum=lambda network, made: player.mean_gradient(network, made, real=False),
+            unit=1.0,
+        )
+        generator, discriminator = game.play(player.start(), player.advance)
+        return Measurement(
+            kind=self.method,
+            arrays=model_arrays(generator, discriminator, game.proportions),
+            facts={"design": design.to_json(), "ratio": self.loss == "logistic"},
+            publishable=False,
+        )
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
+        """The fitted networks; SpecError for a measurement of another method or schema."""
+        return gan_model(measurement, kind=self.method, schema=schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CGAN(GAN):
+    """A GAN that is given the target and makes the other columns; shares of labels are exact."""
+
+    conditional: ClassVar[bool] = True
+    method: ClassVar[str] = "cgan"
+
+
+EXACT = {"gan": GAN, "cgan": CGAN}

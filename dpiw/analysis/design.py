@@ -1,0 +1,141 @@
+"""A regression's matrix: from columns by name, or from a formula through the library formulaic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.analysis.columns import checked_column
+from dpiw.analysis.optional import optional
+from dpiw.analysis.sample import Array
+from dpiw.errors import ReleaseError
+
+INTERCEPT = "intercept"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """A regression's matrix.
+
+    Attributes:
+        names: of the columns, `intercept` first where there is one.
+        matrix: shape (n, p); zero in rows with a missing value.
+        outcome: shape (n,); zero in rows with a missing value.
+        present: shape (n,), whether nothing is missing.
+    """
+
+    names: tuple[str, ...]
+    matrix: Array
+    outcome: Array
+    present: NDArray[np.bool_]
+
+
+def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> Design:
+    """Design matrix: an intercept, numbers as they are, text as indicators of its levels.
+
+    Dates are days since the earliest of the table. `a:b` is the product of two features.
+
+    Args:
+        table: the rows.
+        target: numeric or boolean column; or, with `features` None, a formula such as
+            `ill ~ age * smoker` (`formula_design`).
+        features: columns, and products of two.
+
+    Raises:
+        ReleaseError: no such column, a target that is neither a number nor a truth value, or as
+            `formula_design`.
+    """
+    if features is None:
+        return formula_design(table, target)
+    parts: list[tuple[str, Array]] = []
+    for feature in features:
+        if feature in table.columns or ":" not in feature:
+            parts += _columns(table, feature)
+            continue
+        first, second = (_columns(table, part) for part in feature.split(":", 1))
+        parts += [(f"{a}:{b}", x * y) for a, x in first for b, y in second]
+    outcome = _columns(table, target)
+    if len(outcome) != 1 or outcome[0][0] != target:
+        raise ReleaseError(f"column {target!r}: expected a number or a truth value as target")
+    matrix = np.column_stack([np.ones(len(table)), *[values for _, values in parts]])
+    return _design((INTERCEPT, *[name for name, _ in parts]), matrix, outcome[0][1])
+
+
+def formula_design(table: pd.DataFrame, formula: str) -> Design:
+    """Design matrix of a formula in Wilkinson's notation, as R and formulaic have it.
+
+    Truth values are 0 and 1, dates days since the earliest of the table, text has one indicator
+    for each level but the first in alphabetical order, `region[T.south]`. Formulaic's functions
+    may stand in it (`log`, `poly`, `bs`, `C`); what they compute from a column (a centre, knots)
+    they compute from the unweighted rows, and intervals hold it fixed.
+
+    Raises:
+        ReleaseError: formulaic is not installed, no such column, or not a formula of one target.
+    """
+    library = optional("formulaic", extra="formula")
+    try:
+        parsed = library.Formula(formula)
+        named = sorted(str(name) for name in parsed.required_variables)
+    except Exception:  # also what Python says of the code inside a formula
+        raise ReleaseError(f"formula {formula!r}: not in formulaic's notation") from None
+    if not hasattr(parsed, "lhs") or isinstance(parsed.rhs, tuple):
+        raise ReleaseError(f"formula {formula!r}: expected a target, `~` and features")
+    known = {name: _plain(checked_column(table, name)) for name in named}
+    for name in map(str, table.columns):  # formulaic leaves out what stands in some functions
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
+            known[name] = _plain(table[name])
+    frame = pd.DataFrame(known, index=table.index)
+    complete = frame.notna().all(axis=1).to_numpy()
+    try:
+        matrices = parsed.get_model_matrix(frame[complete], context={}, na_action="ignore")
+    except Exception as reason:  # formulaic runs what the analyst wrote: anything can be raised
+        raise ReleaseError(
+            f"formula {formula!r}: {type(reason).__name__} when it was computed"
+        ) from None
+    if matrices.lhs.shape[1] != 1:
+        raise ReleaseError(f"formula {formula!r}: expected one number or truth value as target")
+    matrix = np.full((len(table), matrices.rhs.shape[1]), np.nan)
+    outcome = np.full(len(table), np.nan)
+    matrix[complete] = matrices.rhs.to_numpy(dtype=np.float64)
+    outcome[complete] = matrices.lhs.to_numpy(dtype=np.float64)[:, 0]
+    terms = (str(name) for name in matrices.rhs.columns)
+    return _design(tuple(INTERCEPT if t == "Intercept" else t for t in terms), matrix, outcome)
+
+
+def _design(names: tuple[str, ...], matrix: Array, outcome: Array) -> Design:
+    present = np.isfinite(matrix).all(axis=1) & np.isfinite(outcome)
+    return Design(
+        names=names,
+        matrix=np.where(present[:, None], matrix, 0.0),
+        outcome=np.where(present, outcome, 0.0),
+        present=present,
+    )
+
+
+def _plain(values: pd.Series) -> pd.Series:
+    """Numbers, truth values and dates as floats, NaN where missing; text as it is."""
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        return pd.Series(numbers, index=values.index)
+    if pd.api.types.is_datetime64_any_dtype(values.dtype):
+        days: pd.Series = (values - values.min()) / pd.Timedelta(days=1)
+        return days
+    return values.astype(object)
+
+
+def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Array]]:
+    """Numbers of one column: itself, or an indicator per level but the first in sorted order."""
+    values = _plain(checked_column(table, name))
+    if values.dtype != object:
+        return [(name, values.to_numpy(dtype=np.float64))]
+    missing = values.isna().to_numpy()
+    columns = []
+    for level in sorted(values.dropna().unique(), key=str)[1:]:
+        flag = (values == level).to_numpy(dtype=np.float64, na_value=0.0)
+        columns.append((f"{name}={level}", np.where(missing, np.nan, flag)))
+    return columns

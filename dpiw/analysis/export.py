@@ -1,0 +1,148 @@
+"""A release's rows in the files of other packages: CSV, Stata and SPSS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dpiw.analysis.optional import optional
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import ReleaseError
+from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
+
+if TYPE_CHECKING:
+    from dpiw.analysis.release import Release
+
+_STATA_NAME, _STATA_LABEL = 32, 80
+"""Longest name and label that Stata has."""
+
+_STATA_WEIGHT = "Synthetic rows. Declare the weights: svyset [pweight = weight]"
+_SPSS_WEIGHT = "Synthetic rows. Declare the weights: WEIGHT BY weight."
+
+
+def export(release: Release, path: str | Path, *, replicates: bool = False) -> Path:
+    """Write rows and weights to a file for another package.
+
+    `.csv`: plain values, empty where missing. `.dta` (Stata 14 and later) and `.sav` (SPSS, by the
+    library pyreadstat): levels are numbers from 1 with labels, in the schema's order; truth values
+    0 and 1; columns bear the schema's descriptions. None of the formats can bind weights to rows:
+    the last column but the replicates is `weight`, its label says what it is, and the file's label
+    says what to type.
+
+    Args:
+        release: a verified release.
+        path: of the file; what stands there is overwritten.
+        replicates: whether replicate weights follow as `r1`, `r2`, ...
+
+    Returns:
+        The path.
+
+    Raises:
+        ReleaseError: another ending, no replicate weights, names that the format cannot hold, or
+            pyreadstat is not installed.
+    """
+    path = Path(path)
+    writers = {".csv": _csv, ".dta": _stata, ".sav": _spss}
+    if path.suffix not in writers:
+        raise ReleaseError(f"export: expected a name that ends with {', '.join(writers)}")
+    weights = {WEIGHT: release.weights}
+    if replicates:
+        if release.replicate_weights is None:
+            raise ReleaseError("export: this release has no replicate weights")
+        columns = release.replicate_weights.weights.T
+        weights |= {f"r{i}": column for i, column in enumerate(columns, start=1)}
+    taken = sorted({*weights} & {*release.table.columns})
+    if taken:
+        raise ReleaseError(f"export: column {taken[0]!r}: replicates need that name")
+    schema = PublicSchema.from_mapping(release.schema)
+    writers[path.suffix](path, release.table, schema, pd.DataFrame(weights))
+    return path
+
+
+def _csv(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.DataFrame) -> None:
+    pd.concat([table, weights], axis=1).to_csv(path, index=False)
+
+
+def _stata(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.DataFrame) -> None:
+    bad = [c.name for c in schema.released if not _plain(c.name) or len(c.name) > _STATA_NAME]
+    if bad:
+        raise ReleaseError(
+            f"export: column {bad[0]!r}: Stata takes letters, digits and `_`, at most {_STATA_NAME}"
+        )
+    coded = {c.name: _coded(table[c.name], c) for c in schema.released}
+    frame = pd.concat([pd.DataFrame(coded), weights], axis=1)
+    frame.to_stata(
+        path, write_index=False, version=118, data_label=_STATA_WEIGHT,
+        variable_labels={n: text[:_STATA_LABEL] for n, text in _texts(schema).items()},
+        value_labels=_value_labels(schema),
+        convert_dates={c.name: "td" if c.kind is ColumnKind.DATE else "tc" for c in _dated(schema)},
+    )  # fmt: skip
+
+
+def _spss(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.DataFrame) -> None:
+    library = optional("pyreadstat", extra="export")
+    bad = [c.name for c in schema.released if not _plain(c.name)]
+    if bad:
+        raise ReleaseError(f"export: column {bad[0]!r}: SPSS takes letters, digits and `_`")
+    coded = {c.name: _coded(table[c.name], c) for c in schema.released}
+    for column in _dated(schema):
+        coded[column.name] = _python_dates(coded[column.name], column)
+    measures = {c.name: "scale" if c.is_numeric else "nominal" for c in schema.released}
+    measures |= {c.name: "ordinal" for c in schema.released if c.kind is ColumnKind.ORDINAL}
+    library.write_sav(
+        pd.concat([pd.DataFrame(coded), weights], axis=1), str(path), file_label=_SPSS_WEIGHT[:64],
+        note=_SPSS_WEIGHT, column_labels=_texts(schema),
+        variable_value_labels=_value_labels(schema), variable_measure=measures,
+    )  # fmt: skip
+
+
+def _python_dates(values: pd.Series, column: Column) -> pd.Series:
+    """Objects of Python: pyreadstat 1.3 takes pandas' seconds for nanoseconds."""
+    days = column.kind is ColumnKind.DATE
+    cells = [
+        None if pd.isna(cell) else cell.date() if days else cell.to_pydatetime() for cell in values
+    ]
+    return pd.Series(cells, dtype=object)
+
+
+def _plain(name: str) -> bool:
+    return name.isidentifier() and name.isascii()
+
+
+def _dated(schema: PublicSchema) -> list[Column]:
+    return [c for c in schema.released if c.kind in (ColumnKind.DATE, ColumnKind.DATETIME)]
+
+
+def _texts(schema: PublicSchema) -> dict[str, str]:
+    texts = {column.name: column.description for column in schema.released if column.description}
+    return texts | {WEIGHT: WEIGHT_ROLES[WEIGHT]}
+
+
+def _value_labels(schema: PublicSchema) -> dict[str, dict[float, str]]:
+    """By column: from code to label."""
+    return {
+        column.name: {float(_first(column) + i): text for i, text in enumerate(column.level_names)}
+        for column in schema.released
+        if column.is_discrete
+    }
+
+
+def _first(column: Column) -> int:
+    return 0 if column.kind is ColumnKind.BOOLEAN else 1
+
+
+def _coded(values: pd.Series, column: Column) -> Any:
+    """Levels as numbers, moments as naive UTC; NaN or NaT where missing."""
+    if column.kind is ColumnKind.DATETIME:
+        return values.dt.tz_localize(None)
+    if column.kind is ColumnKind.DATE:
+        return values
+    if not column.is_discrete or column.kind is ColumnKind.BOOLEAN:
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    codes: Mapping[str, float] = {name: i for i, name in enumerate(column.level_names, start=1)}
+    return values.map(codes).to_numpy(dtype=np.float64, na_value=np.nan)

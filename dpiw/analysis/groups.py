@@ -1,0 +1,103 @@
+"""An estimator on chosen rows, once or for each level of a column; several estimates as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.analysis.columns import Column, chosen, levels, numbers
+from dpiw.analysis.sample import Array, Estimate, WeightedSample
+from dpiw.errors import ReleaseError
+
+Estimator = Callable[[WeightedSample, Array, str], Estimate]
+"""From one number per row, NaN where it does not count, and a name."""
+
+
+def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np.bool_]:
+    """Rows with a number, shape (n,).
+
+    Raises:
+        ReleaseError: none of them has weight.
+    """
+    present = ~np.isnan(values)
+    if not sample.weights[present].sum() > 0:
+        raise ReleaseError(f"{what}: every value is missing or has weight zero")
+    return present
+
+
+def label_of(column: Column, name: str | None = None) -> str:
+    """What a column is called in an estimate's name."""
+    return name or (column if isinstance(column, str) else "value")
+
+
+def grouped(
+    sample: WeightedSample,
+    column: Column,
+    where: Column | None,
+    by: str | None,
+    name: str,
+    estimator: Estimator,
+) -> Estimate:
+    """One estimate, or one value for each level of `by` that has rows.
+
+    Args:
+        sample: the rows.
+        column: numbers, as in `dpiw.analysis.mean`.
+        where: rows that count.
+        by: a column of few levels, or None.
+        name: of the estimate; a level is told after a bar.
+        estimator: from numbers, NaN where a row does not count, to an estimate.
+
+    Raises:
+        ReleaseError: as `numbers`, `chosen` and `levels`, or no row counts.
+    """
+    values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
+    if by is None:
+        return estimator(sample, values, name)
+    groups, counts = levels(sample.table, by), sample.weights * ~np.isnan(values)
+    shown = [k for k in range(len(groups.labels)) if counts[groups.codes == k].sum() > 0]
+    if not shown:
+        present_rows(values, name, sample)
+    return joint(
+        *(
+            estimator(
+                sample,
+                np.where(groups.codes == k, values, np.nan),
+                f"{name} | {by}={groups.labels[k]}",
+            )
+            for k in shown
+        )
+    )
+
+
+def joint(*estimates: Estimate) -> Estimate:
+    """Several estimates of the same rows as one, for their joint covariance.
+
+    Raises:
+        ReleaseError: none, or of different rows or weights.
+    """
+    if not estimates or any(
+        not np.array_equal(one.sample.weights, estimates[0].sample.weights) for one in estimates
+    ):
+        raise ReleaseError("joint: expected estimates of one sample; give `release.sample` to each")
+
+    smooth = {bool(one.facts.get("smooth", True)) for one in estimates}
+    if len(smooth) > 1:
+        raise ReleaseError("joint: a quantile has an error law of its own; join it with quantiles")
+
+    def refit(weights: Array) -> Array:
+        return np.concatenate([one.refit(weights) for one in estimates])
+
+    return Estimate(
+        names=tuple(name for one in estimates for name in one.names),
+        values=np.concatenate([one.values for one in estimates]),
+        influence=np.hstack([one.influence for one in estimates]),
+        refit=refit,
+        sample=estimates[0].sample,
+        facts={
+            "smooth": smooth.pop(),
+            "normalised": all(one.facts.get("normalised", True) for one in estimates),
+        },
+    )

@@ -1,0 +1,138 @@
+"""Weighted plots with Matplotlib, which is loaded when one is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.analysis.columns import checked_column, levels, numbers
+from dpiw.analysis.optional import optional
+from dpiw.analysis.quantiles import weighted_quantile
+from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
+from dpiw.errors import ReleaseError
+
+_BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+
+
+def histogram(source: Source, column: str, *, bins: int = 30, ax: Any = None) -> Any:
+    """Draw the weighted shares of a column of numbers, or of a column's levels.
+
+    Args:
+        source: a release, or (table, weights).
+        column: its name.
+        bins: equal parts of the range, for numbers.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The Matplotlib Axes.
+
+    Raises:
+        ReleaseError: Matplotlib is not installed, or no such column.
+    """
+    sample = weighted_sample(source)
+    ax = _axes() if ax is None else ax
+    _histogram(ax, sample, column, bins)
+    ax.set(xlabel=column, ylabel="share")
+    return ax
+
+
+def _histogram(ax: Any, sample: WeightedSample, column: str, bins: int) -> None:
+    values = checked_column(sample.table, column)
+    share = sample.weights / sample.weights.sum()
+    if values.dtype.kind in "fiu":
+        raw = numbers(sample, column)
+        known = ~np.isnan(raw)
+        ax.hist(raw[known], bins=bins, weights=share[known])
+        return
+    parts = levels(sample.table, column)
+    heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
+    ax.bar([str(label) for label in parts.labels], heights)
+
+
+def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -> Any:
+    """Draw weighted quantiles: a box from 25% to 75% with the median, whiskers at 5% and 95%.
+
+    No points are drawn beyond the whiskers: an extreme synthetic row is nobody.
+
+    Args:
+        source: a release, or (table, weights).
+        column: a column of numbers.
+        by: a column; one box for each of its levels.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The Matplotlib Axes.
+
+    Raises:
+        ReleaseError: Matplotlib is not installed, no such column, or not numbers.
+    """
+    sample = weighted_sample(source)
+    values = numbers(sample, column)
+    known = ~np.isnan(values) & (sample.weights > 0)
+    groups: dict[str, NDArray[np.bool_]] = {column: known}
+    if by is not None:
+        parts = levels(sample.table, by)
+        groups = {str(label): known & (parts.codes == k) for k, label in enumerate(parts.labels)}
+    places = ("whislo", "q1", "med", "q3", "whishi")
+    boxes = [
+        {"label": label}
+        | dict(
+            zip(places, weighted_quantile(values[rows], sample.weights[rows], _BOX), strict=True)
+        )
+        for label, rows in groups.items()
+        if rows.any()
+    ]
+    if not boxes:
+        raise ReleaseError(f"box: column {column!r}: every value is missing or has weight zero")
+    ax = _axes() if ax is None else ax
+    ax.bxp(boxes, showfliers=False)
+    ax.set(xlabel=by or "", ylabel=column)
+    return ax
+
+
+def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
+    """Draw each pair of columns of numbers: weighted counts below, histograms on the diagonal.
+
+    Args:
+        source: a release, or (table, weights).
+        columns: two or more columns of numbers.
+        bins: along each axis.
+
+    Returns:
+        The Matplotlib Figure.
+
+    Raises:
+        ReleaseError: Matplotlib is not installed, fewer than two columns, or not numbers.
+    """
+    sample = weighted_sample(source)
+    if len(columns) < 2:
+        raise ReleaseError("pairs: expected at least two columns")
+    values = [numbers(sample, column) for column in columns]
+    size = len(columns)
+    figure, grid = _pyplot().subplots(size, size, figsize=(2.2 * size, 2.2 * size))
+    for i in range(size):
+        for j in range(size):
+            ax = grid[i, j]
+            known = ~np.isnan(values[i] + values[j])
+            if i < j:
+                ax.set_axis_off()
+            elif i == j:
+                ax.hist(values[i][known], bins=bins, weights=sample.weights[known])
+            else:
+                ax.hist2d(
+                    values[j][known], values[i][known], bins=bins, weights=sample.weights[known]
+                )
+            ax.set(xlabel=columns[j] if i == size - 1 else "", ylabel="" if j else columns[i])
+    figure.tight_layout()
+    return figure
+
+
+def _pyplot() -> Any:
+    return optional("matplotlib.pyplot", extra="plot")
+
+
+def _axes() -> Any:
+    return _pyplot().subplots()[1]

@@ -1,0 +1,88 @@
+"""Weighted quantiles, with influence by the density there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpiw.analysis.columns import Column
+from dpiw.analysis.groups import grouped, label_of, present_rows
+from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.errors import ReleaseError
+
+
+def weighted_quantile(values: Array, weights: Array, probabilities: Array) -> Array:
+    """Smallest value whose weighted share of rows at or below it reaches each probability."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    place = np.searchsorted(reached, probabilities * reached[-1] * (1 - 1e-12), side="left")
+    return np.asarray(values[order][np.minimum(place, values.size - 1)])
+
+
+def quantile(
+    source: Source,
+    column: Column,
+    probability: float = 0.5,
+    *,
+    where: Column | None = None,
+    by: str | None = None,
+    name: str | None = None,
+) -> Estimate:
+    """Weighted quantile: the smallest value that a share `probability` of the weight reaches.
+
+    Its standard error divides that of the share by the density there, taken from the quantiles
+    on both sides (Woodruff 1952, in its symmetric form). On integer columns it is a bound only:
+    a quantile cannot move by less than one. `where` and `by` as in `mean`.
+
+    Raises:
+        ReleaseError: `probability` is not inside (0, 1), or as `mean`.
+    """
+    if not 0 < probability < 1:
+        raise ReleaseError("quantile: expected 0 < probability < 1")
+    told = name or f"quantile({label_of(column)}, {probability:g})"
+
+    def one(sample: WeightedSample, values: Array, name: str) -> Estimate:
+        return _quantile(sample, values, name, probability)
+
+    return grouped(weighted_sample(source), column, where, by, told, one)
+
+
+def median(
+    source: Source, column: Column, *, where: Column | None = None, by: str | None = None
+) -> Estimate:
+    """Weighted median: `quantile` at one half. Arguments and errors as `mean`."""
+    told = f"median({label_of(column)})"
+    return quantile(source, column, 0.5, where=where, by=by, name=told)
+
+
+def _quantile(sample: WeightedSample, values: Array, name: str, probability: float) -> Estimate:
+    present = present_rows(values, name, sample)
+    kept = values[present]
+
+    def refit(weights: Array) -> Array:
+        return weighted_quantile(kept, weights[present], np.array([probability]))
+
+    mass = sample.weights[present]
+    estimate = refit(sample.weights)
+    density = _density(kept, mass, probability)
+    share = float((sample.weights * present).mean())
+    below = np.where(present, values <= estimate[0], probability)
+    reached = float(mass @ (kept <= estimate[0]) / mass.sum())
+    pull = np.where(present, (reached - below) / (density * share), 0.0)
+    return Estimate(
+        names=(name,), values=estimate, influence=pull[:, None], refit=refit, sample=sample,
+        facts={"density": density, "smooth": False},
+    )  # fmt: skip
+
+
+def _density(values: Array, weights: Array, probability: float) -> float:
+    """Density at a quantile: a share over the distance of the quantiles on its two sides."""
+    size = float(weights.sum() ** 2 / (weights**2).sum())
+    half = min(size ** (-1 / 3) * 0.5, probability / 2, (1 - probability) / 2)
+    for _ in range(8):  # a column with ties needs a wider step
+        low, high = weighted_quantile(
+            values, weights, np.array([probability - half, probability + half])
+        )
+        if high > low:
+            return float(2 * half / (high - low))
+        half = min(2 * half, 0.999 * min(probability, 1 - probability))
+    return np.inf

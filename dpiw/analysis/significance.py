@@ -1,0 +1,249 @@
+"""Tests of hypotheses whose p-values hold what noise-aware intervals hold.
+
+All of them are Wald tests: with an estimate d of dimension k that is zero under the hypothesis,
+and V the covariance of its errors, W = d' V^-1 d has a chi-square law of k degrees of freedom
+under it, asymptotically. V holds the synthetic and the confidential sample, the privacy noise and
+the shrinkage (`dpiw.analysis.intervals.noise_aware_covariance`). With complex errors Pearson's
+statistic has another law (Rao and Scott 1984); the Wald statistic of the same table has this one
+(Koch, Freeman and Freeman 1975).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpiw.analysis.columns import Column, Levels, chosen
+from dpiw.analysis.descriptive import mean
+from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
+from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
+from dpiw.analysis.tables import Bins, binned_levels
+from dpiw.errors import ReleaseError
+from dpiw.methods.weights.diagnostics import Verdict
+
+_DEPENDENT = 1e-10
+"""Least eigenvalue of a correlation matrix that still is a direction."""
+
+_ROUNDING = 1e-12
+"""Errors of less than this share of their value are rounding."""
+
+_ORDER = (*(one.value for one in (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)), "not assessed")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WaldTest:
+    """A Wald test's outcome.
+
+    Attributes:
+        hypothesis: what is tested, in words.
+        statistic: W, or z with its sign where one value is tested.
+        degrees: k.
+        p_value: probability of a larger W under the hypothesis.
+        estimate: what should be zero.
+        method: `noise_aware`, or `sandwich`, which is too narrow for the population.
+        verdict: the worst of the estimate's intervals; with `do not use` the p-value means nothing.
+    """
+
+    hypothesis: str
+    statistic: float
+    degrees: int
+    p_value: float
+    estimate: Estimate
+    method: str
+    verdict: str
+
+    def __repr__(self) -> str:
+        sign = "z" if self.degrees == 1 else "W"
+        return (
+            f"{self.hypothesis}: {sign} = {self.statistic:.4g}, {self.degrees} degree(s) of"
+            f" freedom, p = {self.p_value:.3g} ({self.method.replace('_', '-')}; {self.verdict})"
+        )
+
+
+def chi_square_tail(statistic: float, degrees: int) -> float:
+    """Probability that a chi-square variable is larger than `statistic`, in closed form.
+
+    Q(k/2, x/2) from Q(1/2, y) = erfc(sqrt(y)) or Q(1, y) = exp(-y) by
+    Q(a + 1, y) = Q(a, y) + y^a exp(-y) / Gamma(a + 1) (DLMF 8.8.6).
+
+    Args:
+        statistic: >= 0.
+        degrees: >= 1.
+    """
+    y, a = statistic / 2, 1.0 if degrees % 2 == 0 else 0.5
+    tail = math.exp(-y) if degrees % 2 == 0 else math.erfc(math.sqrt(y))
+    while a < degrees / 2:
+        tail += math.exp(a * math.log(y) - y - math.lgamma(a + 1)) if y > 0 else 0.0
+        a += 1
+    return min(tail, 1.0)
+
+
+def wald_test(
+    estimate: Estimate,
+    names: Sequence[str] | None = None,
+    *,
+    method: str | None = None,
+    hypothesis: str | None = None,
+) -> WaldTest:
+    """Test that some of an estimate's values are all zero.
+
+    Args:
+        estimate: of this package, such as a regression.
+        names: which values; all if None.
+        method: `noise_aware`, the default where the weights' law is known, or `sandwich`.
+        hypothesis: what the result says is tested.
+
+    Raises:
+        ReleaseError: no such name, unknown method, a law that is needed and not known, or values
+            that depend on each other.
+    """
+    wanted = list(estimate.names if names is None else names)
+    unknown = sorted(set(wanted) - set(estimate.names))
+    if unknown or not wanted:
+        raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}")
+    picked = [estimate.names.index(name) for name in wanted]
+    part = replace(
+        estimate, names=tuple(wanted), values=estimate.values[picked],
+        influence=estimate.influence[:, picked], refit=lambda w: estimate.refit(w)[picked],
+    )  # fmt: skip
+    used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
+    if used not in ("sandwich", NOISE_AWARE[0]):
+        raise ReleaseError(f"method: expected {NOISE_AWARE[0]} or sandwich")
+    covariance = part.covariance() if used == "sandwich" else noise_aware_covariance(part)
+    size, squared = len(wanted), _distance(part.values, covariance)
+    signed = math.copysign(math.sqrt(squared), part.values[0])
+    verdicts = part.interval(method=used).verdicts
+    return WaldTest(
+        hypothesis=hypothesis or f"{', '.join(wanted)} = 0",
+        statistic=signed if size == 1 else squared,
+        degrees=size,
+        p_value=chi_square_tail(squared, size),
+        estimate=part,
+        method=used,
+        verdict=max(verdicts, key=_ORDER.index),
+    )
+
+
+def _distance(values: Array, covariance: Array) -> float:
+    """Compute d' V^-1 d, on the scale of the standard errors."""
+    errors = np.sqrt(np.diag(covariance))
+    if not np.all(errors > _ROUNDING * np.abs(values)):
+        raise ReleaseError("wald_test: a value has no error: it is the same in every row")
+    spreads, axes = np.linalg.eigh(covariance / np.outer(errors, errors))
+    if spreads[0] < _DEPENDENT:
+        raise ReleaseError("wald_test: the values depend on each other; name fewer of them")
+    return float(np.sum((axes.T @ (values / errors)) ** 2 / spreads))
+
+
+def t_test(
+    source: Source,
+    column: Column,
+    *,
+    by: str | None = None,
+    value: float = 0.0,
+    where: Column | None = None,
+    method: str | None = None,
+) -> WaldTest:
+    """Test that two groups have the same mean, or that the mean is `value`.
+
+    The estimate is the difference of the weighted means, its error from the joint covariance of
+    both: groups share the privacy noise. The reference law is normal, as for intervals: with
+    hundreds of people behind a mean Student's law is the same.
+
+    Args:
+        source: a release, or (table, weights).
+        column: as in `dpiw.analysis.mean`.
+        by: a column of two levels (missing values left out); the second's mean less the first's.
+        value: the mean under the hypothesis, without `by`.
+        where: rows that count.
+        method: as in `wald_test`.
+
+    Raises:
+        ReleaseError: `by` has not two levels; or as `mean` and `wald_test`.
+    """
+    told = column if isinstance(column, str) else "value"
+    if by is None:
+        one = mean(source, column, where=where)
+        moved = replace(one, values=one.values - value, refit=lambda w: one.refit(w) - value)
+        return wald_test(moved, method=method, hypothesis=f"mean of {told} = {value:g}")
+    sample = weighted_sample(source)
+    known = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
+    kept = chosen(sample, where) & known
+    means = mean(sample, column, where=lambda _: kept, by=by, name=told)
+    if len(means.names) != 2:
+        raise ReleaseError(
+            f"t_test: column {by!r}: expected two levels; for more, regress on it and give the"
+            " coefficients to wald_test"
+        )
+    first, second = (name.removeprefix(f"{told} | {by}=") for name in means.names)
+    contrast = np.array([-1.0, 1.0])
+    difference = Estimate(
+        names=(f"{told}: {second} less {first}",), values=np.array([means.values @ contrast]),
+        influence=(means.influence @ contrast)[:, None], sample=sample,
+        refit=lambda w: np.array([means.refit(w) @ contrast]),
+    )  # fmt: skip
+    return wald_test(difference, method=method, hypothesis=f"mean of {told} the same by {by}")
+
+
+def chi_square_test(
+    source: Source,
+    rows: str,
+    columns: str,
+    *,
+    bins: Bins = None,
+    where: Column | None = None,
+    method: str | None = None,
+) -> WaldTest:
+    """Test that two columns are independent.
+
+    The estimate is p_ij - p_i p_j in all cells but the last row's and column's, with p weighted
+    shares; its influence is 1{ij} - p_ij - (1{i} - p_i) p_j - p_i (1{j} - p_j).
+
+    Args:
+        source: a release, or (table, weights).
+        rows: column of few levels; missing is a level of its own.
+        columns: the same.
+        bins: of columns of many numbers, as in `dpiw.analysis.crosstab`.
+        where: rows that count.
+        method: as in `wald_test`.
+
+    Raises:
+        ReleaseError: a column of one level, too many different numbers; or as `wald_test`.
+    """
+    sample = weighted_sample(source)
+    kept = chosen(sample, where) * 1.0
+    (first, a), (second, b) = (
+        _all_but_one(binned_levels(sample.table, name, bins), sample.weights * kept)
+        for name in (rows, columns)
+    )
+    cells = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+
+    def shares(weights: Array) -> tuple[Array, Array, Array]:
+        mass = weights * kept / (weights @ kept)
+        return mass @ cells, mass @ a, mass @ b
+
+    def refit(weights: Array) -> Array:
+        both, one, other = shares(weights)
+        return np.asarray(both - np.outer(one, other).ravel())
+
+    both, one, other = shares(sample.weights)
+    moved = (a - one)[:, :, None] * other + one[:, None] * (b - other)[:, None, :]
+    influence = kept[:, None] * (cells - both - moved.reshape(len(a), -1))
+    estimate = Estimate(
+        names=tuple(f"{i}, {j}" for i in first for j in second),
+        values=refit(sample.weights), influence=influence / float((sample.weights * kept).mean()),
+        refit=refit, sample=sample,
+    )  # fmt: skip
+    return wald_test(estimate, method=method, hypothesis=f"{rows} and {columns} independent")
+
+
+def _all_but_one(parts: Levels, weights: Array) -> tuple[list[Any], Array]:
+    """Levels with weight, without the last of them, and which rows have them, shape (n, k - 1)."""
+    shown = [k for k in range(len(parts.labels)) if weights[parts.codes == k].sum() > 0][:-1]
+    if not shown:
+        raise ReleaseError("chi_square_test: a column has one level")
+    return [parts.labels[k] for k in shown], np.equal.outer(parts.codes, shown).astype(np.float64)

@@ -1,0 +1,148 @@
+"""Tables of weighted rows: a description of every column, shares of levels, cross tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from dpiw.analysis.columns import Column, Levels, chosen, levels
+from dpiw.analysis.quantiles import weighted_quantile
+from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
+from dpiw.errors import ReleaseError
+
+Bins = int | Sequence[float] | None
+QUARTERS = np.array([0.25, 0.5, 0.75])
+
+
+def describe(source: Source, *, where: Column | None = None) -> pd.DataFrame:
+    """One row per column: share known; mean, spread and quarters of numbers; the main level.
+
+    Numbers without intervals. Least and largest are left out: in synthetic rows they are the
+    public bounds.
+
+    Args:
+        source: a release, or (table, weights).
+        where: rows that count, as in `dpiw.analysis.mean`.
+
+    Raises:
+        ReleaseError: not a condition, or no row with weight fulfils it.
+    """
+    sample = weighted_sample(source)
+    weights = sample.weights * chosen(sample, where)
+    if not weights.sum() > 0:
+        raise ReleaseError("describe: no row with weight")
+    table = sample.table
+    rows = {name: _described(table[name], weights) for name in table.columns}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
+
+
+def _described(values: pd.Series, weights: Array) -> dict[str, object]:
+    known = values.notna().to_numpy()
+    mass = weights * known
+    facts: dict[str, object] = {"known": float(mass.sum() / weights.sum())}
+    if not mass.sum() > 0:
+        return facts
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        raw = values.to_numpy(dtype=np.float64, na_value=np.nan)[known]
+        center = float(np.average(raw, weights=mass[known]))
+        spread = float(np.sqrt(np.average((raw - center) ** 2, weights=mass[known])))
+        quarters = weighted_quantile(raw, mass[known], QUARTERS)
+        facts |= {"mean": center, "std": spread}
+        return facts | {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
+    codes, labels = pd.factorize(values, sort=True)
+    shares = np.bincount(codes[known], weights=mass[known], minlength=len(labels)) / mass.sum()
+    top = int(np.argmax(shares))
+    return facts | {"levels": len(labels), "top": labels[top], "top share": float(shares[top])}
+
+
+def value_counts(
+    source: Source, column: str, *, bins: Bins = None, where: Column | None = None
+) -> Estimate:
+    """Share of the people at each level of a column; missing is a level of its own.
+
+    Args:
+        source: a release, or (table, weights).
+        column: its name.
+        bins: of a column of numbers: equal parts of the range the rows show, or edges.
+        where: rows that count, as in `dpiw.analysis.mean`.
+
+    Returns:
+        One value per level, with an interval each. Influence: (1{level} - share) over the share
+        of the rows that count.
+
+    Raises:
+        ReleaseError: no such column, too many different numbers, not a condition, or no row.
+    """
+    sample = weighted_sample(source)
+    parts, kept = levels(sample.table, column, bins), chosen(sample, where)
+    if not sample.weights[kept].sum() > 0:
+        raise ReleaseError("value_counts: no row with weight")
+    names = tuple(f"{column}={label}" for label in parts.labels)
+    return shares(sample, _indicators(parts) * kept[:, None], names)
+
+
+def _indicators(parts: Levels) -> Array:
+    return np.equal.outer(parts.codes, np.arange(len(parts.labels))).astype(np.float64)
+
+
+def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:
+    """Shares of cells that exclude each other, among the rows of all cells.
+
+    Args:
+        source: the rows.
+        indicators: one for each row and cell, 0 or 1, shape (n, p).
+        names: of the cells, length p.
+    """
+    sample = weighted_sample(source)
+    counts = indicators.sum(axis=1)
+
+    def refit(weights: Array) -> Array:
+        return np.asarray(weights @ indicators / (weights @ counts))
+
+    values = refit(sample.weights)
+    influence = (indicators - np.outer(counts, values)) / float((sample.weights * counts).mean())
+    return Estimate(names=names, values=values, influence=influence, refit=refit, sample=sample)
+
+
+def crosstab(
+    source: Source,
+    rows: str,
+    columns: str,
+    *,
+    normalise: bool = True,
+    bins: Bins = None,
+    where: Column | None = None,
+) -> pd.DataFrame:
+    """Weighted counts of two columns' levels; missing is a level of its own.
+
+    Args:
+        source: a release, or (table, weights).
+        rows: column whose levels index the result.
+        columns: column whose levels head it.
+        normalise: shares of all rows; False: sums of weights, whose mean is one.
+        bins: of columns of many numbers: equal parts of the range the rows show, or edges.
+        where: rows that count, as in `dpiw.analysis.mean`.
+
+    Raises:
+        ReleaseError: no such column, too many different numbers, or not a condition.
+    """
+    sample = weighted_sample(source)
+    first, second = (binned_levels(sample.table, name, bins) for name in (rows, columns))
+    counts = np.zeros((len(first.labels), len(second.labels)))
+    np.add.at(counts, (first.codes, second.codes), sample.weights * chosen(sample, where))
+    table = pd.DataFrame(
+        counts,
+        index=pd.Index(list(first.labels), name=rows),
+        columns=pd.Index(list(second.labels), name=columns),
+    )
+    return table / counts.sum() if normalise else table
+
+
+def binned_levels(table: pd.DataFrame, name: str, bins: Bins) -> Levels:
+    """`levels`, with `bins` for a column of numbers and ignored for every other one."""
+    kind = pd.api.types
+    counted = name in table.columns and kind.is_numeric_dtype(table[name].dtype)
+    few = counted and (kind.is_bool_dtype(table[name].dtype) or table[name].nunique() <= 2)
+    return levels(table, name, bins if counted and not few else None)

@@ -1,0 +1,113 @@
+"""`dpiw init FOLDER`: a draft of the data dictionary and of a spec, without reading a value.
+
+Opens the one metadata file that it is given (and what that names beside it), never the table, and
+never the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from dpiw.cli.text import write_lines
+from dpiw.errors import SpecError
+
+_DESCRIPTION = """Draft a data dictionary and a first release spec from public metadata. The table
+is never opened. What only public knowledge can settle is left as TODO, and refused until it is
+settled."""
+
+_SOURCES = {
+    "header": ("TEXT", "the names of the columns, as the table's first line has them"),
+    "header-file": ("FILE", "the same in a file with one line; a file with more is refused"),
+    "csvw": ("FILE", "CSVW metadata (.json)"),
+    "table-schema": ("FILE", "Frictionless Table Schema or data package (.json)"),
+    "croissant": ("FILE", "Croissant (.json, .jsonld)"),
+    "ddi": ("FILE", "DDI-Codebook (.xml)"),
+    "sql": ("FILE", "CREATE TABLE statements (.sql); a dump with rows is refused"),
+    "pydantic": ("MODULE:CLASS", "a Pydantic model, which is imported"),
+    "smartnoise": ("FILE", "SmartNoise SQL metadata (.yaml)"),
+    "dpsynth": ("FILE", "a DPSynth domain (.yaml)"),
+}
+
+
+def add_init_command(subparsers: Any) -> None:
+    """Add `init` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "init", help="draft a data dictionary and a spec from metadata", description=_DESCRIPTION
+    )
+    parser.add_argument("folder", type=Path, help="where the drafts go; made if it is not there")
+    sources = parser.add_mutually_exclusive_group(required=True)
+    for name, (metavar, told) in _SOURCES.items():
+        sources.add_argument(f"--{name}", metavar=metavar, help=told)
+    parser.add_argument("--name", help="of dictionary and release (the metadata's, the folder's)")
+    parser.add_argument("--table", help="one table of several in the metadata")
+    parser.add_argument("--identifier", metavar="COLUMN", help="the column that names the person")
+    parser.add_argument("--target", metavar="COLUMN", help="the column that analysts predict")
+    parser.add_argument("--dialect", default="", help="of --sql: postgres, mysql, tsql, ...")
+    parser.add_argument("--delimiter", default=",", help="of a header (,)")
+    parser.set_defaults(handler=run_init)
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    """Draft, write and say what to do next. Nothing is written over."""
+    from dpiw.data.columns import ColumnRole
+    from dpiw.plan.drafts.formats import Metadata, draft_table
+    from dpiw.plan.drafts.writer import (
+        dictionary_files,
+        dictionary_name,
+        next_commands,
+        spec_text,
+    )
+
+    if len(arguments.delimiter) != 1:
+        raise SpecError("--delimiter: expected one character")
+    chosen, place = next(
+        (name, value)
+        for name in _SOURCES
+        if (value := getattr(arguments, name.replace("-", "_"))) is not None
+    )
+    metadata = Metadata(
+        place=place,
+        table=arguments.table,
+        dialect=arguments.dialect,
+        delimiter=arguments.delimiter,
+    )
+    draft = draft_table(chosen, metadata)
+    for column, role in (
+        (arguments.identifier, ColumnRole.IDENTIFIER), (arguments.target, ColumnRole.TARGET),
+    ):  # fmt: skip
+        draft = draft if column is None else draft.with_role(column, role)
+    folder: Path = arguments.folder
+    name = dictionary_name(arguments.name or "", draft.name, folder.resolve().name, "table")
+    files = dictionary_files(draft, name=name, origin=f"from --{chosen}")
+    files["release.yaml"] = spec_text(draft, name=name)
+    _write(folder, files)
+    quoted = shlex.quote(str(folder))
+    still = sum(len(re.findall(r"^[ -]*\w+: TODO\b", text, re.M)) for text in files.values())
+    write_lines(
+        arguments,
+        [
+            f"wrote {', '.join(sorted(files))} to {folder}: {len(draft.columns)} columns,"
+            f" {still} open fields; no data was read",
+            "settle every TODO by public knowledge, then type",
+            *(f"  {line}" for line in next_commands(name, folder=quoted, draft=draft)),
+        ],
+    )
+    return 0
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Write the files; what is there already stays, and then nothing is written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        there = sorted(name for name in files if (folder / name).exists())
+        if there:
+            raise SpecError(f"init: {', '.join(there)} there already; expected a new folder")
+        for name, text in files.items():
+            with (folder / name).open("x", encoding="utf-8") as stream:
+                stream.write(text)
+    except OSError:
+        raise SpecError("init: the folder cannot be written") from None

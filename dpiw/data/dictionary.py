@@ -1,0 +1,118 @@
+"""The file of a data dictionary: YAML, with lists of levels in files of their own.
+
+`dpiw init` drafts such files and writes `TODO` for what only public knowledge can settle. A
+dictionary with open fields is refused as a whole, with all of them, and with where to look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.yaml import load_file
+from dpiw.errors import DPIWError, SchemaError
+
+OPEN = "TODO"
+"""The value of a field that is to be settled before the file can be used."""
+
+MAX_LEVEL_BYTES = 1 << 23
+"""Of one file of levels."""
+
+_ADVICE = {
+    "kind": "what the cells are, by the form or the manual that the table was filled in by",
+    "lower": "the least value that can occur, by a law, a form, a codebook or an earlier release",
+    "upper": "the largest value that can occur, likewise; values beyond it are clamped",
+    "levels": "every code that can occur, by a classification, a codebook or an earlier release",
+    "provenance": "law, codebook, earlier release or other, then a colon and words",
+    "nullable": "whether the form lets a field be empty",
+}
+
+_NEVER_OPEN = frozenset({"name", "description", "other"})
+"""Fields of a column that may say TODO and mean it."""
+
+
+def read_dictionary(path: Path, *, confidential: Path | None = None) -> Any:
+    """Read a data dictionary as the mapping that `PublicSchema.from_mapping` takes.
+
+    Args:
+        path: the YAML file. Paths of `levels_file` start at its folder.
+        confidential: the confidential table, which no file of levels may be.
+
+    Raises:
+        SchemaError: not readable, open fields, or a file of levels that cannot be read.
+    """
+    mapping = load_file(path, what=path.name, error=SchemaError)
+    refuse_open(mapping, what=path.name, error=SchemaError)
+    columns = mapping.get("columns") if isinstance(mapping, Mapping) else None
+    if not isinstance(columns, list):
+        return mapping
+    base = path.resolve().parent
+    return {**mapping, "columns": [_with_levels(one, base, confidential) for one in columns]}
+
+
+def refuse_open(value: Any, *, what: str, error: type[DPIWError]) -> None:
+    """Raise `error` with every field of a mapping that is `TODO`, and what would settle it."""
+    fields = list(_open_fields(value, ""))
+    if not fields:
+        return
+    names = dict.fromkeys(place.rpartition(".")[2] for place in fields)
+    advice = [f"  {name}: {_ADVICE[name]}" for name in names if name in _ADVICE]
+    bounds = {"lower", "upper", "levels"} & names.keys()
+    caution = ["  never what the confidential table holds"] if bounds else []
+    lines = [f"{what}: {len(fields)} fields are still {OPEN}", *(f"  {one}" for one in fields)]
+    raise error("\n".join([*lines, *(["what settles them:"] if advice else []), *advice, *caution]))
+
+
+def _open_fields(value: Any, place: str) -> Iterator[str]:
+    if value == OPEN and place:
+        yield place
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _open_fields(one, f"{place}.{key}" if place else str(key)[:64])
+    elif isinstance(value, list):
+        for one in value:  # a level may be called TODO; a column's field may not
+            if isinstance(one, Mapping):
+                settled = {k: v for k, v in one.items() if k not in _NEVER_OPEN}
+                yield from _open_fields(settled, f"column {str(one.get('name'))[:64]}")
+
+
+def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
+    if not isinstance(column, Mapping) or "levels_file" not in column:
+        return column
+    name = str(column.get("name"))[:64]
+    named = column["levels_file"]
+    if "levels" in column or not isinstance(named, str) or not named or "\0" in named:
+        raise SchemaError(f"column {name}: levels_file: expected a path, and no `levels` beside it")
+    with contextlib.suppress(OSError):
+        if confidential is not None and os.path.samefile(base / named, confidential):
+            raise SchemaError(f"column {name}: levels_file: this is the confidential source")
+    rest = {key: value for key, value in column.items() if key != "levels_file"}
+    return {**rest, "levels": read_levels(base / named, column=name)}
+
+
+def read_levels(path: Path, *, column: str) -> list[str]:
+    """The levels that a public file lists, in its order.
+
+    A `.csv` file has them in its first column, below one line of names (UTF-8, commas); any other
+    file has one on each line.
+
+    Raises:
+        SchemaError: not a regular UTF-8 file of at most `MAX_LEVEL_BYTES`; a ragged CSV file.
+    """
+    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
+        if path.is_file() and path.stat().st_size <= MAX_LEVEL_BYTES:
+            with path.open(encoding="utf-8-sig", newline="") as stream:
+                text = stream.read(MAX_LEVEL_BYTES)
+            if path.suffix.lower() != ".csv":
+                return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+            rows = list(csv.reader(text.splitlines(), strict=True))
+            if len({len(row) for row in rows}) == 1 and rows[0]:
+                return [row[0] for row in rows[1:]]
+    raise SchemaError(
+        f"column {column}: levels_file: expected a UTF-8 file of at most {MAX_LEVEL_BYTES} bytes,"
+        " one level a line; or a .csv file with a line of names, levels in its first column"
+    )

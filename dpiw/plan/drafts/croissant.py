@@ -1,0 +1,112 @@
+"""Croissant, metadata of data sets for machine learning: http://mlcommons.org/croissant/1.0.
+
+Of the rows that a document may hold, those of enumerations (`sc:Enumeration`) are codes and are
+taken; all other `data`, and all `examples`, are rows of the table and are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.columns import ColumnKind
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, sourced, texts
+from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
+
+_WHAT = "Croissant"
+_KINDS = {
+    "Text": ColumnKind.CATEGORICAL,
+    "Enumeration": ColumnKind.CATEGORICAL,
+    "Boolean": ColumnKind.BOOLEAN,
+    "Integer": ColumnKind.INTEGER,
+    "Int64": ColumnKind.INTEGER,
+    "Int32": ColumnKind.INTEGER,
+    "Float": ColumnKind.CONTINUOUS,
+    "Number": ColumnKind.CONTINUOUS,
+    "Float64": ColumnKind.CONTINUOUS,
+    "Float32": ColumnKind.CONTINUOUS,
+    "Date": ColumnKind.DATE,
+    "DateTime": ColumnKind.DATETIME,
+}
+
+
+def read_croissant(path: Path, *, table: str | None = None) -> TableDraft:
+    """Draft from a record set of a Croissant document.
+
+    Args:
+        path: the `.json` or `.jsonld` file.
+        table: `@id` or `name` of one record set, if the document has several.
+
+    Raises:
+        SchemaError: no such metadata.
+    """
+    text = read_text(path, suffixes=(".json", ".jsonld"), what=_WHAT)
+    document = parse_json(text, what=_WHAT)
+    sets = {_id(one): one for one in mappings(document.get("recordSet"))}
+    tables = {name: one for name, one in sets.items() if not _is_enumeration(one)}
+    name, chosen = one_of(tables, table, what=_WHAT)
+    codes = {name: _codes(one) for name, one in sets.items() if _is_enumeration(one)}
+    columns = tuple(_column(one, codes) for one in mappings(chosen.get("field")))
+    keys = [_id(one).rpartition("/")[2] for one in mappings(chosen.get("key"))]
+    return TableDraft(columns=columns, name=name).with_key(keys)
+
+
+def _id(one: Mapping[str, Any]) -> str:
+    return text_of(one.get("@id")) or text_of(one.get("name"))
+
+
+def _types(one: Mapping[str, Any]) -> list[str]:
+    told = one.get("dataType", [])
+    every = told if isinstance(told, list) else [told]
+    return [str(name).rpartition(":")[2].rpartition("/")[2] for name in every]
+
+
+def _is_enumeration(one: Mapping[str, Any]) -> bool:
+    return "Enumeration" in _types(one)
+
+
+def _codes(one: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The levels that an enumeration's own rows state, by the place `set/field`."""
+    rows = mappings(one.get("data"))
+    fields = [_id(field) for field in mappings(one.get("field"))]
+    named = {place: place.rpartition("/")[2] for place in fields}
+    return {
+        place: texts(row.get(place, row.get(name)) for row in rows) for place, name in named.items()
+    }
+
+
+def _column(
+    field: Mapping[str, Any], codes: Mapping[str, Mapping[str, tuple[str, ...]]]
+) -> ColumnDraft:
+    kind = next((_KINDS[name] for name in _types(field) if name in _KINDS), None)
+    place = next((_id(one) for one in _referred(field)), "")
+    levels = codes.get(place.rpartition("/")[0], {}).get(place, ())
+    name = text_of(field.get("name")) or _id(field)
+    return sourced(
+        ColumnDraft(
+            name=_source_column(field) or name.rpartition("/")[2],
+            kind=ColumnKind.CATEGORICAL if levels else kind,
+            levels=levels,
+            description=text_of(field.get("description")),
+        ),
+        "codebook: an enumeration of the table's Croissant metadata",
+    ).admissible()
+
+
+def _referred(field: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Which field of another record set this one refers to: never followed further."""
+    return [
+        target
+        for one in mappings(field.get("references"))
+        for target in (*mappings(one.get("field")), one)
+        if _id(target)
+    ]
+
+
+def _source_column(field: Mapping[str, Any]) -> str:
+    """The column of the file, where the document says it."""
+    for source in mappings(field.get("source")):
+        for extract in mappings(source.get("extract")):
+            return text_of(extract.get("column"))
+    return ""

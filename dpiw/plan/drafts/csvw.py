@@ -1,0 +1,116 @@
+"""CSVW, metadata of CSV files on the web: https://www.w3.org/TR/tabular-metadata/.
+
+A `tableSchema` in a file of its own is read if it lies beside the metadata or below; every other
+address is refused, and the table itself is never opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.columns import ColumnKind
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced
+from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
+
+_WHAT, _SUFFIXES = "CSVW", (".json", ".jsonld")
+_KINDS = {
+    "boolean": ColumnKind.BOOLEAN,
+    "date": ColumnKind.DATE,
+    **dict.fromkeys(("dateTime", "datetime", "dateTimeStamp"), ColumnKind.DATETIME),
+    **dict.fromkeys(("decimal", "double", "float", "number"), ColumnKind.CONTINUOUS),
+    **dict.fromkeys(
+        (
+            "integer", "long", "int", "short", "byte", "nonNegativeInteger", "positiveInteger",
+            "unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte", "nonPositiveInteger",
+            "negativeInteger", "gYear",
+        ),
+        ColumnKind.INTEGER,
+    ),
+    **dict.fromkeys(("string", "normalizedString", "token", "any"), ColumnKind.CATEGORICAL),
+}  # fmt: skip
+_DATE_SIGNS = (
+    ("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S"),
+)  # fmt: skip
+"""Of Unicode's date patterns, which CSVW uses, those that we have; the rest is no format here."""
+
+
+def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
+    """Draft from a CSVW metadata file.
+
+    Args:
+        path: the `.json` file.
+        table: the `url` of one table, if the file describes several.
+
+    Raises:
+        SchemaError: no such metadata, or a schema at an address that is not below its folder.
+    """
+    document = parse_json(read_text(path, suffixes=_SUFFIXES, what=_WHAT), what=_WHAT)
+    tables = {text_of(one.get("url")) or "table": one for one in mappings(document.get("tables"))}
+    url, chosen = one_of(tables or {"": document}, table if tables else None, what=_WHAT)
+    schema = chosen.get("tableSchema", document.get("tableSchema"))
+    if isinstance(schema, str):
+        schema = _schema_beside(path, schema)
+    if not isinstance(schema, Mapping):
+        raise SchemaError("CSVW: expected a table with a tableSchema")
+    keys = schema.get("primaryKey", ())
+    columns = [one for one in mappings(schema.get("columns")) if one.get("virtual") is not True]
+    drafted = tuple(_column(one) for one in columns)
+    name = text_of(url or chosen.get("url")).rpartition("/")[2].partition(".")[0]
+    known = {
+        text_of(one.get("name")): column.name for one, column in zip(columns, drafted, strict=True)
+    }
+    named = [known.get(key, "") for key in ([keys] if isinstance(keys, str) else keys)]
+    return TableDraft(columns=drafted, name=name).with_key(named)
+
+
+def _schema_beside(path: Path, address: str) -> Any:
+    """The schema in a file at or below the folder of the metadata; one step, never a chain."""
+    folder = path.resolve().parent
+    if ":" not in address and "\0" not in address and not address.startswith(("/", "\\")):
+        target = (folder / address).resolve()
+        if target.is_relative_to(folder):
+            text = read_text(target, suffixes=_SUFFIXES, what="CSVW tableSchema")
+            return parse_json(text, what="CSVW tableSchema")
+    raise SchemaError("CSVW: tableSchema: expected a file in the metadata's folder; no URL is read")
+
+
+def _written(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:
+    """What of a datatype's format and of `null` our data dictionary has words for."""
+    told: dict[str, Any] = {"missing": [one for one in _list(null) if one]}
+    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS) and isinstance(style, Mapping):
+        told["decimal"], told["thousands"] = style.get("decimalChar"), style.get("groupChar")
+    if kind in (ColumnKind.DATE, ColumnKind.DATETIME) and isinstance(style, str):
+        for sign, directive in _DATE_SIGNS:
+            style = style.replace(sign, directive)
+        told["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
+    return {name: value for name, value in told.items() if value}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _column(column: Mapping[str, Any]) -> ColumnDraft:
+    datatype = column.get("datatype", {})
+    described = datatype if isinstance(datatype, Mapping) else {"base": datatype}
+    base = described.get("base", "string")
+    kind = _KINDS.get(base) if isinstance(base, str) else None
+    lower = described.get("minimum", described.get("minInclusive"))
+    upper = described.get("maximum", described.get("maxInclusive"))
+    required = column.get("required")
+    words = str(described.get("format")).split("|")
+    return sourced(
+        ColumnDraft(
+            name=text_of(column.get("titles")) or text_of(column.get("name")),
+            kind=kind,
+            nullable=None if not isinstance(required, bool) else not required,
+            **bounds(kind, lower, upper),
+            words=((words[0],), (words[1],)) if len(words) == 2 else None,
+            written=_written(kind, described.get("format"), column.get("null", [])),
+            description=text_of(column.get("dc:description", column.get("description"))),
+        ),
+        "codebook: the table's CSVW metadata",
+    ).admissible()

@@ -1,0 +1,148 @@
+"""DDI-Codebook, the archives' XML: https://ddialliance.org/ddi-codebook.
+
+Statistics that a codebook holds (`sumStat`, `catStat`) come from the table. They are never written;
+a valid range that equals the table's own minimum and maximum is left open, because programs that
+make codebooks often take it from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+from dpiw.data.columns import ColumnKind
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
+from dpiw.plan.drafts.reading import one_of, read_text
+
+_WHAT, _MAX_DEPTH = "DDI-Codebook", 64
+_FROM_TABLE = "the codebook's range is the least and largest value of the table, so it is open"
+_CODES = (
+    "does the codebook list every code that may occur, or those that did? Only the first will do"
+)
+
+
+def read_ddi(path: Path, *, table: str | None = None) -> TableDraft:
+    """Draft from the variables of a DDI-Codebook file.
+
+    Args:
+        path: the `.xml` file.
+        table: the ID of one `fileDscr`, if the codebook describes several files.
+
+    Raises:
+        SchemaError: no such codebook, or one with a document type or entities.
+    """
+    root = _parsed(read_text(path, suffixes=(".xml",), what=_WHAT))
+    files: dict[str, list[ElementTree.Element]] = {}
+    for variable in root.iter("var"):
+        files.setdefault(variable.get("files", ""), []).append(variable)
+    _, chosen = one_of(files, table, what=_WHAT)
+    return TableDraft(columns=tuple(map(_column, chosen)))
+
+
+def _parsed(text: str) -> ElementTree.Element:
+    """The tree; a DTD is refused before any entity of it could be expanded or fetched."""
+    builder, parser, depth = ElementTree.TreeBuilder(), expat.ParserCreate(), 0
+
+    def refuse(*_: Any) -> None:
+        raise SchemaError(f"{_WHAT}: a document type and entities are not allowed")
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise SchemaError(f"{_WHAT}: nested too deeply")
+        builder.start(name.rpartition(":")[2], attributes)
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(name.rpartition(":")[2])
+
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = builder.data
+    with contextlib.suppress(expat.ExpatError, ValueError):
+        parser.Parse(text, True)
+        return builder.close()
+    raise SchemaError(f"{_WHAT}: not well-formed XML")
+
+
+def _text(element: ElementTree.Element | None) -> str:
+    return "" if element is None else "".join(element.itertext()).strip()
+
+
+def _column(variable: ElementTree.Element) -> ColumnDraft:
+    codes = {
+        _text(one.find("catValu")): _text(one.find("labl"))
+        for one in variable.findall("catgry")
+        if one.get("missing") != "Y"
+    }
+    kind = _kind(variable, has_codes=bool(codes))
+    coded = kind is ColumnKind.CATEGORICAL and bool(codes)
+    told = ", ".join(f"{code}={label}" for code, label in codes.items()) if coded else ""
+    low, high, notes = _range(variable)
+    return sourced(
+        ColumnDraft(
+            name=variable.get("name", ""),
+            kind=kind,
+            **bounds(kind, low, high),
+            levels=texts(codes) if coded else (),
+            decimals=_decimals(variable),
+            written=_missing(variable),
+            description=_text(variable.find("labl")) + (f" ({told})" if told else ""),
+            notes=(*notes, _CODES) if coded else notes,
+        ),
+        "codebook: DDI-Codebook",
+    ).admissible()
+
+
+def _missing(variable: ElementTree.Element) -> dict[str, list[str]]:
+    """Codes that mean missing."""
+    categories = [one for one in variable.findall("catgry") if one.get("missing") == "Y"]
+    invalid = [one.get("VALUE", "") for one in variable.findall("invalrng/item")]
+    tokens = texts([*(_text(one.find("catValu")) for one in categories), *invalid])
+    return {"missing": [one for one in tokens if one]} if any(tokens) else {}
+
+
+def _range(
+    variable: ElementTree.Element,
+) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """The valid range, if there is one and it is not the table's own; and notes."""
+    ranges = variable.findall("valrng/range")
+    if len(ranges) != 1:
+        return None, None, ()
+    low, high = ranges[0].get("min"), ranges[0].get("max")
+    if _is_of_the_table(variable, low, high):
+        return None, None, (_FROM_TABLE,)
+    return low, high, ()
+
+
+def _kind(variable: ElementTree.Element, *, has_codes: bool) -> ColumnKind | None:
+    form = variable.find("varFormat")
+    told = {} if form is None else form.attrib
+    if "date" in told.get("category", "") or "date" in told.get("formatname", "").casefold():
+        return ColumnKind.DATE
+    if has_codes and variable.get("intrvl") != "contin":
+        return ColumnKind.CATEGORICAL
+    if told.get("type") == "character":
+        return ColumnKind.CATEGORICAL
+    if told.get("type") == "numeric":
+        return ColumnKind.CONTINUOUS if _decimals(variable) else ColumnKind.INTEGER
+    return None
+
+
+def _decimals(variable: ElementTree.Element) -> int | None:
+    form = variable.find("varFormat")
+    told = variable.get("dcml", "") or ("" if form is None else form.get("dcml", ""))
+    return int(told) if told.isdecimal() and len(told) < 3 and int(told) > 0 else None
+
+
+def _is_of_the_table(variable: ElementTree.Element, low: str | None, high: str | None) -> bool:
+    """Whether a valid range is what the codebook tells of the rows themselves."""
+    told = {one.get("type"): number(_text(one)) for one in variable.findall("sumStat")}
+    stated = (number(low), number(high))
+    return None not in stated and stated == (told.get("min"), told.get("max"))

@@ -1,0 +1,255 @@
+"""What a metadata file tells about a table's columns, before a person has settled the rest.
+
+A reader of one format gives a `TableDraft`; `dpiw.plan.drafts.writer` writes it. None always means
+open: only public knowledge can say. Nothing here comes from rows: counts, statistics, examples and
+default values that a metadata file may hold are not taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.names import folded_name, name_fault
+from dpiw.errors import SchemaError
+
+Bound = int | float | str
+"""Of a numeric column in its own units, of a date or date-time as ISO text."""
+
+_STAND_INS: Mapping[ColumnKind, tuple[Bound, Bound]] = {
+    ColumnKind.CONTINUOUS: (0, 1),
+    ColumnKind.INTEGER: (0, 1),
+    ColumnKind.DATE: ("2000-01-01", "2000-01-02"),
+    ColumnKind.DATETIME: ("2000-01-01", "2000-01-02"),
+}
+_MAX_DESCRIPTION = 300
+_KEY = "the primary key: it names a row, and a person only where each person has one row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnDraft:
+    """One column as far as metadata settles it.
+
+    Attributes:
+        name: as in the table's header.
+        kind: None where nothing says what the cells are.
+        role: identifier for the column that names the person.
+        nullable: whether a cell may be missing; None: nothing says so.
+        lower, upper: inclusive bounds of a numeric kind.
+        levels: of a categorical or ordinal kind; empty: open.
+        other: the level that unknown cells become.
+        decimals: of a continuous column.
+        words: `true_values` and `false_values` of a boolean, or none.
+        written: fields of `dpiw.data.cell_formats` that the metadata states.
+        description: for people.
+        provenance: where stated bounds or levels come from.
+        notes: what the reader of the draft should know or decide; our own words only.
+    """
+
+    name: str
+    kind: ColumnKind | None = None
+    role: ColumnRole = ColumnRole.FEATURE
+    nullable: bool | None = None
+    lower: Bound | None = None
+    upper: Bound | None = None
+    levels: tuple[str, ...] = ()
+    other: str | None = None
+    decimals: int | None = None
+    words: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    written: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""
+    provenance: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises SchemaError for a name that no column may have. Tidies the description."""
+        if fault := name_fault(self.name):
+            raise SchemaError(fault)
+        plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
+        object.__setattr__(self, "description", " ".join(plain.split())[:_MAX_DESCRIPTION].strip())
+
+    @property
+    def needs_bounds(self) -> bool:
+        """Whether it is a released column of a numeric kind."""
+        released = self.role is not ColumnRole.IDENTIFIER
+        return released and self.kind in _STAND_INS
+
+    @property
+    def needs_levels(self) -> bool:
+        """Whether it is a released categorical or ordinal column."""
+        released = self.role is not ColumnRole.IDENTIFIER
+        return released and self.kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The settled fields, as a data dictionary has them."""
+        if self.role is ColumnRole.IDENTIFIER:
+            told = {"description": self.description} if self.description else {}
+            return {"name": self.name, "role": self.role.value} | told
+        words = self.words if self.kind is ColumnKind.BOOLEAN else None
+        values: dict[str, Any] = {
+            "name": self.name,
+            "kind": None if self.kind is None else self.kind.value,
+            "role": None if self.role is ColumnRole.FEATURE else self.role.value,
+            "nullable": self.nullable,
+            "lower": self.lower if self.needs_bounds else None,
+            "upper": self.upper if self.needs_bounds else None,
+            "levels": list(self.levels) if self.needs_levels and self.levels else None,
+            "other": self.other if self.needs_levels else None,
+            "decimals": self.decimals if self.kind is ColumnKind.CONTINUOUS else None,
+            "true_values": None if words is None else list(words[0]),
+            "false_values": None if words is None else list(words[1]),
+            **self.written,
+            "description": self.description or None,
+            "provenance": self.provenance or None,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def admissible(self) -> ColumnDraft:
+        """The same, with open what a data dictionary would refuse, and a note that says so."""
+        draft = self
+        for opened in _LESS:
+            draft = dataclasses.replace(draft, **opened)
+            if _loads(draft):
+                break
+        if draft == self:
+            return self
+        note = "the metadata's bounds, levels or formats are not admissible as they stand"
+        return dataclasses.replace(draft, notes=(*draft.notes, note))
+
+
+_LESS: tuple[dict[str, Any], ...] = (
+    {},
+    {"written": {}, "words": None},
+    {"decimals": None},
+    {"lower": None, "upper": None, "levels": (), "other": None, "provenance": ""},
+)
+"""What is opened step by step until the rest is admissible."""
+
+
+def _loads(draft: ColumnDraft) -> bool:
+    """Whether it is a column once stand-ins settle what is open."""
+    values = draft.to_mapping()
+    if draft.role is not ColumnRole.IDENTIFIER and draft.kind is None:
+        values |= {"kind": "boolean"}
+    if draft.needs_bounds and draft.kind is not None:
+        low, high = draft.lower, draft.upper
+        if low is None and high is None:
+            low, high = _STAND_INS[draft.kind]
+        elif low is None or high is None:
+            low, high = _beside(low, high, draft.kind)
+        values |= {"lower": low, "upper": high}
+    if draft.needs_levels and not draft.levels:
+        values |= {"levels": ["a"]}
+        values.pop("other", None)
+    try:
+        Column.from_mapping(values)
+    except (SchemaError, TypeError, OverflowError):
+        return False
+    return all(word.isprintable() for words in draft.words or () for word in words)
+
+
+def _beside(low: Bound | None, high: Bound | None, kind: ColumnKind) -> tuple[Bound, Bound]:
+    """Two bounds, of which one is given."""
+    if isinstance(low, str) or isinstance(high, str):
+        return "1700-01-01" if low is None else low, "2200-01-01" if high is None else high
+    if high is None and low is not None:
+        return low, low + max(1, abs(low) if kind is ColumnKind.CONTINUOUS else 1)
+    assert high is not None
+    return high - max(1, abs(high) if kind is ColumnKind.CONTINUOUS else 1), high
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableDraft:
+    """What a metadata file tells about a table.
+
+    Attributes:
+        columns: in the order of the file.
+        name: of the table, for the dictionary; empty where nothing says it.
+        max_rows: rows that one person may have, where the metadata states it.
+    """
+
+    columns: tuple[ColumnDraft, ...]
+    name: str = ""
+    max_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises SchemaError: no columns, or two whose names are equal up to case."""
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if not self.columns:
+            raise SchemaError("the metadata names no columns")
+        if len({folded_name(column.name) for column in self.columns}) < len(self.columns):
+            raise SchemaError("the metadata names two columns that are equal up to case")
+
+    def with_key(self, names: Sequence[str]) -> TableDraft:
+        """The same with a primary key of one column as identifier; other keys change nothing."""
+        if len(names) != 1 or names[0] not in {column.name for column in self.columns}:
+            return self
+        return self.with_role(names[0], ColumnRole.IDENTIFIER, note=_KEY)
+
+    def with_role(self, name: str, role: ColumnRole, *, note: str | None = None) -> TableDraft:
+        """The same, with another role for the column of that name; SchemaError if there is none."""
+        if name not in {column.name for column in self.columns}:
+            raise SchemaError(f"{role.value}: no column of that name in the metadata")
+        return dataclasses.replace(
+            self,
+            columns=tuple(
+                dataclasses.replace(one, role=role, notes=(note,) if note else one.notes)
+                if one.name == name
+                else one
+                for one in self.columns
+            ),
+        )
+
+
+def whole_bounds(lower: object, upper: object) -> tuple[int | None, int | None]:
+    """Bounds of an integer column from numbers: rounded inwards; None for what is no number."""
+    low, high = number(lower), number(upper)
+    return (
+        None if low is None else math.ceil(low),
+        None if high is None else math.floor(high),
+    )
+
+
+def number(value: object) -> int | float | None:
+    """A finite number, also from decimal text; else None."""
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d{1,30}(\.\d{0,30})?\s*", value):
+        return float(value) if "." in value else int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, Any]:
+    """`lower` and `upper` of a draft, each None where it is no bound of that kind."""
+    if kind is ColumnKind.INTEGER:
+        low, high = whole_bounds(lower, upper)
+        return {"lower": low, "upper": high}
+    if kind is ColumnKind.CONTINUOUS:
+        return {"lower": number(lower), "upper": number(upper)}
+    if kind in (ColumnKind.DATE, ColumnKind.DATETIME):
+        return {
+            "lower": lower if isinstance(lower, str) else None,
+            "upper": upper if isinstance(upper, str) else None,
+        }
+    return {"lower": None, "upper": None}
+
+
+def texts(values: Iterable[object]) -> tuple[str, ...]:
+    """Levels as text: whole numbers without a point, each once, in order."""
+    told = (
+        str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        for value in values
+        if not isinstance(value, bool) and value is not None
+    )
+    return tuple(dict.fromkeys(text.strip() for text in told))
+
+
+def sourced(draft: ColumnDraft, provenance: str) -> ColumnDraft:
+    """The draft with a provenance, if it has bounds or levels that come from somewhere."""
+    stated = draft.lower is not None or draft.upper is not None or bool(draft.levels)
+    return dataclasses.replace(draft, provenance=provenance if stated else "")

@@ -1,0 +1,67 @@
+"""The formats that `dpiw init` drafts from, and one door to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.croissant import read_croissant
+from dpiw.plan.drafts.csvw import read_csvw
+from dpiw.plan.drafts.ddi import read_ddi
+from dpiw.plan.drafts.dpsynth import read_dpsynth
+from dpiw.plan.drafts.draft import TableDraft
+from dpiw.plan.drafts.header import read_header
+from dpiw.plan.drafts.model import read_model
+from dpiw.plan.drafts.reading import read_only_line
+from dpiw.plan.drafts.smartnoise import read_smartnoise
+from dpiw.plan.drafts.sql import read_sql
+from dpiw.plan.drafts.table_schema import read_table_schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """What a draft is made from.
+
+    Attributes:
+        place: a path; `module:Class`; the text of a header.
+        table: one table among several, by its name in the file.
+        dialect: of SQL.
+        delimiter: of a header.
+    """
+
+    place: str
+    table: str | None = None
+    dialect: str = ""
+    delimiter: str = ","
+
+
+FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
+    "header": lambda one: read_header(one.place, delimiter=one.delimiter),
+    "header-file": lambda one: read_header(
+        read_only_line(Path(one.place)), delimiter=one.delimiter
+    ),
+    "csvw": lambda one: read_csvw(Path(one.place), table=one.table),
+    "table-schema": lambda one: read_table_schema(Path(one.place), table=one.table),
+    "croissant": lambda one: read_croissant(Path(one.place), table=one.table),
+    "ddi": lambda one: read_ddi(Path(one.place), table=one.table),
+    "sql": lambda one: read_sql(Path(one.place), table=one.table, dialect=one.dialect),
+    "pydantic": lambda one: read_model(one.place),
+    "smartnoise": lambda one: read_smartnoise(Path(one.place), table=one.table),
+    "dpsynth": lambda one: read_dpsynth(Path(one.place), table=one.table),
+}
+"""Option of `dpiw init`: its reader."""
+
+
+def draft_table(name: str, metadata: Metadata) -> TableDraft:
+    """What metadata of the format `name` tells about a table.
+
+    Raises:
+        SchemaError: not such metadata. The message quotes names of columns and tables at most.
+    """
+    try:
+        return FORMATS[name](metadata)
+    except (TypeError, AttributeError, ValueError, LookupError, RecursionError):
+        pass  # a shape that no reader expects; what it says may quote the file
+    raise SchemaError(f"{name}: the metadata is not of the form that its standard describes")

@@ -1,0 +1,49 @@
+"""A header line: names of columns and nothing else, so that everything but them is open."""
+
+from __future__ import annotations
+
+import csv
+
+from dpiw.data.columns import ColumnRole
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
+
+_IDENTIFYING = frozenset({"id", "person_id", "patient_id", "pid", "uuid"})
+
+
+def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
+    """Draft the columns that a CSV header names.
+
+    Args:
+        line: the header's text.
+        delimiter: one character.
+
+    Raises:
+        SchemaError: no header, or one with a number for a name, as a row of a table would have.
+            The message quotes nothing.
+    """
+    try:
+        rows = list(csv.reader([line], delimiter=delimiter, strict=True))
+    except csv.Error:
+        rows = []
+    names = [name.strip() for name in rows[0]] if len(rows) == 1 else []
+    if not names or any("\n" in name for name in names):
+        raise SchemaError("header: expected one line of column names")
+    if any(_is_number(name) for name in names):
+        raise SchemaError("header: a name is a number; is this a row of the table?")
+    return TableDraft(columns=tuple(_column(name) for name in names))
+
+
+def _column(name: str) -> ColumnDraft:
+    if name.casefold() in _IDENTIFYING:
+        note = "taken for what names the person, by its own name alone: is it so?"
+        return ColumnDraft(name=name, role=ColumnRole.IDENTIFIER, notes=(note,))
+    return ColumnDraft(name=name)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

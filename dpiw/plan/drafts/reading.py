@@ -1,0 +1,107 @@
+"""Reading a metadata file: its kind by its name, bounded, never a table, never the network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dpiw.errors import SchemaError
+
+_T = TypeVar("_T")
+
+MAX_METADATA_BYTES = 1 << 23
+MAX_HEADER_BYTES = 1 << 18
+
+
+def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
+    """The text of a metadata file.
+
+    The suffix is asked before the file is opened, so that a table is not opened by a slip.
+
+    Raises:
+        SchemaError: another suffix, not a regular file, too large, or not UTF-8. The message
+            never quotes the file.
+    """
+    if path.suffix.lower() not in suffixes:
+        raise SchemaError(f"{what}: expected a file named *{' or *'.join(suffixes)}")
+    with contextlib.suppress(OSError, ValueError):  # a UnicodeDecodeError is a ValueError
+        if path.is_file():
+            with path.open("rb") as stream:
+                data = stream.read(MAX_METADATA_BYTES + 1)
+            if len(data) <= MAX_METADATA_BYTES:
+                return data.decode("utf-8-sig")
+    raise SchemaError(f"{what}: expected a UTF-8 file of at most {MAX_METADATA_BYTES} bytes")
+
+
+def read_only_line(path: Path) -> str:
+    """The one line of a file, unbuffered: of a longer file no more than one byte below it is read.
+
+    Raises:
+        SchemaError: not a regular UTF-8 file, or more than one line.
+    """
+    told = f"header: expected a UTF-8 file with one line of at most {MAX_HEADER_BYTES} bytes"
+    line, more = b"", b"?"
+    with contextlib.suppress(OSError, ValueError):
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(handle, "rb", buffering=0) as stream:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                line = stream.readline(MAX_HEADER_BYTES)
+                more = stream.read(1)
+        if not more:
+            return line.decode("utf-8-sig").rstrip("\r\n")
+        told = "header: expected a file with one line; this one has more, and may be a table"
+    raise SchemaError(told)
+
+
+def parse_json(text: str, *, what: str) -> dict[str, Any]:
+    """A JSON object, without duplicate keys.
+
+    Raises:
+        SchemaError: not such an object. The message never quotes the file.
+    """
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(text, object_pairs_hook=_unique)
+        if isinstance(value, dict):
+            return value
+    raise SchemaError(f"{what}: expected a JSON object with unique keys")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ValueError
+    return mapping
+
+
+def mappings(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list, or the one object; nothing else."""
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if isinstance(one, Mapping)]
+
+
+def text_of(value: object) -> str:
+    """A text, the first one of a list, or that of a map from languages; else empty."""
+    if isinstance(value, Mapping):
+        value = next(iter(value.values()), "")
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    return value.strip() if isinstance(value, str) else ""
+
+
+def one_of(tables: Mapping[str, _T], wanted: str | None, *, what: str) -> tuple[str, _T]:
+    """The table that is wanted, or the only one.
+
+    Raises:
+        SchemaError: there is none of that name; or there are several, and none is wanted.
+    """
+    if wanted is None and len(tables) == 1:
+        return next(iter(tables.items()))
+    if wanted is not None and wanted in tables:
+        return wanted, tables[wanted]
+    names = ", ".join(name[:64] for name in list(tables)[:20] if name.isprintable())
+    raise SchemaError(f"{what}: expected one table; choose one with --table: {names or 'none'}")

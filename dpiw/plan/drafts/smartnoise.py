@@ -1,0 +1,81 @@
+"""Metadata of SmartNoise SQL: tables of one namespace, columns with types and bounds, in YAML.
+
+Source: https://github.com/opendp/smartnoise-sdk, datasets/PUMS.yaml. `rows` is not taken: where
+the table is confidential, so is its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.columns import ColumnKind, ColumnRole
+from dpiw.data.yaml import load_text
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced
+from dpiw.plan.drafts.reading import one_of, read_text, text_of
+
+_WHAT = "SmartNoise metadata"
+_KINDS = {
+    "int": ColumnKind.INTEGER,
+    "float": ColumnKind.CONTINUOUS,
+    "string": ColumnKind.CATEGORICAL,
+    "boolean": ColumnKind.BOOLEAN,
+    "datetime": ColumnKind.DATETIME,
+}
+_MAX_DEPTH = 4
+
+
+def read_smartnoise(path: Path, *, table: str | None = None) -> TableDraft:
+    """Draft from SmartNoise's YAML.
+
+    Args:
+        path: the `.yaml` file.
+        table: the name of one table, if the file has several.
+
+    Raises:
+        SchemaError: no such metadata.
+    """
+    text = read_text(path, suffixes=(".yaml", ".yml"), what=_WHAT)
+    document = load_text(text, what=_WHAT, error=SchemaError)
+    name, chosen = one_of(dict(_tables("", document, _MAX_DEPTH)), table, what=_WHAT)
+    columns = {str(key): one for key, one in chosen.items() if isinstance(one, Mapping)}
+    rows = chosen.get("max_ids", chosen.get("max_contributions"))
+    return TableDraft(
+        columns=tuple(_column(key, one) for key, one in columns.items()),
+        name=name,
+        max_rows=rows if isinstance(rows, int) and rows >= 1 else None,
+    )
+
+
+def _tables(name: str, value: Any, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every mapping that has a column among its own: `type` or `private_id` in a mapping."""
+    if not isinstance(value, Mapping) or depth == 0:
+        return
+    inner = [one for one in value.values() if isinstance(one, Mapping)]
+    if any(isinstance(one.get("type"), str) or "private_id" in one for one in inner):
+        yield name, value
+        return
+    for key, one in value.items():
+        yield from _tables(str(key), one, depth - 1)
+
+
+def _column(name: str, told: Mapping[str, Any]) -> ColumnDraft:
+    kind = _KINDS.get(text_of(told.get("type")))
+    person, nullable = (_truth(told.get(field)) for field in ("private_id", "nullable"))
+    return sourced(
+        ColumnDraft(
+            name=text_of(told.get("name")) or name,
+            kind=kind,
+            role=ColumnRole.IDENTIFIER if person else ColumnRole.FEATURE,
+            nullable=nullable,
+            **bounds(kind, told.get("lower"), told.get("upper")),
+        ),
+        "other: the table's SmartNoise metadata",
+    ).admissible()
+
+
+def _truth(value: object) -> bool | None:
+    """True and False in any case: our YAML types `true`, and leaves `True` as text."""
+    return {"true": True, "false": False}.get(str(value).casefold())

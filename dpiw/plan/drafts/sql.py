@@ -1,0 +1,227 @@
+"""SQL definitions: `CREATE TABLE` with types, `CHECK`, enumerations and comments, by sqlglot.
+
+A dump that holds rows (`INSERT`, `COPY`) is refused; so is a file that only has other statements.
+Constraints of other shapes than those below settle nothing and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.columns import ColumnKind
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
+from dpiw.plan.drafts.reading import one_of, read_text
+
+_WHAT = "SQL"
+_ROWS = re.compile(r"(^|;)\s*(insert\s+into|copy|replace\s+into|load\s+data)\s", re.I | re.M)
+_MAX_STATEMENTS = 10_000
+_WHOLE = re.compile(r"^(U?(BIG|SMALL|TINY|MEDIUM)?INT\d*|U?INT|(BIG|SMALL)?SERIAL|YEAR)$")
+_REAL = re.compile(r"^(DECIMAL\d*|UDECIMAL|FLOAT|DOUBLE|UDOUBLE|MONEY|SMALLMONEY|BIGDECIMAL|REAL)$")
+_TEXT = re.compile(r"^(N?VARCHAR|N?CHAR|(TINY|MEDIUM|LONG)?TEXT|BPCHAR|NAME|ENUM\d*|USERDEFINED)$")
+
+
+def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> TableDraft:
+    """Draft from a file of SQL definitions.
+
+    Args:
+        path: the `.sql` file.
+        table: the name of one table, if the file defines several.
+        dialect: of sqlglot: `postgres`, `mysql`, `tsql`, ...; empty: what all have in common.
+
+    Raises:
+        SchemaError: no such definitions, unknown dialect, or a dump with rows.
+    """
+    text = read_text(path, suffixes=(".sql", ".ddl"), what=_WHAT)
+    if _ROWS.search(text):
+        raise SchemaError("SQL: holds statements with rows; expected definitions alone")
+    statements = _statements(text, dialect)
+    types = {name.casefold(): levels for name, levels in _enumerations(statements)}
+    tables = dict(_tables(statements))
+    name, definition = one_of(tables, table, what=_WHAT)
+    comments = dict(_comments(statements, name))
+    checks = [rule for one in definition.expressions for rule in _conditions(one)]
+    keys = list(_keys(definition))
+    from sqlglot import exp
+
+    columns = [
+        _column(one, checks, types, comments)
+        for one in definition.expressions
+        if isinstance(one, exp.ColumnDef)
+    ]
+    return TableDraft(columns=tuple(columns), name=name).with_key(keys)
+
+
+def _statements(text: str, dialect: str) -> list[Any]:
+    """The definitions, parsed; other statements are not even looked at."""
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    told = "SQL: expected definitions that sqlglot reads; try another --dialect"
+    parsed: list[Any] = []
+    try:
+        pieces = _pieces(sqlglot.tokenize(text, read=dialect or None), text)
+        for piece in pieces[:_MAX_STATEMENTS]:
+            if re.match(r"(create\s+(\w+\s+)*?(table|type)|comment\s+on)\b", piece, re.I):
+                parsed += sqlglot.parse(piece, read=dialect or None)
+        return parsed
+    except (SqlglotError, ValueError, RecursionError):
+        pass  # what sqlglot says quotes the file
+    raise SchemaError(told)
+
+
+def _pieces(tokens: list[Any], text: str) -> list[str]:
+    pieces: list[str] = []
+    start = None
+    for token in tokens:
+        if token.token_type.name == "SEMICOLON":
+            pieces += [] if start is None else [text[start : token.start]]
+            start = None
+        elif start is None:
+            start = token.start
+    return pieces if start is None else [*pieces, text[start:]]
+
+
+def _tables(statements: list[Any]) -> Iterator[tuple[str, Any]]:
+    from sqlglot import exp
+
+    for one in statements:
+        if isinstance(one, exp.Create) and isinstance(one.this, exp.Schema):
+            yield one.this.this.name, one.this
+
+
+def _enumerations(statements: list[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    from sqlglot import exp
+
+    for one in statements:
+        if isinstance(one, exp.Create) and isinstance(one.expression, exp.DataType):
+            yield one.this.name, texts(level.name for level in one.expression.expressions)
+
+
+def _comments(statements: list[Any], table: str) -> Iterator[tuple[str, str]]:
+    from sqlglot import exp
+
+    for one in statements:
+        of_column = isinstance(one, exp.Comment) and isinstance(one.this, exp.Column)
+        if of_column and one.this.table == table and isinstance(one.expression, exp.Literal):
+            yield one.this.name, one.expression.name
+
+
+def _conditions(definition: Any) -> list[Any]:
+    """What `CHECK` demands, as single conditions joined by AND."""
+    from sqlglot import exp
+
+    found: list[Any] = []
+    for check in definition.find_all(exp.CheckColumnConstraint, exp.Check):
+        condition = check.this.unnest()
+        found += condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return [one.unnest() for one in found]
+
+
+def _keys(definition: Any) -> Iterator[str]:
+    """Columns of the primary key."""
+    from sqlglot import exp
+
+    for one in definition.expressions:
+        if isinstance(one, exp.ColumnDef) and one.find(exp.PrimaryKeyColumnConstraint):
+            yield one.name
+        for key in one.find_all(exp.PrimaryKey):
+            yield from (column.name for column in key.expressions)
+
+
+def _column(
+    definition: Any, checks: list[Any], types: dict[str, tuple[str, ...]], comments: dict[str, str]
+) -> ColumnDraft:
+    from sqlglot import exp
+
+    name, declared = definition.name, definition.kind
+    kind = _kind(declared)
+    levels: tuple[str, ...] = ()
+    if declared is not None and declared.this.name.startswith("ENUM"):
+        levels = texts(one.name for one in declared.expressions)
+    elif declared is not None and declared.this is exp.DType.USERDEFINED:
+        levels = types.get(str(declared.args.get("kind", "")).casefold(), ())
+    stated: dict[str, Any] = {}
+    for condition in checks:
+        stated |= _demanded(condition, name, whole=kind is ColumnKind.INTEGER)
+    levels = texts(stated.get("levels", ())) or levels
+    if levels and kind is not ColumnKind.BOOLEAN:
+        kind = ColumnKind.CATEGORICAL
+    required = definition.find(exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint)
+    comment = definition.find(exp.CommentColumnConstraint)
+    draft = ColumnDraft(
+        name=name,
+        kind=kind,
+        nullable=required is None,
+        **bounds(kind, stated.get("lower"), stated.get("upper")),
+        levels=levels,
+        decimals=_scale(declared) if kind is ColumnKind.CONTINUOUS else None,
+        description=comments.get(name, "" if comment is None else comment.this.name),
+    )
+    return sourced(draft, "other: a constraint of the table's SQL definition").admissible()
+
+
+def _kind(declared: Any) -> ColumnKind | None:
+    name = "" if declared is None else declared.this.name
+    if name == "DATE" or name == "DATE32":
+        return ColumnKind.DATE
+    if name.startswith(("TIMESTAMP", "DATETIME")):
+        return ColumnKind.DATETIME
+    if name == "BOOLEAN":
+        return ColumnKind.BOOLEAN
+    rules = ((_WHOLE, ColumnKind.INTEGER), (_REAL, ColumnKind.CONTINUOUS))
+    for rule, kind in (*rules, (_TEXT, ColumnKind.CATEGORICAL)):
+        if rule.match(name):
+            return kind
+    return None
+
+
+def _scale(declared: Any) -> int | None:
+    """Digits after the point of a DECIMAL(precision, scale)."""
+    told = [number(one.this.name) for one in declared.expressions]
+    return int(told[1]) if len(told) == 2 and told[1] else None
+
+
+def _literal(value: Any) -> Any:
+    """Number or text of a literal, through signs, casts and brackets; else None."""
+    from sqlglot import exp
+
+    value = value.unnest()
+    while isinstance(value, exp.Cast):
+        value = value.this.unnest()
+    if isinstance(value, exp.Neg):
+        told = _literal(value.this)
+        return -told if isinstance(told, int | float) else None
+    if not isinstance(value, exp.Literal):
+        return None
+    return value.name if value.is_string else number(value.name)
+
+
+def _demanded(condition: Any, name: str, *, whole: bool) -> dict[str, Any]:
+    """Bounds or levels that one condition states of the column; nothing for other shapes."""
+    from sqlglot import exp
+
+    subject = condition.this if isinstance(condition.this, exp.Expression) else None
+    while isinstance(subject, exp.Cast | exp.Paren):
+        subject = subject.this
+    if not isinstance(subject, exp.Column) or subject.name != name:
+        return {}
+    if isinstance(condition, exp.Between):
+        return {"lower": _literal(condition.args["low"]), "upper": _literal(condition.args["high"])}
+    if isinstance(condition, exp.In):
+        return {"levels": [_literal(one) for one in condition.expressions]}
+    if isinstance(condition, exp.EQ) and isinstance(condition.expression, exp.Any):
+        listed = condition.expression.find(exp.Array)
+        return {} if listed is None else {"levels": [_literal(one) for one in listed.expressions]}
+    side = {exp.GTE: "lower", exp.GT: "lower", exp.LTE: "upper", exp.LT: "upper"}.get(
+        type(condition)
+    )
+    told = _literal(condition.expression) if side else None
+    if side is None or told is None:
+        return {}
+    if isinstance(condition, exp.GT | exp.LT) and whole and isinstance(told, int):
+        told += 1 if side == "lower" else -1
+    return {side: told}

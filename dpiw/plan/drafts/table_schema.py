@@ -1,0 +1,100 @@
+"""Frictionless Table Schema, alone or in a data package: https://specs.frictionlessdata.io.
+
+Fields are taken with their types, constraints and ways of writing; data is never opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpiw.data.columns import ColumnKind
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced, texts
+from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
+
+_WHAT = "Table Schema"
+_KINDS = {
+    "string": ColumnKind.CATEGORICAL,
+    "number": ColumnKind.CONTINUOUS,
+    "integer": ColumnKind.INTEGER,
+    "year": ColumnKind.INTEGER,
+    "boolean": ColumnKind.BOOLEAN,
+    "date": ColumnKind.DATE,
+    "datetime": ColumnKind.DATETIME,
+}
+_GROUPS = {",": ",", ".": ".", "'": "'", " ": "space"}
+
+
+def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
+    """Draft from a Table Schema, or from a resource of a data package.
+
+    Args:
+        path: the `.json` file.
+        table: the `name` of one resource, if the package has several.
+
+    Raises:
+        SchemaError: no such metadata, or a schema that lies elsewhere.
+    """
+    document = parse_json(read_text(path, suffixes=(".json",), what=_WHAT), what=_WHAT)
+    resources = {text_of(one.get("name")): one for one in mappings(document.get("resources"))}
+    alone: Mapping[str, Any] = {"schema": document}
+    name, resource = one_of(resources, table, what=_WHAT) if resources else ("", alone)
+    schema = resource.get("schema")
+    if not isinstance(schema, Mapping):
+        raise SchemaError(
+            "Table Schema: expected `fields`; a schema at another address is not read"
+        )
+    keys = schema.get("primaryKey", ())
+    missing = schema.get("missingValues", [""])
+    columns = tuple(_column(one, missing) for one in mappings(schema.get("fields")))
+    draft = TableDraft(columns=columns, name=name)
+    return draft.with_key([keys] if isinstance(keys, str) else keys)
+
+
+def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
+    rules = field.get("constraints", {})
+    rules = rules if isinstance(rules, Mapping) else {}
+    kind = _KINDS.get(field.get("type", "string"))
+    listed = rules.get("enum", field.get("categories", []))
+    if listed and kind in (None, ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
+        kind = ColumnKind.CATEGORICAL
+    if field.get("categoriesOrdered") is True and kind is ColumnKind.CATEGORICAL:
+        kind = ColumnKind.ORDINAL
+    codes = [one.get("value") if isinstance(one, Mapping) else one for one in _list(listed)]
+    required = rules.get("required")
+    words = tuple(_list(field.get("trueValues"))), tuple(_list(field.get("falseValues")))
+    return sourced(
+        ColumnDraft(
+            name=text_of(field.get("name")),
+            kind=kind,
+            nullable=None if not isinstance(required, bool) else not required,
+            **bounds(kind, rules.get("minimum"), rules.get("maximum")),
+            levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
+            words=words if all(words) else None,
+            written=_written(field, missing, kind),
+            description=text_of(field.get("description")) or text_of(field.get("title")),
+        ),
+        "codebook: the table's Table Schema",
+    ).admissible()
+
+
+def _written(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None) -> dict[str, Any]:
+    """What of the field's format our data dictionary has words for."""
+    tokens = [
+        one.get("value") if isinstance(one, Mapping) else one
+        for one in _list(field.get("missingValues", missing))
+    ]
+    told: dict[str, Any] = {"missing": [one for one in tokens if one]}
+    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
+        told["decimal"] = field.get("decimalChar")
+        told["thousands"] = _GROUPS.get(field.get("groupChar", ""))
+    style = field.get("format")
+    if kind in (ColumnKind.DATE, ColumnKind.DATETIME) and isinstance(style, str) and "%" in style:
+        told["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
+    return {name: value for name, value in told.items() if value}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,177 @@
+"""A draft as files: the data dictionary with its open fields, and a first release spec.
+
+What nothing public has settled yet is written as `TODO`, with a comment on where to look.
+`dpiw plan` refuses both files until the last of them is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from dpiw.data.columns import ColumnRole
+from dpiw.data.dictionary import OPEN
+from dpiw.data.provenance import PROVENANCES
+from dpiw.data.yaml import MAX_BYTES
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
+
+DICTIONARY, SPEC = "schema.yaml", "release.yaml"
+_LONG_LIST = 30
+"""More levels than this are written to a file of their own."""
+
+_PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_WORDS = frozenset({"true", "false", "null"})
+_TEXT_NOTE = "text: every level that may occur; free text cannot be released (role: identifier)"
+_KIND_NOTE = "continuous, integer, boolean, categorical, ordinal, date or datetime"
+_HEAD = """\
+# Draft of a public data dictionary, made by `dpiw init` {origin}.
+#
+# No row was read. Everything here is public: settle each {open} by a law, a form, a codebook or an
+# earlier release, never by looking at the confidential table, and delete the comments. Check the
+# settled fields too: a codebook made from the table may state what the table holds, not what can
+# occur. A column that is not to be released is given `role: identifier`.
+# Fields: docs/spec.md. Provenance: {provenances}, then a colon and words.
+"""
+
+
+def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, str]:
+    """The data dictionary and its files of levels, by file name.
+
+    Args:
+        draft: of the table.
+        name: of the dictionary.
+        origin: what the draft was made from, in our words.
+
+    Raises:
+        SchemaError: more than a data dictionary may hold.
+    """
+    files: dict[str, str] = {}
+    lines = [_HEAD.format(origin=origin, open=OPEN, provenances=", ".join(PROVENANCES))]
+    lines.append(f"name: {_scalar(name)}\ncolumns:")
+    for place, column in enumerate(draft.columns, start=1):
+        levels = column.levels if column.needs_levels else ()
+        levels_file = f"levels-{place:03}.txt" if len(levels) > _LONG_LIST else None
+        if levels_file is not None:
+            files[levels_file] = "".join(f"{level}\n" for level in levels)
+        lines += _column_lines(column, levels_file)
+    text = "\n".join(lines) + "\n"
+    if len(text.encode()) > MAX_BYTES:
+        raise SchemaError(f"the draft is larger than {MAX_BYTES} bytes")
+    return {DICTIONARY: text, **files}
+
+
+def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]:
+    values, comments = dict(column.to_mapping()), dict[str, str]()
+    if levels_file is not None:
+        values = {"levels_file" if k == "levels" else k: v for k, v in values.items()}
+        values["levels_file"] = levels_file
+    if column.role is not ColumnRole.IDENTIFIER:
+        for field, comment in _open(column):
+            values[field], comments[field] = OPEN, comment
+    order = ("name", "kind", "role", "nullable", "lower", "upper", "levels", "levels_file")
+    named = [field for field in order if field in values]
+    for place, field in enumerate(dict.fromkeys((*named, *values))):
+        comment = f"   # {comments[field]}" if comments.get(field) else ""
+        yield f"{'  - ' if place == 0 else '    '}{field}: {_value(values[field])}{comment}"
+    yield from (f"    # {note}" for note in column.notes)
+
+
+def _open(column: ColumnDraft) -> Iterator[tuple[str, str]]:
+    """Fields that only public knowledge can settle, each with a comment."""
+    if column.kind is None:
+        yield "kind", _KIND_NOTE
+    if column.nullable is None:
+        yield "nullable", "true: a missing cell is a value of its own; false: it is filled"
+    bounded = column.needs_bounds or column.kind is None
+    if bounded and column.lower is None:
+        yield "lower", "" if column.kind else "of numbers and dates; delete it for other kinds"
+    if bounded and column.upper is None:
+        yield "upper", "" if column.kind else "likewise"
+    if (column.needs_levels or column.kind is None) and not column.levels:
+        yield "levels", _TEXT_NOTE if column.kind else "of categories; delete it for other kinds"
+    if (bounded or column.needs_levels) and not column.provenance:
+        yield "provenance", "where bounds or levels come from"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_scalar(one) for one in value)}]"
+    return value if value == OPEN else _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    """One value in YAML as `dpiw.data.yaml` reads it; texts that need it in JSON's quotes."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def spec_text(draft: TableDraft, *, name: str) -> str:
+    """A first release spec for the dictionary beside it, with what is to be decided left open."""
+    person = next((one.name for one in draft.columns if one.role is ColumnRole.IDENTIFIER), None)
+    unit = _UNIT.format(column=_scalar(person), rows=draft.max_rows or OPEN) if person else _ROW
+    return _SPEC.format(name=_scalar(name), unit=unit, open=OPEN, dictionary=DICTIONARY)
+
+
+_UNIT = """\
+unit:
+  id_column: {column}          # the column that names the person; read, then dropped
+  max_rows: {rows}              # rows one person may have, by how the table comes about"""
+_ROW = "# unit: {id_column: ..., max_rows: ...}   # if one person may have several rows"
+_SPEC = """\
+# Draft of a release spec, made by `dpiw init`. Everything is decided before any data is read.
+# All fields: docs/spec.md.
+format: 1
+name: {name}
+population: {open}     # whose budget pays: the people of the table, for all releases about them
+cadence: once
+
+source:
+  path: {open}         # the confidential table; `dpiw init` and `dpiw plan` do not open it
+  format: csv
+schema: {dictionary}
+
+{unit}
+relation: add_or_remove_one   # the promise: nobody can tell whether one person was there
+epsilon: {open}        # the total of this release, at most 10: the smaller, the more private
+delta: {open}          # far below one in the number of people, such as 1e-6; 0 for pure epsilon
+nominal_rows: {open}   # a public guess at the size, such as a census has; never the true number
+
+generator: {{method: privbayes}}
+weights: {{method: measured, settings: {{omega_seed: 1, frequencies: 100}}}}
+synthetic_rows: {open} # rows to publish: any number, such as the guess above
+
+state: state          # ledger and confidential workspace
+signing_key: keys/curator.key
+publish_to: releases
+"""
+
+
+def dictionary_name(*candidates: str) -> str:
+    """The first candidate that a dictionary can be called by, once its signs are made plain.
+
+    Raises:
+        SchemaError: none of them has a letter or digit.
+    """
+    for text in candidates:
+        plain = re.sub(r"[^a-z0-9_-]+", "-", text.casefold()).strip("-_")[:63]
+        if plain:
+            return plain
+    raise SchemaError("--name: expected lower-case letters, digits, `-` and `_`")
+
+
+def next_commands(name: str, *, folder: str, draft: TableDraft) -> list[str]:
+    """What to type once the open fields are settled; names in capitals stand for a decision."""
+    person = next((one.name for one in draft.columns if one.role is ColumnRole.IDENTIFIER), None)
+    unit = "" if person is None else f" --id-column {json.dumps(person)} --max-rows K"
+    return [
+        f"dpiw plan {folder}/{SPEC}",
+        f"dpiw rehearse {folder}/{SPEC}",
+        f"dpiw key new {folder}/keys/curator",
+        f"dpiw ledger register POPULATION --ledger {folder}/state/ledger.sqlite --create"
+        f" --epsilon E --delta D --relation add_or_remove_one{unit}",
+        f"python -m flows.release {folder}/{SPEC}",
+    ]

@@ -1,0 +1,18 @@
+"""Weighted means by group with DuckDB.
+
+Arguments: the file `synthetic.parquet` of a release, a column, the column of the groups.
+Numbers without errors: for intervals use `dpiw.analysis.mean(release, COLUMN, by=BY)`.
+"""
+
+import sys
+
+import duckdb
+
+file, column, by = sys.argv[1:]
+value, group = (f'"{name.replace(chr(34), chr(34) * 2)}"' for name in (column, by))
+means = duckdb.execute(
+    f"select {group}, sum({value} * weight) / sum(weight) as mean from read_parquet(?)"
+    f" where {value} is not null group by {group} order by {group}",
+    [file],
+)
+print(means.df().to_csv(index=False), end="")

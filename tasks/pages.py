@@ -1,0 +1,121 @@
+"""What a run shows an operator in Prefect: its plan, its places, the budget, the release.
+
+Public facts alone: the spec and its plan, what the ledger holds for the population, the published
+folder. Reads without a draw are not among them: their number is for the custodian.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from dpiw.ledger.accounts import Account
+from dpiw.plan.plan import Plan
+from dpiw.privacy import accounting
+from dpiw.release.verification import verify
+from dpiw.run.run import ReleaseRun, cells_file
+from tasks.window import Window
+
+
+def show_run(run: ReleaseRun) -> None:
+    """The plan as a table, and where things of this run lie."""
+    window = Window.of_this_task()
+    if window is None:
+        return
+    spec = run.spec
+    promise = f"{spec.name}, {run.period}: epsilon {spec.epsilon}, delta {spec.delta} in all"
+    window.artifact(f"{spec.name}-plan", "table", plan_rows(run.plan), promise)
+    window.artifact(f"{spec.name}-run", "markdown", run_page(run), f"{spec.name}, {run.period}")
+
+
+def show_budget(run: ReleaseRun) -> None:
+    """The population's budget with this run reserved, as a table and as a picture."""
+    window = Window.of_this_task()
+    if window is None:
+        return
+    account = run.open_ledger().account(run.spec.population)
+    name = account.population.name
+    told = f"Population {name}, with {run.release_id} reserved"
+    window.artifact(f"{name}-budget", "table", budget_rows(account), told)
+    window.artifact(f"{name}-budget-picture", "image", budget_picture(account), told)
+
+
+def show_release(run: ReleaseRun, folder: Path) -> None:
+    """Where the release and its report are, and what it says of its weights."""
+    window = Window.of_this_task()
+    if window is None:
+        return
+    certificate = verify(folder).certificate
+    report = (folder / "report.html").resolve()
+    page = (
+        f"[Report]({report.as_uri()}) at `{report}`\n\n"
+        f"Spent: epsilon {certificate.epsilon}, delta {certificate.delta}"
+        f" ({certificate.relation.value}). Weights: **{certificate.verdict}**.\n\n"
+        f"Check it offline: `dpiw verify {folder.resolve()}`\n"
+    )
+    window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)
+
+
+def plan_rows(plan: Plan) -> list[dict[str, Any]]:
+    """One row for each event of each private stage."""
+    rows = []
+    for stage in plan.stages:
+        alone = plan.stage_cost(frozenset({stage.name}))
+        for event in stage.events:
+            facts = dict(accounting.event_to_json(event))
+            kind = facts.pop("type")
+            noise = ", ".join(f"{key} {value:.4g}" for key, value in facts.items())
+            rows.append({
+                "stage": stage.name, "method": stage.method, "event": kind, "noise": noise,
+                "stage alone": f"epsilon {alone.epsilon:.4g}",
+            })  # fmt: skip
+    return rows
+
+
+def run_page(run: ReleaseRun) -> str:
+    """The run's key, and where its custodian looks."""
+    cells = cells_file(Path(run.spec.state), run.spec.population, run.key)
+    return (
+        f"| | |\n|---|---|\n| run | `{run.key}` |\n| release | `{run.release_id}` |\n"
+        f"| logs, for the custodian alone | `{run.directory / 'log'}` |\n"
+        f"| how cells were read, for the custodian alone | `{cells}` |\n\n"
+        "A run that failed goes on where it stopped when it is started again.\n"
+    )
+
+
+def budget_rows(account: Account) -> list[dict[str, str]]:
+    """The lifetime budget, what is spent of it and what is left."""
+    told = {"for life": account.population.budget, "spent or reserved": account.spent,
+            "left": account.remaining}  # fmt: skip
+    return [
+        {"": name, "epsilon": f"{amount.epsilon}", "delta": f"{amount.delta}"}
+        for name, amount in told.items()
+    ]
+
+
+def budget_picture(account: Account) -> str:
+    """A bar of the epsilon that is spent, as the address of an image."""
+    budget, spent = account.population.budget.epsilon, account.spent.epsilon
+    share = min(1.0, float(spent / budget))
+    width = round(400 * share)
+    text = f"epsilon {spent} of {budget} spent or reserved"
+    image = (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 420 70" width="840" height="140">'
+        f'<rect width="420" height="70" fill="#fff"/><text x="10" y="22" font-size="13"'
+        f' font-family="sans-serif" fill="#222">{text}</text><rect x="10" y="34" width="400"'
+        f' height="22" fill="#d9e2ec"/><rect x="10" y="34" width="{width}" height="22"'
+        ' fill="#2f6f9f"/></svg>'
+    )
+    return "data:image/svg+xml;base64," + base64.b64encode(image.encode()).decode()
+
+
+__all__ = [
+    "budget_picture",
+    "budget_rows",
+    "plan_rows",
+    "run_page",
+    "show_budget",
+    "show_release",
+    "show_run",
+]

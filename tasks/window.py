@@ -1,0 +1,105 @@
+"""The operator's window: what a run shows of itself in Prefect.
+
+One line a step, as a log of its own, and a few artifacts: the plan, the run's places, the budget,
+the release. Prefect's own log shipping stays off; each line is made here, of public facts alone:
+the spec, the plan, the ledger, the published folder. A server that does not take them fails
+nothing: after two failures in a row a task goes on without its window.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.context import TaskRunContext
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+TIMEOUT_SECONDS = 3.0
+"""For one request to Prefect; the HTTP client tries a connection four times."""
+
+PATIENCE = 2
+"""Requests in a row that may fail before a task goes on without its window."""
+
+
+R = TypeVar("R")
+
+
+class Window:
+    """What one task run shows.
+
+    Args:
+        task_run: it belongs to.
+        flow_run: it belongs to; None: to none.
+        timeout: seconds for one request.
+    """
+
+    def __init__(
+        self, *, task_run: UUID, flow_run: UUID | None, timeout: float = TIMEOUT_SECONDS
+    ) -> None:
+        self._task_run, self._flow_run, self._timeout = task_run, flow_run, timeout
+        self._failures = 0
+
+    @classmethod
+    def of_this_task(cls) -> Self | None:
+        """For the task run under way; None outside of one."""
+        context = TaskRunContext.get()
+        if context is None:
+            return None
+        task = context.task_run
+        return cls(task_run=task.id, flow_run=task.flow_run_id, timeout=TIMEOUT_SECONDS)
+
+    def line(self, text: str, level: int = logging.INFO) -> None:
+        """One line in the run's log."""
+        entry = {
+            "name": "dpiw", "level": level, "message": text, "task_run_id": str(self._task_run),
+            "timestamp": datetime.datetime.now(datetime.UTC).isoformat(),
+            "flow_run_id": None if self._flow_run is None else str(self._flow_run),
+        }  # fmt: skip
+        self._send(lambda client: client.create_logs([entry]))
+
+    def artifact(self, key: str, kind: str, data: Any, description: str = "") -> UUID | None:
+        """An artifact of a kind that Prefect draws: `table`, `markdown`, `image` or `progress`.
+
+        Args:
+            key: its name, the same for every run; underscores become dashes.
+            kind: as above.
+            data: rows as JSON, text, an address, or percent.
+            description: in Markdown.
+
+        Returns:
+            Its identifier; None: the server did not take it.
+        """
+        new = ArtifactCreate(
+            key=key.replace("_", "-"), type=kind, data=data, description=description,
+            task_run_id=self._task_run, flow_run_id=self._flow_run,
+        )  # fmt: skip
+        return self._send(lambda client: client.create_artifact(new).id)
+
+    def update(self, artifact: UUID, data: Any, description: str) -> None:
+        """Put other data into an artifact of this task."""
+        changed = ArtifactUpdate(data=data, description=description)
+        self._send(lambda client: client.update_artifact(artifact, changed))
+
+    def _send(self, ask: Callable[[SyncPrefectClient], R]) -> R | None:
+        if self._failures == PATIENCE:
+            return None
+        settings = {"timeout": self._timeout}
+        try:
+            with (
+                temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+                get_client(httpx_settings=settings, sync_client=True) as client,
+            ):
+                answer = ask(client)
+        except Exception:
+            self._failures += 1
+            return None
+        self._failures = 0
+        return answer
+
+
+__all__ = ["PATIENCE", "TIMEOUT_SECONDS", "Window"]

@@ -1,0 +1,209 @@
+"""Files for other packages, read back; recipes, run where their tool is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.export import export
+from dpiw.errors import ReleaseError
+from dpiw.release.parquet import WEIGHT_ROLES
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPES = ROOT / "examples" / "recipes"
+REPLICATES = "measured, settings: {omega_seed: 5, frequencies: 20, base_rows: 3000, replicates: 40}"
+
+
+def same(frame, release):
+    """A file's numbers and weights are the release's."""
+    np.testing.assert_allclose(frame["weight"], release.weights)
+    for name in ("age", "income"):
+        np.testing.assert_allclose(
+            frame[name].to_numpy(dtype=float, na_value=np.nan),
+            release.table[name].to_numpy(dtype=float, na_value=np.nan),
+        )
+
+
+def labels_of(release, name):
+    column = next(c for c in release.schema["columns"] if c["name"] == name)
+    return column.get("levels") or ["false", "true"]
+
+
+def test_csv_is_the_rows_with_their_weight(released, tmp_path):
+    path = released.export(tmp_path / "rows.csv")
+    frame = pd.read_csv(path)
+    assert list(frame.columns) == [*released.table.columns, "weight"]
+    same(frame, released)
+
+
+def test_stata_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
+    path = released.export(tmp_path / "rows.dta")
+    with pd.io.stata.StataReader(path) as reader:
+        frame, texts = reader.read(convert_categoricals=False), reader.variable_labels()
+        assert "svyset [pweight = weight]" in reader.data_label
+        value_labels = reader.value_labels()
+    same(frame, released)
+    assert texts["weight"] == WEIGHT_ROLES["weight"]
+    named = pd.read_stata(path)
+    for name, values in released.table.items():
+        if name in value_labels:
+            assert set(value_labels[name].values()) == set(labels_of(released, name))
+            told = values.astype(str).str.lower() if values.dtype == bool else values
+            assert list(named[name].astype(str)) == list(told.astype(str))
+
+
+def test_spss_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
+    library = pytest.importorskip("pyreadstat")
+    path = released.export(tmp_path / "rows.sav")
+    frame, about = library.read_sav(path)
+    same(frame, released)
+    assert about.column_names_to_labels["weight"] == WEIGHT_ROLES["weight"]
+    assert "WEIGHT BY weight" in about.file_label
+    assert about.variable_measure["weight"] in ("unknown", "scale")
+    assert about.variable_value_labels["ill"] == {0.0: "false", 1.0: "true"}
+
+
+def test_every_kind_of_column_survives(tmp_path):
+    """Dates, moments, missing values of all kinds, levels in the schema's order."""
+    from dpiw.data.columns import Column, ColumnKind
+    from dpiw.data.schema import PublicSchema
+
+    schema = PublicSchema(
+        name="kinds",
+        columns=(
+            Column(name="day", kind=ColumnKind.DATE, lower="2000-01-01", upper="2020-01-01",
+                   nullable=True, description="day of the visit"),
+            Column(name="moment", kind=ColumnKind.DATETIME, lower="2000-01-01T00:00:00",
+                   upper="2020-01-01T00:00:00"),
+            Column(name="grade", kind=ColumnKind.ORDINAL, levels=("low", "high"), nullable=True),
+            Column(name="count", kind=ColumnKind.INTEGER, lower=0, upper=9, nullable=True),
+            Column(name="flag", kind=ColumnKind.BOOLEAN, nullable=True),
+        ),
+    )  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "day": pd.to_datetime(["2001-02-03", None, "2019-12-31"]).astype("datetime64[s]"),
+            "moment": pd.to_datetime(["2001-02-03T04:05:06"] * 3, utc=True).astype(
+                "datetime64[s, UTC]"
+            ),
+            "grade": pd.Series(["high", None, "low"], dtype="str"),
+            "count": pd.array([3, None, 5], dtype="Int64"),
+            "flag": pd.array([True, None, False], dtype="boolean"),
+        }
+    )
+
+    @dataclasses.dataclass(frozen=True)
+    class Source:
+        table: pd.DataFrame
+        weights: np.ndarray
+        schema: dict
+        replicate_weights: None = None
+
+    source = Source(table, np.array([0.5, 1.0, 1.5]), schema.to_mapping())
+    stata = pd.read_stata(export(source, tmp_path / "a.dta"), convert_categoricals=False)
+    assert stata["day"].dt.date.astype(str).tolist()[::2] == ["2001-02-03", "2019-12-31"]
+    assert str(stata["moment"][0]) == "2001-02-03 04:05:06"
+    np.testing.assert_array_equal(stata["grade"], [2, np.nan, 1])
+    np.testing.assert_array_equal(stata["count"], [3, np.nan, 5])
+    np.testing.assert_array_equal(stata["flag"], [1, np.nan, 0])
+    library = pytest.importorskip("pyreadstat")
+    spss, about = library.read_sav(export(source, tmp_path / "a.sav"))
+    assert [str(day) for day in spss["day"]][::2] == ["2001-02-03", "2019-12-31"]
+    assert str(spss["moment"][0]) == "2001-02-03 04:05:06"
+    np.testing.assert_array_equal(spss["grade"], [2, np.nan, 1])
+    assert about.variable_measure["grade"] == "ordinal"
+    assert about.column_names_to_labels["day"] == "day of the visit"
+
+
+def test_replicates_follow_the_weight(publishing, released, tmp_path):
+    _, measured = publishing(weights=REPLICATES)
+    frame = pd.read_csv(measured.export(tmp_path / "r.csv", replicates=True))
+    np.testing.assert_allclose(frame[[f"r{i}" for i in range(1, 41)]],
+                               measured.replicate_weights.weights)  # fmt: skip
+    with pytest.raises(ReleaseError, match="no replicate weights"):
+        released.export(tmp_path / "r.csv", replicates=True)
+
+
+def test_what_is_refused(released, tmp_path):
+    with pytest.raises(ReleaseError, match=r"ends with \.csv, \.dta, \.sav"):
+        released.export(tmp_path / "rows.xlsx")
+    columns = [dict(column) for column in released.schema["columns"]]
+    old, columns[0]["name"] = columns[0]["name"], "a b"
+    schema = {**released.schema, "columns": columns}
+    renamed = dataclasses.replace(
+        released, schema=schema, table=released.table.rename(columns={old: "a b"})
+    )
+    for ending in ("dta", "sav"):
+        with pytest.raises(ReleaseError, match="column 'a b'"):
+            renamed.export(tmp_path / f"x.{ending}")
+
+
+def test_the_parquet_file_says_what_its_columns_are(released):
+    schema = pq.read_schema(released.verified.folder / "synthetic.parquet")
+    told = {field.name: field.metadata for field in schema}
+    assert told["weight"][b"role"] == b"weight"
+    assert told["weight"][b"description"].decode() == WEIGHT_ROLES["weight"]
+    for column in released.schema["columns"]:
+        if column.get("role") != "identifier":
+            about = told[column["name"]]
+            assert about[b"role"].decode() == column.get("role", "feature")
+            assert about.get(b"description", b"").decode() == column.get("description", "")
+
+
+def printed(found, name):
+    return float(found.loc[name, "estimate"])
+
+
+@pytest.mark.parametrize("tool", ["polars", "duckdb"])
+def test_recipes_of_python_give_the_same_means(released, tmp_path, tool, monkeypatch, capsys):
+    pytest.importorskip(tool)
+    file = released.verified.folder / "synthetic.parquet"
+    monkeypatch.setattr("sys.argv", ["recipe", str(file), "income", "ill"])
+    runpy.run_path(str(RECIPES / f"{tool}_means.py"), run_name="__main__")
+    told = pd.read_csv(io.StringIO(capsys.readouterr().out)).set_index("ill")["mean"]
+    ours = analysis.mean(released, "income", by="ill")
+    np.testing.assert_allclose(told.sort_index(), ours.values, rtol=1e-9)
+
+
+def has_survey():
+    """Whether R and its survey package are on this machine."""
+    if shutil.which("Rscript") is None:
+        return False
+    asked = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
+    return subprocess.run(asked, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
+def test_the_recipe_of_r_gives_the_same_estimates(tmp_path):
+    rng, rows = np.random.default_rng(62), 800
+    table = pd.DataFrame({"age": rng.normal(50, 15, rows), "smoker": rng.random(rows) < 0.3})
+    table["visits"] = rng.poisson(np.exp(table["age"] / 40))
+    weights = rng.gamma(2.0, 1.0, rows)
+    table.assign(weight=weights).to_csv(tmp_path / "rows.csv", index=False)
+    told = subprocess.run(
+        ["Rscript", RECIPES / "survey_weights.R", tmp_path / "rows.csv"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    theirs = pd.read_csv(io.StringIO(told), index_col="name")
+    source = (table, weights)
+    for name, estimate in {
+        "age|smoker": analysis.mean(source, "age", by="smoker"),
+        "variance(age)": analysis.variance(source, "age"),
+        "visits~": analysis.poisson_regression(source, "visits", ["age", "smoker"]),
+    }.items():
+        chosen = theirs[theirs.index.str.startswith(name)]
+        # survey divides by n - 1: the sandwich's error times sqrt(n / (n - 1))
+        errors = np.sqrt(np.diag(estimate.covariance()) * rows / (rows - 1))
+        factor = rows / (rows - 1) if name.startswith("variance") else 1.0
+        np.testing.assert_allclose(chosen["estimate"], estimate.values * factor, rtol=1e-5)
+        np.testing.assert_allclose(chosen["error"], errors * factor, rtol=1e-3)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.design import design
+from dpiw.errors import ReleaseError
+
+pytest.importorskip("formulaic")
+
+
+def source(rows=300, seed=41):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.uniform(20, 80, rows),
+            "smoker": rng.random(rows) < 0.3,
+            "visits": pd.array(rng.choice([1, 2, 3, None], rows), dtype="Int64"),
+            "region": np.where(rng.random(rows) < 0.1, None, rng.choice(list("pqr"), rows)),
+            "born": pd.Timestamp("1950-01-01") + pd.to_timedelta(rng.integers(0, 9999, rows), "D"),
+        }
+    )
+    frame["ill"] = rng.random(rows) < 1 / (1 + np.exp(2 - frame["age"] / 40))
+    return frame, rng.gamma(2.0, 1.0, rows)
+
+
+@pytest.mark.parametrize(
+    ("formula", "features"),
+    [
+        ("ill ~ age + smoker", ["age", "smoker"]),
+        ("ill ~ age * smoker", ["age", "smoker", "age:smoker"]),
+        ("ill ~ visits + born", ["visits", "born"]),
+        ("ill ~ age + region", ["age", "region"]),
+    ],
+)
+def test_a_formula_is_the_design_of_its_columns(formula, features):
+    frame, w = source()
+    one, other = design(frame, formula, None), design(frame, "ill", features)
+    np.testing.assert_array_equal(one.present, other.present)
+    np.testing.assert_allclose(one.matrix, other.matrix)
+    np.testing.assert_array_equal(one.outcome, other.outcome)
+    assert one.names[0] == "intercept"
+    fitted = analysis.logistic_regression((frame, w), formula)
+    np.testing.assert_allclose(
+        fitted.values, analysis.logistic_regression((frame, w), "ill", features).values
+    )
+
+
+def test_names_functions_and_no_intercept():
+    frame, w = source()
+    fitted = analysis.linear_regression((frame, w), "log(age) ~ 0 + region + I(visits ** 2)")
+    assert fitted.names == ("region[p]", "region[q]", "region[r]", "I(visits ** 2)")
+    cubic = analysis.poisson_regression((frame, w), "visits ~ poly(age, 3)")
+    assert len(cubic.names) == 4
+
+
+def test_statsmodels_takes_the_same_formula():
+    pytest.importorskip("statsmodels")
+    frame, w = source()
+    peer = analysis.to_statsmodels((frame, w), "ill ~ age * smoker", family="binomial")
+    fitted = analysis.logistic_regression((frame, w), "ill ~ age * smoker")
+    np.testing.assert_allclose(peer.params, fitted.values, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        ("ill ~ agee", "column 'agee': not in this table; did you mean 'age'"),
+        ("ill ~ ~ age", "not in formulaic's notation"),
+        ("ill ~ age + (", "not in formulaic's notation"),
+        ("ill", "expected a target"),
+        ("~ age", "expected a target"),
+        ("region ~ age", "expected one number"),
+        ("ill ~ age | smoker", "expected a target"),
+        ("ill ~ unknown(age)", "unknown"),
+        ("ill ~ log(region)", "when it was computed"),
+    ],
+)
+def test_formulas_that_are_refused(formula, words):
+    with pytest.raises(ReleaseError, match=words):
+        analysis.logistic_regression(source(), formula)
+
+
+def test_without_the_library_the_command_is_named(monkeypatch):
+    load = builtins.__import__
+
+    def without(name, *rest, **settings):
+        if name.startswith("formulaic"):
+            raise ModuleNotFoundError(name, name=name)
+        return load(name, *rest, **settings)
+
+    import importlib
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(ReleaseError, match=r"formulaic: not installed; pip install 'dpiw\[form"):
+        analysis.logistic_regression(source(), "ill ~ age")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.quantiles import weighted_quantile
+from dpiw.errors import ReleaseError
+
+pytest.importorskip("matplotlib").use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """Every figure of a test is closed after it."""
+    yield
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+
+
+def source(rows=300, seed=81):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 15, rows),
+            "visits": pd.array(rng.choice([1, 2, 3, None], rows), dtype="Int64"),
+            "region": rng.choice(list("pqr"), rows),
+            "smoker": rng.random(rows) < 0.3,
+        }
+    )
+    return frame, rng.gamma(2.0, 1.0, rows)
+
+
+@pytest.mark.parametrize("column", ["age", "visits", "region", "smoker"])
+def test_bars_sum_to_the_weight_that_is_known(column):
+    frame, w = source()
+    axes = analysis.histogram((frame, w), column, bins=10)
+    known = frame[column].notna().to_numpy() if column == "visits" else np.ones(len(w), dtype=bool)
+    assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(w[known].sum() / w.sum())
+    assert axes.get_xlabel() == column
+
+
+def test_boxes_are_weighted_quantiles():
+    frame, w = source()
+    axes = analysis.box((frame, w), "age", by="region")
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["p", "q", "r"]
+    rows = (frame["region"] == "p").to_numpy()
+    low, middle = weighted_quantile(frame["age"].to_numpy()[rows], w[rows], np.array([0.05, 0.5]))
+    heights = {float(y) for line in axes.lines for y in line.get_ydata()}
+    assert any(y == pytest.approx(low) for y in heights)
+    assert any(y == pytest.approx(middle) for y in heights)
+
+
+def test_pairs_and_given_axes():
+    from matplotlib import pyplot
+
+    frame, w = source()
+    figure = analysis.pairs((frame, w), ["age", "visits", "smoker"], bins=5)
+    assert len(figure.axes) == 9
+    axes = pyplot.subplots()[1]
+    assert analysis.histogram((frame, w), "age", ax=axes) is axes
+    assert analysis.box((frame, w), "age", ax=axes) is axes
+
+
+def test_what_is_refused():
+    frame, w = source()
+    with pytest.raises(ReleaseError, match="at least two columns"):
+        analysis.pairs((frame, w), ["age"])
+    with pytest.raises(ReleaseError, match="did you mean 'age'"):
+        analysis.histogram((frame, w), "Age")
+    with pytest.raises(ReleaseError, match="every value is missing"):
+        analysis.box((frame.assign(age=np.nan), w), "age")

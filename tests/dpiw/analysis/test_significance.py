@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from dpiw import analysis
+from dpiw.analysis.intervals import noise_aware_covariance, variance_parts
+from dpiw.analysis.significance import chi_square_tail
+from dpiw.errors import ReleaseError
+
+
+def source(rows=600, seed=51):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "y": rng.normal(size=rows),
+            "half": np.arange(rows) % 2 == 0,
+            "g": rng.choice(list("pqr"), rows),
+            "h": rng.choice(["u", "v"], rows),
+        }
+    )
+    return frame, rng.gamma(2.0, 1.0, rows)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 12, 25])
+@pytest.mark.parametrize("statistic", [0.0, 0.1, 2.5, 30.0, 200.0])
+def test_the_tail_against_scipy(degrees, statistic):
+    expected = stats.chi2.sf(statistic, degrees)
+    assert chi_square_tail(statistic, degrees) == pytest.approx(expected, rel=1e-10, abs=1e-300)
+
+
+def test_without_weights_a_difference_is_welchs():
+    frame, _ = source()
+    one, other = (frame["y"][frame["half"] == side] for side in (True, False))
+    peer = stats.ttest_ind(one, other, equal_var=False).statistic
+    ours = analysis.t_test((frame, None), "y", by="half")
+    assert ours.statistic == pytest.approx(peer * np.sqrt(300 / 299))  # spreads over n, not n - 1
+    assert ours.p_value == pytest.approx(2 * stats.norm.sf(abs(ours.statistic)))
+    assert ours.estimate.names == ("y: True less False",)
+    assert ours.estimate.value == pytest.approx(one.mean() - other.mean())
+    single = analysis.t_test((frame, None), "y", value=0.1)
+    peer = stats.ttest_1samp(frame["y"], 0.1).statistic
+    assert single.statistic == pytest.approx(peer * np.sqrt(600 / 599))
+
+
+def test_independence_by_the_slow_formula():
+    frame, w = source()
+    ours = analysis.chi_square_test((frame, w), "g", "h")
+    share = w / w.sum()
+    g, h = (
+        (frame["g"].to_numpy()[:, None] == ["p", "q"]) * 1.0,
+        (frame["h"] == "u").to_numpy() * 1.0,
+    )
+    p, q = share @ g, share @ h
+    both = share @ (g * h[:, None])
+    d = both - p * q
+    rows = g * h[:, None] - both - (g - p) * q - p * (h - q)[:, None]
+    v = np.einsum("n,ni,nj->ij", share**2, rows, rows)
+    assert ours.statistic == pytest.approx(d @ np.linalg.solve(v, d), rel=1e-6)
+    assert ours.degrees == 2
+    assert ours.p_value == pytest.approx(stats.chi2.sf(ours.statistic, 2))
+    assert ours.method == "sandwich"
+    assert ours.verdict == "not assessed"
+
+
+def test_without_weights_independence_is_near_pearsons():
+    frame, _ = source(rows=20_000)
+    ours = analysis.chi_square_test((frame, None), "g", "h")
+    peer = stats.chi2_contingency(pd.crosstab(frame["g"], frame["h"]), correction=False)
+    assert ours.degrees == peer.dof
+    assert ours.statistic == pytest.approx(peer.statistic, rel=0.05)
+
+
+def test_a_group_or_bins_of_a_table():
+    frame, w = source()
+    some = (frame["y"] > 0).to_numpy()
+    one = analysis.chi_square_test((frame, w), "g", "h", where="y > 0")
+    other = analysis.chi_square_test((frame[some], w[some]), "g", "h")
+    assert one.statistic == pytest.approx(other.statistic, rel=1e-6)
+    assert analysis.chi_square_test((frame, w), "y", "h", bins=3).degrees == 2
+
+
+def test_all_coefficients_at_once():
+    frame, w = source()
+    fit = analysis.linear_regression((frame, w), "y", ["g", "h"])
+    test = analysis.wald_test(fit, ["g=q", "g=r"])
+    v = fit.covariance()[1:3, 1:3]
+    expected = fit.values[1:3] @ np.linalg.solve(v, fit.values[1:3])
+    assert test.statistic == pytest.approx(expected)
+    assert test.degrees == 2
+    assert repr(test).startswith("g=q, g=r = 0: W = ")
+    assert f"p = {test.p_value:.3g}" in repr(test)
+
+
+def test_the_joint_covariance_has_the_variances_of_the_parts(publishing):
+    for weights in (
+        "beta_debiased",
+        "measured, settings: {omega_seed: 5, frequencies: 20, base_rows: 3000}",
+    ):
+        _, release = publishing(weights=weights)
+        fit = analysis.joint(release.mean("age"), release.std("income"))
+        covariance = noise_aware_covariance(fit)
+        np.testing.assert_allclose(np.diag(covariance), sum(variance_parts(fit).values()))
+        # The slow twin: the variance of any combination is that of its influence.
+        for mix in ([1.0, 1e-3], [1.0, -1e-3]):
+            one = replace(fit, influence=fit.influence @ np.array(mix)[:, None])
+            direct = float(sum(variance_parts(one).values())[0])
+            assert np.array(mix) @ covariance @ mix == pytest.approx(direct, rel=1e-6)
+        test = analysis.t_test(release, "age", by="ill")
+        assert test.method == "noise_aware"
+        assert test.verdict in ("use", "use with care", "do not use")
+        alone = analysis.t_test(release, "age", by="ill", method="sandwich")
+        assert alone.p_value < test.p_value
+
+
+def test_what_is_refused():
+    frame, w = source()
+    fit = analysis.mean((frame, w), "y", by="g")
+    with pytest.raises(ReleaseError, match="names: expected some of"):
+        analysis.wald_test(fit, ["x"])
+    with pytest.raises(ReleaseError, match="names: expected some of"):
+        analysis.wald_test(fit, [])
+    with pytest.raises(ReleaseError, match="method: expected noise_aware or sandwich"):
+        analysis.wald_test(fit, method="bootstrap")
+    with pytest.raises(ReleaseError, match="law of these weights is not known"):
+        analysis.wald_test(fit, method="noise_aware")
+    with pytest.raises(ReleaseError, match="depend on each other"):
+        analysis.wald_test(analysis.value_counts((frame, w), "g"))
+    with pytest.raises(ReleaseError, match="has no error"):
+        analysis.wald_test(analysis.mean((frame.assign(y=1.0), w), "y"))
+    with pytest.raises(ReleaseError, match="expected two levels"):
+        analysis.t_test((frame, w), "y", by="g")
+    with pytest.raises(ReleaseError, match="a column has one level"):
+        analysis.chi_square_test((frame.assign(g="p"), w), "g", "h")

@@ -1,0 +1,196 @@
+"""Conditions, groups, levels, tables, and how estimates print."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.columns import MOST_LEVELS, condition, levels
+from dpiw.errors import ReleaseError
+
+
+def table(rows=400, seed=31):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, rows),
+            "income": np.where(rng.random(rows) < 0.1, np.nan, rng.gamma(2.0, 1000.0, rows)),
+            "smoker": rng.random(rows) < 0.3,
+            "region": rng.choice(["north", "south", "west"], rows),
+            "visits": pd.array(rng.choice([0, 1, 2, None], rows), dtype="Int64"),
+            "born": pd.Timestamp("1950-01-01") + pd.to_timedelta(rng.integers(0, 9999, rows), "D"),
+            "odd name": rng.normal(size=rows),
+        }
+    )
+
+
+TABLE = table()
+WEIGHTS = np.random.default_rng(32).gamma(2.0, 1.0, len(TABLE))
+SOURCE = (TABLE, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "naive"),
+    [
+        ("age > 40", lambda t: t["age"] > 40),
+        ("30 < age <= 40 and not smoker", lambda t: t["age"].between(31, 40) & ~t["smoker"]),
+        ("age > 40 & smoker", lambda t: (t["age"] > 40) & t["smoker"]),
+        (
+            "region in ['north', 'west'] or income >= 2e3",
+            lambda t: t["income"].notna() & (t["region"].ne("south") | t["income"].ge(2000)),
+        ),
+        ("region not in ('north',)", lambda t: t["region"] != "north"),
+        ("`odd name` > 0 and income / 1000 - 1 > -0.5",
+         lambda t: (t["odd name"] > 0) & (t["income"] > 500)),
+        ("visits == 1", lambda t: (t["visits"] == 1).fillna(False)),
+        ("born < '1960-01-01'", lambda t: t["born"] < pd.Timestamp("1960-01-01")),
+        ("smoker", lambda t: t["smoker"]),
+        ("income != 0 or smoker", lambda t: t["income"].notna()),  # missing: left out
+        ("not income > 1000", lambda t: t["income"] <= 1000),
+    ],
+)  # fmt: skip
+def test_conditions_choose_what_they_say(text, naive):
+    expected = naive(TABLE).to_numpy(dtype=bool)
+    assert 0 < expected.sum() < len(TABLE)
+    np.testing.assert_array_equal(condition(TABLE, text), expected)
+    chosen = analysis.mean(SOURCE, "age", where=text).value
+    ages = TABLE["age"].to_numpy()
+    assert chosen == pytest.approx(np.average(ages[expected], weights=WEIGHTS[expected]))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("agee > 40", "column 'agee': not in this table; did you mean 'age'"),
+        ("Region == 'south'", "did you mean 'region'"),
+        ("`od name` > 0", "did you mean 'odd name'"),
+        ("age > 40 and and smoker", "expected a condition such as"),
+        ("odd name > 0", "expected a condition such as"),
+        ("age.abs() > 40", "Call is not allowed|Attribute is not allowed"),
+        ("__import__('os')", "Call is not allowed"),
+        ("@age > 3", "expected a condition such as"),
+        ("age[0] > 3", "Subscript is not allowed"),
+        ("age if smoker else 3", "IfExp is not allowed"),
+        ("age ** 2 > 4", "Pow is not allowed"),
+        ("(lambda: 1)() > 0", "Call is not allowed"),
+        ("age + 1", "expected one truth value per row"),
+        ("region > 3", "numbers compare with numbers"),
+    ],
+)
+def test_conditions_that_are_refused(text, words):
+    with pytest.raises(ReleaseError, match=words):
+        analysis.mean(SOURCE, "age", where=text)
+
+
+@pytest.mark.parametrize(
+    "name", ["mean", "median", "variance", "std"],
+)  # fmt: skip
+def test_groups_are_the_estimates_of_each_group(name):
+    estimator = getattr(analysis, name)
+    grouped = estimator(SOURCE, "income", by="region", where="age > 30")
+    assert grouped.names == tuple(
+        f"{name}(income) | region={one}" for one in ("north", "south", "west")
+    )
+    for label, value in zip(("north", "south", "west"), grouped.values, strict=True):
+        alone = estimator(SOURCE, "income", where=f"region == '{label}' and age > 30")
+        assert value == pytest.approx(alone.value)
+    frame = grouped.interval().frame()
+    assert (frame["lower"] < frame["upper"]).all()
+
+
+def test_missing_is_a_group_and_empty_groups_are_left_out():
+    grouped = analysis.mean(SOURCE, "age", by="visits")
+    assert [name.split("=")[1] for name in grouped.names] == ["0", "1", "2", "missing"]
+    grouped = analysis.mean(SOURCE, "age", by="visits", where="visits != 1")
+    assert [name.split("=")[1] for name in grouped.names] == ["0", "2"]
+    with pytest.raises(ReleaseError, match="every value is missing"):
+        analysis.mean(SOURCE, "age", by="visits", where="age > 1000")
+
+
+def test_spread_against_statsmodels():
+    weighted = pytest.importorskip("statsmodels.stats.weightstats").DescrStatsW
+    known = TABLE["income"].notna().to_numpy()
+    peer = weighted(TABLE["income"][known], weights=WEIGHTS[known], ddof=0)
+    assert analysis.variance(SOURCE, "income").value == pytest.approx(peer.var)
+    assert analysis.std(SOURCE, "income").value == pytest.approx(peer.std)
+    assert analysis.median(SOURCE, "income").value == pytest.approx(
+        peer.quantile(0.5, return_pandas=False)[0]
+    )
+
+
+def test_shares_of_levels_by_hand():
+    shares = analysis.value_counts(SOURCE, "region")
+    assert shares.names == ("region=north", "region=south", "region=west")
+    naive = [
+        WEIGHTS[TABLE["region"] == one].sum() / WEIGHTS.sum()
+        for one in sorted(set(TABLE["region"]))
+    ]
+    np.testing.assert_allclose(shares.values, naive)
+    alone = analysis.mean(SOURCE, lambda t: t["region"] == "south")
+    assert shares.covariance()[1, 1] == pytest.approx(alone.covariance()[0, 0])
+    binned = analysis.value_counts(SOURCE, "income", bins=[0, 1000, 5000])
+    assert binned.names[-1] == "income=missing"
+    assert binned.values.sum() == pytest.approx(1)
+
+
+def test_a_description_of_every_column():
+    shown = analysis.describe(SOURCE, where="age > 30")
+    assert list(shown.index) == list(TABLE.columns)
+    assert shown.loc["age", "mean"] == pytest.approx(
+        analysis.mean(SOURCE, "age", where="age > 30").value
+    )
+    assert shown.loc["income", "50%"] == analysis.median(SOURCE, "income", where="age > 30").value
+    assert shown.loc["income", "std"] == pytest.approx(
+        analysis.std(SOURCE, "income", where="age > 30").value
+    )
+    assert shown.loc["region", "levels"] == 3
+    shares = analysis.value_counts(SOURCE, "region", where="age > 30")
+    assert shown.loc["region", "top share"] == pytest.approx(shares.values.max())
+    with pytest.raises(ReleaseError, match="no row with weight"):
+        analysis.describe(SOURCE, where="age > 1000")
+
+
+def test_many_numbers_are_no_levels():
+    assert TABLE["age"].nunique() > MOST_LEVELS
+    for ask in (
+        lambda: analysis.crosstab(SOURCE, "age", "smoker"),
+        lambda: analysis.value_counts(SOURCE, "age"),
+        lambda: analysis.mean(SOURCE, "income", by="age"),
+        lambda: analysis.chi_square_test(SOURCE, "age", "smoker"),
+    ):
+        with pytest.raises(ReleaseError, match=r"column 'age': \d+ different values.*bins=10"):
+            ask()
+    with pytest.raises(ReleaseError, match=r"column 'born'.*group them"):
+        analysis.value_counts(SOURCE, "born")
+    counts = analysis.crosstab(SOURCE, "age", "smoker", bins=4)
+    assert counts.shape == (4, 2)
+    assert counts.to_numpy().sum() == pytest.approx(1)
+    assert list(counts.columns) == [False, True]
+    with pytest.raises(ReleaseError, match="bins are for numbers"):
+        levels(TABLE, "region", 3)
+
+
+def test_estimates_print_with_interval_and_verdict():
+    one = analysis.mean(SOURCE, "age")
+    text = repr(one)
+    interval = one.interval()
+    for fact in ("mean(age)", f"{one.value:.6g}", f"{interval.lower[0]:.6g}", "not assessed",
+                 "95% intervals, sandwich"):  # fmt: skip
+        assert fact in text
+    assert f"{one:.3f}" == f"{one.value:.3f}"
+    assert str(one) == f"{one}" == text
+    assert float(one) == one.value
+    assert "<table" in one._repr_html_()
+    assert len(repr(analysis.mean(SOURCE, "age", by="region")).splitlines()) == 5
+
+
+def test_only_estimates_of_one_sample_are_joined():
+    other = analysis.mean((TABLE, None), "age")
+    with pytest.raises(ReleaseError, match="of one sample"):
+        analysis.joint(analysis.mean(SOURCE, "age"), other)
+    with pytest.raises(ReleaseError, match="of one sample"):
+        analysis.joint()
+    with pytest.raises(ReleaseError, match="join it with quantiles"):
+        analysis.joint(analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age"))

@@ -1,0 +1,20 @@
+"""The audit's page as people see it, in a real browser; every column of its tables included."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from dpiw.audit.findings import KINDS, Finding
+from dpiw.audit.page import build_page
+
+
+@pytest.mark.parametrize("codes", [(), tuple(KINDS)], ids=["in_order", "every_finding"])
+def test_nothing_is_cut_off_or_hard_to_read_at_any_width(site, look_at, codes) -> None:
+    long = "of a long, long name_" + 20 * "without_a_blank_"
+    findings = tuple(Finding(code=code, subject=long, text=long) for code in codes)
+    report = dataclasses.replace(site.audit(), findings=findings)
+    if findings:
+        report = dataclasses.replace(report, ledger=long)
+    assert look_at(build_page(report)) == []

@@ -1,0 +1,207 @@
+"""Metadata files that are no metadata: bombs, circles, ways out, tables. Nothing is quoted."""
+
+import json
+import os
+import socket
+
+import pytest
+
+from dpiw.errors import SchemaError
+from dpiw.plan.drafts.formats import FORMATS, Metadata, draft_table
+from dpiw.plan.drafts.model import read_json_schema
+from dpiw.plan.drafts.reading import MAX_METADATA_BYTES
+from tests.support import metadata
+
+SECRET = "hunter2"
+SUFFIXES = {
+    "csvw": "json", "table-schema": "json", "croissant": "jsonld", "ddi": "xml", "sql": "sql",
+    "smartnoise": "yaml", "dpsynth": "yml",
+}  # fmt: skip
+
+
+def refused(name, place, **options):
+    with pytest.raises(SchemaError) as refusal:
+        draft_table(name, Metadata(place=str(place), **options))
+    assert SECRET not in str(refusal.value)
+    assert refusal.value.__cause__ is None
+    return str(refusal.value)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def call(*_, **__):
+        pytest.fail("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", call)
+    monkeypatch.setattr(socket, "getaddrinfo", call)
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", SECRET, f"a,b\n{SECRET},2\n", f'{{"{SECRET} ": 1, "{SECRET} ": 2}}', "[1, 2]",
+        "[" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000, "<a>" * 5000, "((((" * 5000, "9" * 5000,
+        '{"fields": 3, "tableSchema": {"columns": {"name": [1]}}, "recordSet": "x"}',
+        '{"fields": [{"name": ["a"], "type": ["b"]}], "recordSet": [{"field": [{"name": 3}]}]}',
+        '{"tableSchema": {"columns": [{"name": "x", "datatype": [3]}], "primaryKey": 3}}',
+        "a: &x [1]\nb: *x\n", "a: !!python/object:os.system {}\n", "a: {b: {c: {d: {e: {f: 1}}}}}",
+        "age: 3\nsex: [a]\n", f"age: {{possible_values: 3, '{SECRET}': 1}}",
+    ],
+)  # fmt: skip
+def test_what_is_no_metadata_is_refused_without_its_words(name, text, tmp_path):
+    place = tmp_path / f"m.{SUFFIXES[name]}"
+    place.write_text(text)
+    refused(name, place)
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_only_a_small_regular_file_of_the_right_name_is_opened(name, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text(SECRET)
+    os.chmod(table, 0)
+    assert "expected a file named" in refused(name, table)
+    assert "expected a UTF-8 file" in refused(name, tmp_path / f"none.{SUFFIXES[name]}")
+    pipe = tmp_path / f"pipe.{SUFFIXES[name]}"
+    os.mkfifo(pipe)
+    assert "expected a UTF-8 file" in refused(name, pipe)
+    huge = tmp_path / f"huge.{SUFFIXES[name]}"
+    with huge.open("wb") as stream:
+        stream.truncate(MAX_METADATA_BYTES + 1)
+    assert "at most" in refused(name, huge)
+    latin = tmp_path / f"latin.{SUFFIXES[name]}"
+    latin.write_bytes(b"\xe4")
+    assert "expected a UTF-8 file" in refused(name, latin)
+
+
+def test_a_header_file_has_one_line_and_of_a_table_no_row_is_read(tmp_path, monkeypatch):
+    place = tmp_path / "header.csv"
+    for text in ("age,sex", "age,sex\n", "\ufeffage,sex\r\n"):
+        place.write_text(text, encoding="utf-8", newline="")
+        draft = draft_table("header-file", Metadata(place=str(place)))
+        assert [column.name for column in draft.columns] == ["age", "sex"]
+    place.write_text(f"age,sex\n{SECRET},f\n" + "1,m\n" * 10_000)
+    taken = []
+    descriptor_read = os.read
+
+    class Watched:
+        """A descriptor's file, unbuffered, that counts what is taken from it."""
+
+        def __init__(self, handle):
+            self.handle = handle
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            os.close(self.handle)
+
+        def read(self, size):
+            taken.append(descriptor_read(self.handle, size))
+            return taken[-1]
+
+        def readline(self, limit):
+            line = b""
+            while not line.endswith(b"\n") and len(line) < limit:
+                line += self.read(1)
+            return line
+
+    def opened(handle, mode, buffering):
+        assert (mode, buffering) == ("rb", 0)  # a buffer would take 8 KiB of rows
+        return Watched(handle)
+
+    monkeypatch.setattr("dpiw.plan.drafts.reading.open", opened, raising=False)
+    assert "may be a table" in refused("header-file", place)
+    assert b"".join(taken) == f"age,sex\n{SECRET[0]}".encode()
+
+
+def test_a_header_file_is_a_regular_file_with_a_bounded_line(tmp_path):
+    pipe, long = tmp_path / "pipe", tmp_path / "long"
+    os.mkfifo(pipe)
+    long.write_text("a," * 300_000)
+    assert "one line" in refused("header-file", pipe)
+    assert "one line" in refused("header-file", long)
+    assert "one line" in refused("header-file", tmp_path)
+    assert "one line" in refused("header-file", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '<!DOCTYPE a [<!ENTITY b "hunter2"><!ENTITY c "&b;&b;&b;">]>',
+        '<!DOCTYPE a SYSTEM "http://192.0.2.1/ddi.dtd">',
+        '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]>',
+        '<!DOCTYPE a [<!ENTITY % b SYSTEM "http://192.0.2.1/x"> %b;]>',
+    ],
+)
+def test_document_types_and_entities_are_refused(declared, tmp_path):
+    place = tmp_path / "m.xml"
+    place.write_text(metadata.DDI.replace("<codeBook", declared + "<codeBook"))
+    assert "document type and entities" in refused("ddi", place)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "../outside.json", "/etc/hosts.json", "https://192.0.2.1/schema.json", "//192.0.2.1/s.json",
+        "file:///tmp/schema.json", "link.json", "people.csv", "schema.json\0", "\\\\host\\s.json",
+    ],
+)  # fmt: skip
+def test_a_table_schema_lies_in_the_folder_of_its_metadata(address, tmp_path):
+    (tmp_path / "outside.json").write_text('{"columns": [{"name": "a"}]}')
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link.json").symlink_to(tmp_path / "outside.json")
+    (inside / "people.csv").write_text(SECRET)
+    place = inside / "m.json"
+    place.write_text(json.dumps({"url": "t.csv", "tableSchema": address}))
+    refused("csvw", place)
+
+
+def test_circles_end(tmp_path):
+    place = tmp_path / "m.json"
+    place.write_text('{"url": "t.csv", "tableSchema": "m.json"}')
+    refused("csvw", place)  # the schema of a schema is not followed
+    loop = {"$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}}
+    for target in ("#/$defs/A", "#/$defs/none", "https://192.0.2.1/a.json"):
+        with pytest.raises(SchemaError, match="leads out of the document or in a circle"):
+            read_json_schema({**loop, "properties": {"a": {"$ref": target}}})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "INSERT INTO persons VALUES ('hunter2');", "COPY public.persons (a) FROM stdin;\nhunter2",
+        "insert\ninto persons select 'hunter2'", "LOAD DATA INFILE 'hunter2'",
+    ],
+)  # fmt: skip
+def test_a_dump_with_rows_is_refused(rows, tmp_path):
+    place = tmp_path / "m.sql"
+    place.write_text(metadata.SQL + rows)
+    assert "statements with rows" in refused("sql", place)
+
+
+def test_sql_that_cannot_be_read_is_not_quoted(tmp_path, caplog):
+    place = tmp_path / "m.sql"
+    place.write_text(f"CREATE TABLE a (x {SECRET} ,,, CHECK ((x;")
+    refused("sql", place)
+    place.write_text(f"SELECT '{SECRET}'; DROP TABLE a;")
+    refused("sql", place)
+    place.write_text(metadata.SQL)
+    assert "--dialect" in refused("sql", place, dialect="klingon")
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "place", ["os:system", "os", "nowhere_to_be_found:Row", "../rows:Row", "a b:c", "json:", "/x:y"]
+)
+def test_a_model_is_a_pydantic_model(place):
+    assert "expected module:Class" in refused("pydantic", place)
+
+
+def test_two_columns_of_one_name_and_none_are_refused(tmp_path):
+    place = tmp_path / "m.json"
+    for fields, told in (([], "no columns"), ([{"name": "a"}, {"name": "A"}], "equal up to case")):
+        place.write_text(json.dumps({"fields": fields}))
+        assert told in refused("table-schema", place)
+    assert "no column of that name" not in FORMATS

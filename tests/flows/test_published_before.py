@@ -1,0 +1,129 @@
+"""A person who starts a run that is published: it is checked, and nothing else is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.errors import ChecksumError, LedgerTamperedError, ManifestError
+from dpiw.ledger import Ledger
+from dpiw.run.run import ReleaseRun
+from flows.server import ServerUnreachableError
+from tests.flows.conftest import ROOT, free_port
+from tests.support.whole_runs import publish_run
+
+
+def start(place: Any, *before: str) -> subprocess.CompletedProcess[str]:
+    """`python -m flows.release`, where no Prefect server answers and no other process may start."""
+    code = "; ".join((*before, PATCH))
+    return subprocess.run(
+        [sys.executable, "-c", code, str(place.spec)],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+        env=os.environ | {
+            "PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api",
+            "DPIW_SERVER_WAIT_SECONDS": "0",
+        },
+    )  # fmt: skip
+
+
+PATCH = """import os, runpy, subprocess, sys
+def refused(*_, **__):
+    raise AssertionError("a process was started")
+subprocess.Popen = os.fork = os.posix_spawn = refused
+def told():
+    print("loaded:", *sorted({"prefect", "great_expectations", "matplotlib"} & set(sys.modules)))
+import atexit; atexit.register(told)
+runpy.run_module("flows.release", run_name="__main__", alter_sys=True)
+"""
+
+
+def bytes_of(*folders: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for folder in folders for path in folder.iterdir()}
+
+
+def test_nothing_is_started_spent_or_written(workplace: Any) -> None:
+    run, folder = publish_run(workplace.spec)
+    head, kept = Ledger.open(workplace.ledger).head(), bytes_of(folder)
+    again = start(workplace)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "already published, nothing spent" in again.stdout
+    assert folder.name in again.stdout
+    assert "loaded:\n" in again.stdout  # neither Prefect nor what reads or draws
+    assert Ledger.open(workplace.ledger).head() == head
+    assert bytes_of(folder) == kept
+    assert list(workplace.releases.iterdir()) == [folder]
+    assert list((run.directory / "log").iterdir()) == []
+
+
+def test_a_run_that_is_new_asks_the_server(workplace: Any) -> None:
+    """The control: what is not published goes the whole way."""
+    first = start(workplace)
+    assert first.returncode == ServerUnreachableError.exit_code, first.stdout + first.stderr
+    assert "loaded: prefect\n" in first.stdout
+
+
+def change(path: Path) -> None:
+    """Another byte where one was."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(bytes(data))
+
+
+def of_the_release(run: ReleaseRun, folder: Path) -> None:
+    change(folder / "synthetic.parquet")
+
+
+def of_the_manifest(run: ReleaseRun, folder: Path) -> None:
+    (folder / "extra.txt").write_text("more")
+
+
+def of_the_draw(run: ReleaseRun, folder: Path) -> None:
+    change(run.measurement("fit_generator"))
+
+
+def of_a_draw_that_is_gone(run: ReleaseRun, folder: Path) -> None:
+    run.measurement("fit_weights").unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "code"),
+    [
+        (of_the_release, ChecksumError.exit_code),
+        (of_the_manifest, ManifestError.exit_code),
+        (of_the_draw, LedgerTamperedError.exit_code),
+        (of_a_draw_that_is_gone, LedgerTamperedError.exit_code),
+    ],
+)
+def test_what_was_harmed_since_is_not_called_published(
+    workplace: Any, harm: Callable[[ReleaseRun, Path], None], code: int
+) -> None:
+    harm(*publish_run(workplace.spec))
+    again = start(workplace)
+    assert again.returncode == code, again.stdout + again.stderr
+    assert "already published" not in again.stdout
+    assert "not published:" in again.stdout
+
+
+def test_a_release_that_is_gone_is_published_by_the_flow(workplace: Any) -> None:
+    _, folder = publish_run(workplace.spec)
+    folder.rename(folder.with_name("elsewhere"))
+    assert start(workplace).returncode == ServerUnreachableError.exit_code
+
+
+def test_an_old_copy_of_the_ledger_is_found_out(workplace: Any) -> None:
+    old = workplace.ledger.read_bytes()
+    publish_run(workplace.spec)
+    for suffix in ("-wal", "-shm"):
+        workplace.ledger.with_name(workplace.ledger.name + suffix).unlink(missing_ok=True)
+    workplace.ledger.write_bytes(old)
+    again = start(workplace)
+    # Not published in this ledger: the flow is to say why it cannot go on.
+    assert again.returncode == ServerUnreachableError.exit_code
+    assert "already published" not in again.stdout

@@ -1,0 +1,68 @@
+"""Bad specs and schemas, by row of the table."""
+
+from dpiw.errors import SpecError
+
+PASSWORD = "hunter2-bad52"
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nname: *c\n"
+SPEC = {
+    # 31: names are plain
+    "31 traversal": ("name: town", "name: ../town", "name", SpecError),
+    "31 absolute": ("name: town", "name: /etc/town", "name", SpecError),
+    "31 a device of old": ("name: town", "name: CON", "name", SpecError),
+    "31 a NUL": ("path: data.csv", 'path: "data\\0.csv"', "source.path", SpecError),
+    "31 a home of nobody": ("path: data.csv", "path: ~nobody-x/d.csv", "source.path", SpecError),
+    # 35: epsilon
+    "35 zero": ("epsilon: 2", "epsilon: 0", "epsilon", SpecError),
+    "35 negative": ("epsilon: 2", "epsilon: -1", "epsilon", SpecError),
+    "35 NaN": ("epsilon: 2", "epsilon: .nan", "epsilon", SpecError),
+    "35 infinite": ("epsilon: 2", "epsilon: .inf", "epsilon", SpecError),
+    "35 a comma": ("epsilon: 2", "epsilon: 1,0", "epsilon", SpecError),
+    "35 tiny": ("epsilon: 2", "epsilon: 1e-400", "epsilon", SpecError),
+    # 36: the policy's maximum
+    "36 above": ("epsilon: 2", "epsilon: 10.000000000001", "epsilon", SpecError),
+    # 37: delta
+    "37 negative": ("delta: 1e-6", "delta: -1e-6", "delta", SpecError),
+    "37 one": ("delta: 1e-6", "delta: 1", "delta", SpecError),
+    "37 above 1/N": ("delta: 1e-6", "delta: 0.00251", "delta", SpecError),
+    "37 zero for Gaussian noise": (
+        "delta: 1e-6", "delta: 0", "generator.settings.noise: delta 0 needs laplace", SpecError),
+    # 39: penalty
+    "39 no penalty": (
+        "method: beta_debiased", "method: beta_debiased, settings: {penalty: 0}", "penalty",
+        SpecError),
+    "39 negative penalty": (
+        "method: beta_debiased", "method: beta_debiased, settings: {penalty: -1}", "penalty",
+        SpecError),
+    "39 no debias factor": (
+        "method: beta_debiased",
+        "method: beta_debiased, settings: {noise: laplace, penalty: 0.001}", "weights", SpecError),
+    # 46: relations and unit
+    "46 unknown relation": ("add_or_remove_one", "both", "relation", SpecError),
+    # 47: mechanisms
+    "47 unknown generator": ("method: histogram", "method: magic", "generator.method", SpecError),
+    "47 unknown weights": ("method: beta_debiased", "method: magic", "weights.method", SpecError),
+    # 50: YAML
+    "50 a bomb": ("format: 1\n", BOMB + "format: 1\n", "anchors and aliases", SpecError),
+    "50 a key twice": ("epsilon: 2", "epsilon: 2\nepsilon: 1", "key 'epsilon'", SpecError),
+    "50 a tag": ("name: town", "name: !!python/object/apply:os.getcwd []", "tags", SpecError),
+    "50 no is no boolean": ("max_attempts: 1", "max_attempts: no", "max_attempts", SpecError),
+    "50 a date is text": ("epsilon: 2", "epsilon: 2026-11-30", "epsilon", SpecError),
+    # 51: secrets
+    "51 a password": (
+        "state: state\n", f"state: state\nledger: postgresql://me:{PASSWORD}@host/db\n",
+        "ledger: holds a password", SpecError),
+    "51 a field for it": (
+        "path: data.csv", f"path: data.csv, password: {PASSWORD}", "source.password", SpecError),
+}  # fmt: skip
+BOUNDS = {
+    "40 equal": ("upper: 100}", "upper: 0}", "lower < upper"),
+    "40 the wrong way": ("lower: 0, upper: 100}", "lower: 9, upper: 1}", "lower < upper"),
+    "40 NaN": ("upper: 1000,", "upper: .nan,", "finite"),
+    "40 infinite": ("upper: 1000,", "upper: .inf,", "finite"),
+    "40 to be inferred": (", lower: 0, upper: 100}", "}", "required and never inferred"),
+    "40 text": ("upper: 1000,", "upper: auto,", "no continuous value"),
+    "40 levels to be inferred": (", levels: [north, south, other], other: other", "", "required"),
+    "15 names that differ by case": ("name: income", "name: AGE", "equal up to case"),
+    "15 names that differ by Unicode form": ("name: income", "name: ａge", "equal up to case"),
+    "13 a name twice": ("name: income", "name: age", "equal up to case"),
+}

@@ -1,0 +1,101 @@
+"""docs/privacy.md section 6, the rows about values: clamped or mapped, row by row, never refused.
+
+Each case goes through `reserve` and `ingest` of a real run. Beside the bad row stands a good one,
+which must come out as if the bad one were not there.
+"""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dpiw.ledger import Ledger, RunState, StageState
+from dpiw.release.verification import verify
+from tests.hostile.bad_inputs.values_cases import MISSING, VALUES
+from tests.hostile.bad_inputs.workbench import csv, make_bench, parquet
+from tests.support.whole_runs import publish_run
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    from tests.conftest import make_workplace
+
+    return make_bench(make_workplace.__wrapped__(tmp_path_factory))
+
+
+@pytest.fixture(scope="module")
+def read(bench):
+    """All bad rows in one table, a good row before each; what became of them."""
+    rows = [row for _, column, cell, _ in VALUES for row in ({}, {column: cell})]
+    content = csv(*({**row, "id": str(number)} for number, row in enumerate(rows)))
+    return bench.cells(bench.ingest("every value", content))
+
+
+@pytest.mark.parametrize("number", range(len(VALUES)), ids=[f"row{v[0]}-{v[1]}" for v in VALUES])
+def test_values_are_clamped_or_mapped(read, number):
+    _, column, _, expected = VALUES[number]
+    found = read[column].iloc[2 * number + 1]
+    assert pd.isna(found) if expected is MISSING else found == expected
+    if isinstance(found, float) and found == 0:
+        assert np.copysign(1, found) == 1  # no negative zero
+
+
+def test_a_bad_row_changes_no_other(bench, read):
+    """The good rows came out as they do alone, and nothing was charged or voided for the bad."""
+    alone = bench.cells(
+        bench.ingest("good rows", csv(*({"id": str(n)} for n in range(len(VALUES)))))
+    )
+    pd.testing.assert_frame_equal(read.iloc[::2].reset_index(drop=True), alone)
+    for label in ("every value", "good rows"):
+        (attempt,) = bench.ledger.run(bench.fresh(label).key).attempts
+        assert {stage.state for stage in attempt.stages.values()} == {StageState.RESERVED}
+
+
+def test_parquet_values_are_clamped_too(bench):
+    """Rows 1-4, 18 and 22 once more, where values have types."""
+    content = parquet(
+        4,
+        age=pa.array([2**64 - 1, None, 0, 100], pa.uint64()),
+        income=pa.array([np.inf, np.nan, -0.0, 5e-324]),
+        wealth=pa.array([2**53 + 1, -(2**63), 2**63 - 1, 0]),
+        born=pa.array([dt.date(1, 1, 1), dt.date(9999, 12, 31), None, dt.date(2000, 2, 29)]),
+        seen=pa.array([-(2**62), 2**62, 0, None], pa.timestamp("us")),
+    )
+    frame = bench.cells(bench.ingest("typed", content, format="parquet"))
+    assert frame["age"].tolist() == [100, 7, 0, 100]
+    assert frame["income"].fillna(-1).tolist() == [1000.0, -1.0, 0.0, 0.0]
+    assert frame["wealth"].tolist() == [9007199254740000.0, 0.0, 1e16, 0.0]
+    days = frame["born"].dt.strftime("%Y-%m-%d").fillna("")
+    assert days.tolist() == ["1900-01-01", "2020-12-31", "", "2000-02-29"]
+    assert frame["seen"].isna().tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("row", "changes"),
+    [
+        (10, {"age": "30"}),  # a constant column
+        (11, {"income": ""}),  # nothing but missing, nullable
+        (11, {"age": ""}),  # nothing but missing, not nullable
+        (12, {"ill": "true"}),  # one label only
+        (12, {"ill": ""}),  # no label at all
+    ],
+)
+def test_columns_without_variety_are_accepted(bench, row, changes):
+    rows = [{"id": str(i), **changes} for i in range(5)]
+    run = bench.ingest(f"{row}{changes}", csv(*rows))
+    assert len(bench.cells(run)) == 5
+    assert run.plan.digest == bench.run.plan.digest  # the plan never saw the table
+
+
+@pytest.mark.parametrize("table", ["one label", "constant", "no rows"])
+def test_a_degenerate_table_ends_in_a_release_like_any_other(workplace, table):
+    """Rows 7, 10, 12 to the very end: no step fails, whatever the table is like."""
+    rows = {"one label": 400, "constant": 400, "no rows": 0}[table]
+    ages = [30] * rows if table == "constant" else [20 + i % 60 for i in range(rows)]
+    lines = ["age,income,region,ill", *(f"{age},10,north,true" for age in ages)]
+    workplace.source.write_text("\n".join(lines) + "\n")
+    run, folder = publish_run(workplace.spec)
+    assert verify(folder).manifest.facts.rows == 300
+    assert Ledger.open(workplace.ledger).run(run.key).state is RunState.PUBLISHED

@@ -1,0 +1,135 @@
+"""Mutated files end in success or in one of our errors, and the error quotes none of them.
+
+Each case runs in a child process: never another exception, never more
+than 5 seconds, never more than 1 GiB resident, no cell in a message or in an error chained to it,
+and what is accepted has the declared columns and admissible values.
+"""
+
+import secrets
+import sys
+
+import pytest
+
+from dpiw.data.ingest import ingest
+from dpiw.errors import DPIWError, SourceError
+from tests.hostile.fuzz import corpus, worker
+from tests.hostile.fuzz.campaign import run_campaign, run_slice
+from tests.hostile.fuzz.mutators import make_case
+
+FAST = {"csv": 300, "parquet": 150, "spec": 100, "schema": 80}
+LONG = {"csv": 40_000, "parquet": 35_000, "spec": 14_000, "schema": 10_500, "plan": 500}
+
+
+def check(outcome):
+    told = "\n".join(
+        f"{f.kind} {f.seed} {f.index}: {f.reason} ({f.saved})" for f in outcome.failures
+    )
+    assert not outcome.failures, told
+    assert sum(outcome.verdicts.values()) == outcome.cases
+    assert outcome.verdicts["ok"] > 0.04 * outcome.cases  # else the mutants never get past the door
+    assert outcome.verdicts["ok"] < 0.6 * outcome.cases
+
+
+@pytest.mark.parametrize("kind", list(FAST))
+def test_mutated_files_end_in_success_or_our_error(kind, tmp_path):
+    check(run_campaign(kind, 20_270_131, FAST[kind], tmp_path))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", list(LONG))
+def test_many_mutated_files(kind, tmp_path, figures):
+    """Fresh seeds every night; a failing input is kept in pytest's temporary folder."""
+    seed = secrets.randbits(32)
+    outcome = run_campaign(kind, seed, LONG[kind], tmp_path)
+    figures(f"fuzz {kind}", seed=seed, **outcome.summary())
+    check(outcome)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_short_way_is_the_way_of_ingest(kind, tmp_path):
+    """The children leave out Great Expectations, for speed: `ingest` itself judges the same."""
+    verdicts = set()
+    for index in range(25):
+        data = make_case(kind, 7, index)
+        folder = tmp_path / str(index)
+        (folder / "private").mkdir(parents=True)
+        short = worker.judge(kind, data, folder, index)
+        encoding, delimiter = worker._SETTINGS[index % len(worker._SETTINGS)]
+        try:
+            ingest(
+                folder / "source", file_format=kind, schema=corpus.schema(), unit=corpus.UNIT,
+                directory=folder / "private", limits=worker.LIMITS, encoding=encoding,
+                delimiter=delimiter,
+            )  # fmt: skip
+            verdict = "ok"
+        except SourceError as error:
+            leak = worker.leaks(error, confidential=True)
+            verdict = leak or f"refused {type(error).__name__}"
+        assert verdict == short
+        verdicts.add(verdict)
+    assert len(verdicts) == 2
+
+
+def test_a_case_is_the_same_bytes_again():
+    for kind in worker.READERS:
+        assert make_case(kind, 5, 17) == make_case(kind, 5, 17)
+        assert len({make_case(kind, 5, index) for index in range(20)}) > 15
+
+
+# Controls: each rule can be broken, and is then noticed
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (KeyError("x"), "KeyError"),
+        (SystemExit(1), "SystemExit"),
+        (SourceError(f"bad cell {corpus.CANARY}"), "a cell is in the message"),
+        (SourceError(f"about {corpus.NUMBER[:8]}"), "a cell is in the message"),
+        (AssertionError("other columns"), "other columns"),
+        (DPIWError("not the kind of a source"), "DPIWError"),
+    ],
+)
+def test_a_broken_rule_is_noticed(monkeypatch, tmp_path, error, reason):
+    def reader(data, folder, index):
+        raise error
+
+    monkeypatch.setitem(worker.READERS, "csv", reader)
+    verdict = worker.judge("csv", b"", tmp_path, 0)
+    assert verdict.startswith("FAILED")
+    assert reason in verdict
+
+
+def test_a_chained_error_is_noticed(monkeypatch, tmp_path):
+    def reader(data, folder, index):
+        try:
+            int(corpus.CANARY)
+        except ValueError:
+            raise SourceError("unreadable") from None
+
+    monkeypatch.setitem(worker.READERS, "csv", reader)
+    assert "chain" in worker.judge("csv", b"", tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("deed", "reason", "patience"),
+    [
+        ("os.abort()", "died with -6", 60),
+        ("time.sleep(60)", "Timeout", 0.4),
+        ("held.append(b'1' * (400 << 20))", "memory", 60),
+    ],
+)
+def test_a_dead_hanging_or_greedy_reader_is_noticed(tmp_path, deed, reason, patience):
+    """In the middle of a slice; the cases after it are still run."""
+    code = (
+        "import os, sys, time\nimport tests.hostile.fuzz.worker as w\nheld = []\n"
+        f"w.HANG_SECONDS['csv'], w.MEMORY_BYTES['csv'] = {patience}, 400 << 20\n"
+        f"def read(data, folder, index):\n    if index == 2:\n        {deed}\n"
+        "w.READERS['csv'] = read\nw.main(sys.argv[1:])\n"
+    )
+    outcome = run_slice("csv", 1, 0, 5, tmp_path, command=[sys.executable, "-c", code])
+    (failure,) = outcome.failures
+    assert failure.index == 2
+    assert reason in failure.reason
+    assert outcome.verdicts == {"ok": 4}
+    assert failure.saved.read_bytes() == make_case("csv", 1, 2)

@@ -1,0 +1,415 @@
+"""Controls of the leak register that had no test of their own (docs/privacy.md section 9)."""
+
+import ast
+import hashlib
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from prefect import Flow, Task
+from prefect.cache_policies import NO_CACHE
+
+import flows
+from dpiw.errors import DPIWError
+from dpiw.ledger import Ledger
+from dpiw.privacy import mechanisms
+from dpiw.release.parquet import FACTS, arrow_schema
+from dpiw.run import steps
+from dpiw.run.process import STAGES, launch_stage
+from dpiw.run.run import ReleaseRun
+from flows.release import run_name
+from tests.support.whole_runs import publish_run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server"}
+"""Modules beside the tasks and flows that define none."""
+
+
+def prefect_objects(folder, kind):
+    """Every flow or task that the modules of a folder define."""
+    found = {}
+    for path in sorted((ROOT / folder).glob("*.py")):
+        if path.stem not in NEITHER:
+            module = importlib.import_module(f"{folder}.{path.stem}")
+            mine = [
+                v
+                for v in vars(module).values()
+                if isinstance(v, kind) and v.fn.__module__ == module.__name__
+            ]
+            assert mine, path.name
+            found |= {value.name: value for value in mine}
+    return list(found.values())
+
+
+TASKS, FLOWS = prefect_objects("tasks", Task), prefect_objects("flows", Flow)
+
+
+def published(place, period=None):
+    return publish_run(place.spec, period=period)
+
+
+# Rows 1, 2, 5, 7: what Prefect is given
+
+
+def test_the_release_flow_takes_a_name_and_a_period_and_nothing_else():
+    (release,) = (flow for flow in FLOWS if flow.name == "dpiw-release")
+    assert set(release.parameters.properties) == {"spec", "period"}
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+def test_no_flow_stores_prints_retries_or_is_named_after_values(flow):
+    """Its parameters, which Prefect stores by value, are short texts: names, paths, addresses."""
+    for settings in flow.parameters.properties.values():
+        parts = settings.get("anyOf", [settings])
+        kinds = {part.get("items", part)["type"] for part in parts}
+        assert kinds <= {"string", "null", "boolean"}
+    assert flow.persist_result is False
+    assert flow.retries == 0
+    assert flow.log_prints is False
+    assert flow.flow_run_name is (run_name if flow.name == "dpiw-release" else None)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_no_task_caches_stores_retries_or_is_named_after_values(task):
+    assert task.cache_policy == NO_CACHE
+    assert task.cache_key_fn is None
+    assert task.persist_result is False
+    assert task.retries == 0
+    assert task.log_prints is False
+    assert task.task_run_name is None
+    assert re.fullmatch("[a-z_]+", task.name)
+
+
+def test_no_module_writes_artifacts_tags_or_notifications():
+    """Row 5: Prefect's other doors are not used, but for artifacts of public facts.
+
+    A training's progress, the window's pages of plan and ledger, and the assurance flow's counts of
+    tests, which run on made-up data.
+    """
+    banned = ("artifact", "emit_event", "send_notification", "prefect.blocks", "webhook")
+    for path in [*(ROOT / "tasks").glob("*.py"), *(ROOT / "flows").glob("*.py")]:
+        text = path.read_text().lower()
+        found = [word for word in banned if word in text]
+        told = path.name in {"progress.py", "pages.py", "window.py", "assurance.py"}
+        assert found == (["artifact"] if told else []), path.name
+
+
+def test_prefect_sends_and_stores_nothing_by_default():
+    """Rows 2, 4, 37: results, logs, analytics and resource metrics are switched off."""
+    wanted = {
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+        "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+        "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+        "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    }
+    assert {key: flows.PREFECT_DEFAULTS[key] for key in wanted} == wanted
+    code = (
+        "import flows, json, prefect.settings as s; c = s.get_current_settings();"
+        "print(json.dumps([c.results.persist_by_default, c.tasks.default_no_cache,"
+        " c.logging.to_api.enabled, c.server.analytics_enabled]))"
+    )
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
+    clean["PREFECT_HOME"] = tempfile.mkdtemp()
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT,
+        env=clean,
+    )  # fmt: skip
+    assert json.loads(told.stdout.splitlines()[-1]) == [False, True, False, False]
+
+
+# Rows 6, 7: keys and names do not follow from the table
+
+
+def test_keys_names_and_plans_are_the_same_for_any_table(make_workplace):
+    seen = set()
+    for content in (None, "age,income,region,ill\n1,2,north,true\n", "", "\x00" * 500):
+        place = make_workplace()
+        if content is not None:
+            place.source.write_text(content)
+        run = ReleaseRun.prepare(place.spec, period="2027-q1")
+        names = sorted(p.relative_to(run.directory).as_posix() for p in run.directory.rglob("*"))
+        seen.add((run.key, run.release_id, run.directory.name, run.plan.digest, tuple(names)))
+    assert len(seen) == 1
+
+
+def test_a_changed_table_is_not_noticed_by_a_finished_run(workplace):
+    """Row 7: nothing is looked up by content; the same run is the same run."""
+    run, folder = published(workplace)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    workplace.source.write_text("age,income,region,ill\n1,2,north,true\n")
+    again, same = published(workplace)
+    assert (again.key, same) == (run.key, folder)
+    assert {path.name: path.read_bytes() for path in same.iterdir()} == before
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+
+
+# Row 15: verdicts stay where they were made
+
+
+def test_verdicts_of_great_expectations_stay_in_the_private_folder(workplace):
+    run, folder = published(workplace)
+    verdicts = json.loads((run.private / "validation.json").read_bytes())
+    values = verdicts["values"]
+    assert {type(value) for value in values.values()} == {bool}
+    outside = [p for p in workplace.root.rglob("*") if p.is_file() and run.private not in p.parents]
+    for path in outside:
+        assert b"expect_column_" not in path.read_bytes(), path.name
+    assert folder.exists()
+
+
+def test_counts_of_cells_stay_in_the_private_folder(workplace):
+    table = workplace.source.read_text().splitlines()
+    workplace.source.write_text("\n".join([*table, *['1,"1,5",north,true'] * 37]))
+    run, _ = published(workplace)
+    told = run.private / "cells.txt"
+    assert "column income: 37 of 437 cells" in told.read_text()
+    assert told.stat().st_mode & 0o777 == 0o600
+    outside = [p for p in workplace.root.rglob("*") if p.is_file() and run.private not in p.parents]
+    for path in outside:
+        content = path.read_bytes()
+        assert b"rows read" not in content, path.name
+        assert b"could not be read" not in content, path.name
+
+
+def test_a_terminal_names_the_place_of_those_counts_and_nothing_of_them(workplace):
+    from flows.console import _summary
+
+    run, folder = published(workplace)
+    shown = _summary(folder, workplace.spec, 1.0)
+    (line,) = [line for line in shown.splitlines() if "how cells were read" in line]
+    assert line.endswith(os.path.relpath(run.private / "cells.txt"))
+    for change in (lambda path: path.write_text("other counts"), lambda path: path.unlink()):
+        change(run.private / "cells.txt")
+        assert _summary(folder, workplace.spec, 1.0) == shown
+
+
+# Rows 24-27: randomness
+
+
+def modules(*folders):
+    for folder in folders:
+        yield from sorted((ROOT / "dpiw").glob(f"{folder}/*.py" if folder else "*.py"))
+
+
+SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport random\b|"
+                    r"\bfrom random\b|\btorch\.Generator\b|\bRandomState\b")  # fmt: skip
+MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
+ROOMS = (
+    "", "analysis", "audit", "cli", "data", "ledger", "ledger/stores", "methods",
+    "methods/generators", "methods/neural", "methods/weights", "plan", "plan/rehearsal", "privacy",
+    "release", "release/report", "run",
+)  # fmt: skip
+"""Every folder of dpiw."""
+
+MAY_SEED = {
+    # post-processing of released measurements, from a seed the operating system gives
+    "run/weigh.py", "run/publish.py",
+    # post-processing as well, from the digest of the measurement
+    "methods/weights/weigh_measured.py",
+    # public random features, from a public seed in the spec
+    "methods/weights/features.py",
+    # public starting networks, latents and reference rows, from digests of public settings;
+    # simulation of a training on public rows
+    "methods/generators/adversarial.py", "methods/weights/critic_features.py",
+    "methods/weights/dp_mlp.py",
+    "methods/neural/ratio_training.py",
+    # an analyst's bootstrap of published rows, from the generator or seed he gives
+    "analysis/intervals.py",
+    # rehearsal on public stand-ins
+    "plan/rehearsal/rehearsal.py",
+    # noise that cannot be published (`publishable` is False), for tests
+    "privacy/randomness.py",
+}  # fmt: skip
+
+
+def test_every_folder_is_read():
+    folders = {
+        p.parent.relative_to(ROOT / "dpiw").as_posix() for p in (ROOT / "dpiw").rglob("*.py")
+    }
+    assert {folder.removeprefix(".") for folder in folders} == set(ROOMS)
+
+
+def offenders():
+    for path in modules(*ROOMS):
+        name = path.relative_to(ROOT / "dpiw").as_posix()
+        code = ast.unparse(_without_annotations(ast.parse(path.read_text())))
+        if SEEDED.search(code):
+            yield name
+
+
+def _without_annotations(tree):
+    """Types may name `np.random.Generator`; what runs may not make one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = ""  # docstrings
+    return tree
+
+
+def test_no_generator_is_made_where_privacy_noise_is_drawn():
+    found = set(offenders())
+    assert not found & MECHANISMS
+    assert "privacy/randomness.py" in found  # the search finds what is there
+    unexplained = found - MAY_SEED
+    assert not unexplained, unexplained
+
+
+def test_secrets_never_choose_a_noise_value():
+    """`secrets` names files and tokens and seeds post-processing; noise comes from one module."""
+    for path in modules(*ROOMS):
+        name = path.relative_to(ROOT / "dpiw").as_posix()
+        if "secrets." in path.read_text():
+            assert name in {
+                "cli/rehearse.py", "data/files.py", "data/ingest.py", "data/public_rows.py",
+                "ledger/draws.py", "ledger/ledger.py", "privacy/randomness.py",
+                "release/publication.py", "run/publish.py", "run/weigh.py",
+            }, name  # fmt: skip
+    assert "secrets" not in Path(mechanisms.__file__).read_text()
+
+
+def test_two_runs_of_the_same_spec_share_no_noise(make_workplace):
+    """Row 25: the same table, key, spec and period twice; every drawn number differs."""
+    drawn = []
+    for _ in range(2):
+        run, _ = published(make_workplace())
+        with np.load(run.measurement("fit_weights"), allow_pickle=False) as stored:
+            arrays = [v for v in stored.values() if v.dtype.kind == "f" and v.size > 1]
+        drawn.append(np.concatenate([array.ravel() for array in arrays]))
+    assert len(drawn[0]) >= 5
+    assert not np.any(drawn[0] == drawn[1])
+
+
+# Rows 39-41: what a release says about itself
+
+
+def test_a_parquet_file_holds_allowed_metadata_only(workplace):
+    run, folder = published(workplace)
+    metadata = pq.ParquetFile(folder / "synthetic.parquet").metadata
+    for field in pq.read_schema(folder / "synthetic.parquet"):  # of the public schema alone
+        declared = arrow_schema(run.plan.schema).field(field.name).metadata
+        assert {**field.metadata, b"PARQUET:field_id": b""} == {
+            **declared,
+            b"PARQUET:field_id": b"",
+        }
+        assert set(declared) <= {b"role", b"description"}
+    assert {key.decode() for key in metadata.metadata} == {*FACTS, "ARROW:schema"}
+    assert re.fullmatch(r"parquet-cpp-arrow version [\d.]+", metadata.created_by)
+    assert metadata.num_rows == 300
+    for group in range(metadata.num_row_groups):
+        for at in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(at)
+            assert chunk.file_path == ""
+            if chunk.statistics is not None:  # of released rows, which are public
+                assert chunk.statistics.num_values <= 300
+
+
+MANIFEST = {
+    "columns", "constraints_digest", "cumulative_delta", "cumulative_epsilon", "delta", "epsilon",
+    "files", "format", "format_version", "key_id", "ledger_head", "mechanisms",
+    "population", "previous", "public_key", "published_at", "release_id", "rows", "unit",
+    "versions",
+}  # fmt: skip
+
+
+def test_a_manifest_has_declared_fields_and_no_trace_of_the_source(workplace):
+    run, folder = published(workplace)
+    text = "".join(
+        path.read_text() for path in folder.iterdir() if path.suffix in {".json", ".html"}
+    )
+    source = workplace.source
+    data = source.read_bytes()
+    traces = [
+        str(workplace.root), source.name, hashlib.sha256(data).hexdigest(),
+        hashlib.md5(data).hexdigest(), str(source.stat().st_mtime_ns)[:13],
+        hashlib.sha256(run.snapshot.read_bytes()).hexdigest(), "scaled.parquet",
+    ]  # fmt: skip
+    assert [trace for trace in traces if trace in text] == []
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert set(manifest) == MANIFEST
+    assert manifest["published_at"].endswith("T00:00:00Z")  # the day, no time
+
+
+# Row 42: no free text in the ledger
+
+
+def test_the_ledger_refuses_free_text_in_every_field(workplace):
+    ledger = Ledger.open(workplace.ledger)
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    from dpiw.privacy import accounting
+
+    good = {
+        "population": "town", "run_key": run.key, "attempt": 1, "cost": run.plan.cost,
+        "stages": {stage.name: [accounting.event_to_json(e) for e in stage.events]
+                   for stage in run.plan.stages},
+        "plan_digest": run.plan.digest, "period": "once", "max_attempts": 1,
+    }  # fmt: skip
+    before = len(ledger.entries())
+    note = "Mrs Neil, Elm Street 5, was removed"
+    for field in ("population", "run_key", "plan_digest", "period"):
+        with pytest.raises(DPIWError):
+            ledger.reserve(**{**good, field: note})
+    with pytest.raises(DPIWError):
+        ledger.reserve(**{**good, "stages": {note: good["stages"]["fit_generator"]}})
+    noted = [{**good["stages"]["fit_generator"][0], "note": note}]
+    with pytest.raises(DPIWError):
+        ledger.reserve(**{**good, "stages": {"fit_generator": noted}})
+    assert len(ledger.entries()) == before
+
+
+# Row 43: temporary files, modes, arguments
+
+
+def test_a_stage_leaves_private_files_and_nothing_elsewhere(workplace, tmp_path, monkeypatch):
+    """A stage uses the run's private folder as home and temporary folder, under umask 077."""
+    elsewhere = tmp_path / "tmp"
+    elsewhere.mkdir()
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    monkeypatch.setenv("HOME", str(elsewhere))
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    steps.reserve(run)
+    old = os.umask(0)  # the operator's umask does not matter
+    try:
+        launch_stage("ingest", run.directory)
+    finally:
+        os.umask(old)
+    assert list(elsewhere.iterdir()) == []
+    for path in [run.directory, *run.directory.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path.relative_to(run.directory)
+
+
+def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
+    """What any user of the host can list."""
+    from dpiw.run import process as stages
+
+    calls = []
+
+    class Done:
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr(
+        stages.subprocess,
+        "Popen",
+        lambda arguments, **rest: calls.append((arguments, rest)) or Done(),
+    )
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    for stage in STAGES:
+        launch_stage(stage, run.directory)
+    for (arguments, rest), stage in zip(calls, STAGES, strict=True):
+        (pipe,) = rest["pass_fds"]  # of its progress
+        assert arguments[1:] == ["-m", "dpiw.run.process", stage, str(run.directory), str(pipe)]
+        assert set(rest["env"]) <= {
+            *stages._INHERITED, "HOME", "TMPDIR", "OMP_NUM_THREADS", "GX_ANALYTICS_ENABLED",
+            "DO_NOT_TRACK",
+        }  # fmt: skip
+        assert str(run.private) == rest["env"]["TMPDIR"]

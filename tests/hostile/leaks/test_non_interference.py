@@ -1,0 +1,186 @@
+"""What is public and not drawn is the same for neighbouring tables.
+
+Two tables that differ by one person, and the same stubbed noise. Everything public that was not
+drawn must then be equal byte for byte: how each step ends, which files a release has, the ledger
+but for digests, the data dictionary, manifest, certificate and Parquet footer but for the fields
+listed here, which are functions of released values.
+"""
+
+import dataclasses
+import shutil
+import time
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw.errors import StageFailedError
+from dpiw.ledger import Ledger
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+from tests.hostile.leaks.neighbours import (
+    HOSTILE,
+    INGEST,
+    PUBLISH,
+    differences,
+    fix_draws,
+    neighbour,
+    public_view,
+    released_view,
+    run_world,
+    table,
+    template_of,
+)
+
+
+@pytest.fixture(autouse=True)
+def fixed_draws(monkeypatch):
+    fix_draws(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    return template_of(tmp_path_factory)
+
+
+def compare(template, bases, neighbours, figures, *, what="non-interference"):
+    rng = np.random.default_rng(11)
+    started, pairs, violations = time.time(), 0, []
+    for base in range(bases):
+        lines = table(base)
+        root = template.world(base * 100, lines)
+        expected = public_view(root)
+        assert expected["ends"] == ["ok"] * 8
+        for number in range(neighbours):
+            world = template.world(base * 100 + 1 + number, neighbour(lines, number + base, rng))
+            found = differences(expected, public_view(world))
+            pairs += 1
+            violations += [(base, number, *item) for item in found]
+            shutil.rmtree(world)
+    figures(what, pairs=pairs, violations=len(violations),
+            seconds=round(time.time() - started))  # fmt: skip
+    told = "\n".join(map(str, violations[:12]))
+    assert not violations, told
+
+
+def test_public_fields_are_equal_for_neighbours(template, figures):
+    compare(template, 1, 5, figures)
+
+
+def test_public_fields_are_equal_with_measured_weights(tmp_path_factory, figures):
+    weights = (
+        "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
+    )
+    own = template_of(tmp_path_factory, weights=weights)
+    compare(own, 1, 3, figures, what="non-interference, measured weights")
+
+
+@pytest.mark.crash
+def test_public_fields_are_equal_for_many_neighbours(template, figures):
+    compare(template, 20, 10, figures)
+
+
+# What failed before is not published
+def torn(root):
+    """A line too many, which ends the read."""
+    lines = (root / "data.csv").read_text()
+    (root / "data.csv").write_text(lines + "30,100.0,north,true,1\n")
+    _, ends = run_world(root)
+    assert ends == ["ok", "SourceError"]
+    (root / "data.csv").write_text(lines)
+
+
+def crashed(root):
+    """A read that ends without a word, under code 70."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(INGEST, "_read", lambda *_: 1 / 0)
+        run = ReleaseRun.prepare(root / "release.yaml", period=None)
+        steps.reserve(run)
+        with pytest.raises(ZeroDivisionError):
+            steps.ingest(run)
+
+
+def given_back(root):
+    """A read that went well, and whose reservation was voided."""
+    run = ReleaseRun.prepare(root / "release.yaml", period="earlier")
+    steps.reserve(run)
+    steps.ingest(run)
+    run.open_ledger().void(run.key, 1)
+
+
+def elsewhere(root):
+    """Another population of the same ledger."""
+    ledger = Ledger.open(root / "state" / "ledger.sqlite")
+    ledger.register(dataclasses.replace(ledger.population("town"), name="village"))
+
+
+HISTORIES = {
+    "a torn file": (torn,), "three torn files": (torn, torn, torn), "a crash": (crashed,),
+    "a void": (given_back,), "another population": (elsewhere,),
+    "everything": (elsewhere, torn, given_back, crashed, torn),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(HISTORIES)), ids=list(HISTORIES))
+def test_what_failed_before_is_not_published(template, number):
+    lines = table(5)
+    straight, detour = (template.world(80_000 + 2 * number + n, lines) for n in (0, 1))
+    for failure in list(HISTORIES.values())[number]:
+        failure(detour)
+    found = differences(released_view(straight), released_view(detour))
+    assert not found, found
+
+
+def test_a_published_number_of_the_ledger_s_entry_is_seen(template, monkeypatch):
+    """The control: what certificates carried once."""
+    real = PUBLISH.certify
+
+    def telling(run, ledger):
+        return dataclasses.replace(real(run, ledger), nominal_rows=ledger.head().seq)
+
+    monkeypatch.setattr(PUBLISH, "certify", telling)
+    straight, detour = (template.world(81_000 + n, table(5)) for n in (0, 1))
+    torn(detour)
+    found = differences(released_view(straight), released_view(detour))
+    assert ("certificate.json", "nominal_rows") in [one[:2] for one in found]
+
+
+# Controls: the comparison sees an interference
+def worlds(template, first):
+    lines = table(99)
+    return template.world(first, lines), template.world(first + 1, [*lines, HOSTILE[2]])
+
+
+def test_a_row_count_in_the_certificate_is_seen(template, monkeypatch):
+    real = PUBLISH.certify
+
+    def telling(run, ledger):
+        rows = pq.ParquetFile(run.snapshot).metadata.num_rows
+        return dataclasses.replace(real(run, ledger), nominal_rows=rows)
+
+    monkeypatch.setattr(PUBLISH, "certify", telling)
+    one, two = (public_view(root) for root in worlds(template, 90_000))
+    assert "certificate.json" in [name for name, *_ in differences(one, two)]
+
+
+def test_an_abort_on_a_value_is_seen(template, monkeypatch):
+    real = INGEST._read
+
+    def reading(*arguments):
+        raw = real(*arguments)
+        if (raw.frame["region"] == "mars").any():
+            raise StageFailedError("ingest", 70)
+        return raw
+
+    monkeypatch.setattr(INGEST, "_read", reading)
+    one, two = (public_view(root) for root in worlds(template, 91_000))
+    assert "ends" in [name for name, *_ in differences(one, two)]
+
+
+def test_another_number_of_released_rows_is_seen(template):
+    """As if it followed the private one: here by a changed spec."""
+    one, two = worlds(template, 92_000)
+    spec = two / "release.yaml"
+    spec.write_text(spec.read_text().replace("synthetic_rows: 300", "synthetic_rows: 301"))
+    found = [name for name, *_ in differences(public_view(one), public_view(two))]
+    assert {"footer", "manifest.json", "entries"} <= set(found)

@@ -1,0 +1,106 @@
+"""Pages as a browser shows them: headless Chromium, three widths, two themes, and axe.
+
+`DPIW_BROWSER=required`, as `.ci/run` sets it, turns the skip where no Chromium is found into a
+failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, sync_playwright
+
+WIDTHS = (400, 800, 1200)
+THEMES = ("light", "dark")
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+LAID_OUT_WRONG = """width => {
+  const wrong = [];
+  const name = e => `${e.tagName.toLowerCase()} ${(e.textContent || "").trim().slice(0, 40)}`;
+  if (document.documentElement.scrollWidth > width) wrong.push("the page is wider than the screen");
+  for (const e of document.querySelectorAll("body *")) {
+    const box = e.getBoundingClientRect();
+    if (box.width && (box.left < -0.5 || box.right > width + 0.5)) wrong.push(`off: ${name(e)}`);
+    const cut = e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX !== "visible";
+    if (e instanceof HTMLElement && e.clientWidth && cut) wrong.push(`scrolls: ${name(e)}`);
+  }
+  for (const svg of document.querySelectorAll("svg")) {
+    const room = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll("text")].map(t => [t, t.getBoundingClientRect()]);
+    texts.forEach(([text, box], index) => {
+      const inside = box.left > room.left - 1 && box.right < room.right + 1
+        && box.top > room.top - 1 && box.bottom < room.bottom + 1;
+      if (!inside) wrong.push(`outside its figure: ${name(text)}`);
+      for (const [other, second] of texts.slice(index + 1)) {
+        const across = Math.min(box.right, second.right) - Math.max(box.left, second.left);
+        const down = Math.min(box.bottom, second.bottom) - Math.max(box.top, second.top);
+        if (across > 1 && down > box.height / 3) wrong.push(`${name(text)} on ${name(other)}`);
+      }
+    });
+  }
+  return wrong;
+}"""
+
+
+def chromium() -> str | None:
+    """Where Chromium is, if it is."""
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+def faults_of(page: Path, browser: Browser) -> Iterator[str]:
+    """What is wrong with a page: its layout, what it says to the console or asks of the network.
+
+    Axe's rules are asked in every width and theme; unfolded, so that nothing is left out.
+    """
+    heard: list[str] = []
+    tab = browser.new_page()
+    tab.on("console", lambda said: heard.append(f"console: {said.text}"))
+    tab.on("pageerror", lambda error: heard.append(f"error: {error}"))
+    tab.on("request", lambda asked: heard.append(f"request: {asked.url}"))
+    tab.goto(page.as_uri())
+    heard.remove(f"request: {page.as_uri()}")
+    tab.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    for width, theme in itertools.product(WIDTHS, THEMES):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(color_scheme=theme)
+        heard += tab.evaluate(LAID_OUT_WRONG, width)
+        for rule in Axe().run(tab).response["violations"]:
+            heard += [f"axe {rule['id']}: {node['html'][:80]}" for node in rule["nodes"]]
+        yield from (f"{width} {theme}: {fault}" for fault in heard)
+        heard.clear()
+
+
+@pytest.fixture
+def browser_path() -> str:
+    """Where Chromium is; without it a test is skipped, or fails where a browser is required."""
+    path = chromium()
+    if path is not None:
+        return path
+    missing = "no Chromium: apt-get install chromium"
+    if os.environ.get("DPIW_BROWSER") == "required":
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@pytest.fixture
+def look_at(tmp_path: Path, browser_path: str) -> Callable[[str], list[str]]:
+    """Show a page's text to a browser; returns what is wrong with it, best nothing."""
+
+    def look(text: str) -> list[str]:
+        path = tmp_path / "page.html"
+        path.write_text(text)
+        # Not for a session: its event loop would be in the way of the tests that have their own.
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=browser_path)
+            try:
+                return list(faults_of(path, browser))
+            finally:
+                browser.close()
+
+    return look
