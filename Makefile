@@ -43,15 +43,15 @@ $(VENV)/.bench: $(VENV)/.pipeline
 
 release: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py breast-cancer
-	@$(BIN)/python -m flows.release $(SPEC)
+	@$(BIN)/dpiw release $(SPEC)
 
 release-all: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py breast-cancer-all
-	@$(BIN)/python -m flows.release examples/breast-cancer-all/release.yaml
+	@$(BIN)/dpiw release examples/breast-cancer-all/release.yaml
 
 population: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py population
-	@$(BIN)/python -m flows.release examples/population/release.yaml
+	@$(BIN)/dpiw release examples/population/release.yaml
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

@@ -1,4 +1,4 @@
-"""The Prefect flows. Run from a checkout, by module path: `python -m flows.release SPEC`.
+"""The Prefect flows: `dpiw release`, `dpiw audit`, or a deployment that names their module.
 
 Importing this package sets Prefect's defaults for a confidential workplace, before Prefect itself
 is imported: nothing is sent to a vendor, no result is stored, no log line goes to a server, and

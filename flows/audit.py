@@ -1,7 +1,6 @@
 """The audit flow: the ledger is replayed, every release checked, and a report written.
 
-    python -m flows.audit --ledger sqlite:///ledger.sqlite --releases releases \
-        --key curator.pub --out audit
+    dpiw audit --ledger sqlite:///ledger.sqlite --releases releases --key curator.pub --out audit
 
 It reads a ledger and release folders, never a workspace, so an auditor can run it elsewhere: with
 the role of a reader on a PostgreSQL ledger, or on a copy of their own of a SQLite one, which nobody
@@ -77,7 +76,7 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m flows.audit")
+    parser = argparse.ArgumentParser(prog="dpiw audit")
     parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
     parser.add_argument("--releases", help="folder of published releases; default: the spec's")
     parser.add_argument("--key", help="the curator's public key, from elsewhere")

@@ -20,11 +20,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dpiw.errors import DPIWError, StageFailedError
+from dpiw.ledger import Ledger
+from dpiw.ledger.history import more_such
 from dpiw.plan.spec import load_spec
 from dpiw.release.verification import verify
 from dpiw.run.process import failure_file
 from dpiw.run.publish import published
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
+from flows.interrupts import Interrupts
 
 
 class StepLog(logging.Handler):
@@ -77,7 +80,7 @@ class StepLog(logging.Handler):
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m flows.release")
+    parser = argparse.ArgumentParser(prog="dpiw release")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="label of the period; default: the current one")
     return parser.parse_args(arguments)
@@ -134,6 +137,23 @@ def _command() -> str:
     return os.path.relpath(Path(sys.executable).parent / "dpiw")
 
 
+def _again(parsed: argparse.Namespace) -> str:
+    """The command that goes on with this run."""
+    period = "" if parsed.period is None else f" --period {parsed.period}"
+    return f"{_command()} release {parsed.spec}{period}"
+
+
+def _left(spec: Path, population: str, key: str) -> str:
+    """What the population has left, and how many more such releases that allows."""
+    try:
+        ledger = Ledger.open(ledger_url(load_spec(spec)))
+        run = next(one for one in ledger.runs(population) if one.run_key.startswith(key))
+        told = more_such(ledger.account(population), run)
+        return f"{ledger.remaining(population)}; {told}"
+    except (DPIWError, StopIteration) as error:  # the release is published all the same
+        return f"not known ({type(error).__name__})"
+
+
 def _ledger(spec: Path) -> str:
     url = ledger_url(load_spec(spec))
     return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
@@ -159,6 +179,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
         f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
         f" {certificate.budget_delta} spent so far",
+        f"left       {_left(spec, certificate.population, certificate.release_id[-8:])}",
         f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
@@ -202,15 +223,20 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
     shown = quiet_prefect()
     started = time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
+    interrupts = Interrupts()
     try:
         folder = _published_before(parsed.spec, parsed.period)
         if folder is not None:
             print("\nalready published, nothing spent")
         else:
             try:
-                folder = _publish(flow, parsed.spec, parsed.period)
+                with interrupts:
+                    folder = _publish(flow, parsed.spec, parsed.period)
             finally:
                 shown.settle()
+    except KeyboardInterrupt:
+        print(f"\n{interrupts.told(_again(parsed))}")
+        return interrupts.exit_code
     except DPIWError as error:
         print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")
         return error.exit_code

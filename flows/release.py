@@ -1,6 +1,6 @@
 """The release flow: a confidential table goes in, a signed release comes out.
 
-    python -m flows.release examples/breast-cancer/release.yaml
+    dpiw release examples/breast-cancer/release.yaml
 
 Private rows are read by three tasks, each in a process of its own that hands back an exit code:
 `ingest`, `fit_generator` and `fit_weights`.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dpiw.errors import DPIWError
+from dpiw.run.shield import shielded
 
 PAUSE_SECONDS = 0.1
 """Between two attempts."""
@@ -69,11 +70,12 @@ def _own_server() -> Iterator[_OwnServer]:
         listening.listen()
         port = int(listening.getsockname()[1])
         handed = listening.fileno()
-        process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
-            [sys.executable, "-m", "flows.server", str(handed)],
-            pass_fds=[handed],
-            env=os.environ | {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"},
-        )
+        with shielded():  # it lives on when Ctrl-C is to let a step end
+            process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
+                [sys.executable, "-m", "flows.server", str(handed)],
+                pass_fds=[handed],
+                env=os.environ | {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"},
+            )
     try:
         yield _OwnServer(url=f"http://127.0.0.1:{port}/api", process=process)
     finally:

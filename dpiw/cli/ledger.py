@@ -7,18 +7,18 @@ command line to turn into their own exit codes. SQLAlchemy is loaded only when o
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.recover import add_export, add_recover, run_export, run_recover, since
-from dpiw.cli.text import exact_decimal, write_lines
+from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
+from dpiw.cli.show import add_show, run_show
+from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
 from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.privacy.units import NeighbouringRelation
 
 if TYPE_CHECKING:
-    from dpiw.ledger import Entry, Ledger, Population, PublishedHead, RunRecord
+    from dpiw.ledger import Ledger, PublishedHead
 
 
 def add_ledger_commands(subparsers: Any) -> None:
@@ -30,7 +30,7 @@ def add_ledger_commands(subparsers: Any) -> None:
     ledger = subparsers.add_parser("ledger", help="register, show, verify, void, recover, export")
     commands = ledger.add_subparsers(dest="ledger_command", required=True)
     _add_register(commands)
-    _add_show(commands)
+    add_show(_add(commands, "show", "budgets, every run, and what was spent when", run_show))
     verify = _add(commands, "verify", "replay the whole chain and every rule", run_verify)
     verify.add_argument(
         "--head",
@@ -50,7 +50,10 @@ def add_ledger_commands(subparsers: Any) -> None:
         metavar="DIR",
         help="the spec's state folder; an attempt whose draw lies in its workspace stays charged",
     )
-    add_recover(_add(commands, "recover", "take a ledger up again that lost entries", run_recover))
+    add_signing(void)
+    recover = _add(commands, "recover", "take a ledger up again that lost entries", run_recover)
+    add_recover(recover)
+    add_signing(recover)
     add_export(_add(commands, "export", "entries as JSON lines", run_export))
 
 
@@ -95,16 +98,7 @@ def _add_register(commands: Any) -> None:
         help="make the ledger if there is none, and its folder for you alone (a new ledger knows"
         " nothing that was spent before)",
     )
-
-
-def _add_show(commands: Any) -> None:
-    parser = _add(commands, "show", "budgets, what is spent, and every run", run_show)
-    parser.add_argument("--population", help="only this one")
-    parser.add_argument("--run", help="only the run of this key, or of its first digits")
-    parser.add_argument(
-        "--since", metavar="SEQ|DATE", help="only runs and recoveries with an entry since then"
-    )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_signing(parser)
 
 
 def run_register(arguments: argparse.Namespace) -> int:
@@ -122,26 +116,14 @@ def run_register(arguments: argparse.Namespace) -> int:
         id_column=arguments.id_column,
         max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
     )
-    ledger = (Ledger.create if arguments.create else Ledger.open)(arguments.ledger)
+    make = Ledger.create if arguments.create else Ledger.open
+    ledger = make(arguments.ledger, key=signing_key(arguments))
     known = ledger.register(population)
     rule = ", composition renyi" if known.renyi else ""
     unit = f", id_column={known.id_column}" if known.id_column else ""
     write_lines(
         arguments, [f"population {known.name}: {known.budget}, {known.relation.value}{unit}{rule}"]
     )
-    return 0
-
-
-def run_show(arguments: argparse.Namespace) -> int:
-    """Show populations and their runs, as a table or as JSON."""
-    from dpiw.ledger import Ledger
-
-    ledger = Ledger.open(arguments.ledger)
-    facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
-    if arguments.json:
-        write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
-    else:
-        write_lines(arguments, _table(facts))
     return 0
 
 
@@ -191,7 +173,7 @@ def run_void(arguments: argparse.Namespace) -> int:
     from dpiw.run.restored import check_undrawn
     from dpiw.run.run import run_folder
 
-    ledger = Ledger.open(arguments.ledger)
+    ledger = Ledger.open(arguments.ledger, key=signing_key(arguments))
     run = ledger.run(arguments.run_key)
     name = run.population
     folder = run_folder(arguments.state, name, run.run_key)
@@ -206,163 +188,6 @@ def run_void(arguments: argparse.Namespace) -> int:
     ledger.void(run.run_key, arguments.attempt)
     write_lines(arguments, [f"voided; population {name} has {ledger.remaining(name)} left"])
     return 0
-
-
-def _facts(
-    ledger: Ledger, population: str | None, run_key: str | None, start: str | None
-) -> dict[str, Any]:
-    entries = ledger.entries()
-    run = _one_run(ledger, run_key, entries) if run_key else None
-    if run and population not in (None, run.population):
-        raise SpecError("run: belongs to another population")
-    wanted = run.population if run else population
-    known = [ledger.population(wanted)] if wanted else ledger.populations()
-    head = ledger.head()
-    recent = {entry.seq for entry in since(entries, start)}
-    active = {entry.run_key for entry in entries if entry.seq in recent}
-    facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
-    for one in known:
-        runs = [run] if run else [r for r in ledger.runs(one.name) if r.run_key in active]
-        shown = _population(ledger, one)
-        shown["recoveries"] = [r for r in shown["recoveries"] if r["seq"] in recent]
-        facts["populations"].append(shown | {"runs": [_run(each) for each in runs]})
-    if run:
-        facts["entries"] = [
-            {"seq": e.seq, "kind": e.kind.value, "attempt": e.attempt, "stage": e.stage, "at": e.at}
-            for e in entries
-            if e.run_key == run.run_key and e.seq in recent
-        ]
-    return facts
-
-
-def _one_run(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord:
-    """The run whose key begins so; SpecError unless there is exactly one."""
-    keys = {entry.run_key for entry in entries if (entry.run_key or "").startswith(prefix)}
-    if len(keys) > 1:
-        raise SpecError("run: several keys begin so; expected more digits")
-    return ledger.run(next(iter(keys)) or "" if keys else prefix)
-
-
-def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "name": one.name,
-        "relation": one.relation.value,
-        "max_rows": one.max_rows,
-        "id_column": one.id_column,
-        "composition": one.composition.value,
-        "budget": str(one.budget),
-        "spent": str(ledger.spent(one.name)),
-        "remaining": str(ledger.remaining(one.name)),
-        "unpaid_reads": ledger.account(one.name).unpaid_reads,
-        "max_unpaid_reads": one.max_unpaid_reads,
-        "recoveries": [
-            {
-                "seq": recovery.head.seq,
-                "at": recovery.at,
-                "charged": str(recovery.charged.cost),
-                "loss": str(recovery.loss.cost),
-                "releases": [
-                    {"head": r.hash, "manifest_digest": r.manifest_digest}
-                    for r in recovery.releases
-                ],
-            }
-            for recovery in ledger.recoveries(one.name)
-        ],
-    }
-    vector = ledger.renyi_spent(one.name)
-    if vector is not None:
-        terms = one.to_payload()["renyi"]
-        facts["renyi"] = {**terms, "spent_units": list(vector.units)}
-    return facts
-
-
-def _run(run: RunRecord) -> dict[str, Any]:
-    return {
-        "run_key": run.run_key,
-        "period": run.period,
-        "state": run.state.value,
-        "plan_digest": run.plan_digest,
-        "manifest_digest": run.manifest_digest,
-        "max_attempts": run.max_attempts,
-        "held": str(run.held),
-        "attempts": [
-            {
-                "attempt": attempt.attempt,
-                "cost": str(attempt.cost),
-                "held": str(attempt.held),
-                "reads": attempt.reads,
-                "at": attempt.at,
-                "stages": {
-                    name: {
-                        "state": stage.state.value,
-                        "output_digest": stage.output_digest,
-                        "conflicts": list(stage.conflicts),
-                    }
-                    for name, stage in attempt.stages.items()
-                },
-            }
-            for attempt in run.attempts
-        ],
-    }
-
-
-def _table(facts: dict[str, Any]) -> list[str]:
-    lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
-    for population in facts["populations"]:
-        lines += [
-            "",
-            f"population {population['name']}  ({population['relation']}, "
-            f"max_rows={population['max_rows']}, id_column={population['id_column']}, "
-            f"composition {population['composition']})",
-            f"  budget     {population['budget']}",
-            f"  spent      {population['spent']}",
-            f"  remaining  {population['remaining']}",
-            f"  reads      {population['unpaid_reads']} of at most"
-            f" {population['max_unpaid_reads']} for life ended without a draw",
-        ]
-        lines += [
-            f"  recovered  by entry {one['seq']}: {len(one['releases'])} release(s), charged"
-            f" {one['charged']}, {one['at']}"
-            for one in population["recoveries"]
-        ]
-        lines += [f"  {line}" for line in _run_lines(population["runs"])]
-    if "entries" in facts:
-        lines += ["", "entries of this run"]
-        lines += [
-            f"  {one['seq']:>6}  {one['kind']:<9} {one['attempt'] or '':>2} {one['stage'] or ''}"
-            f"  {one['at']}"
-            for one in facts["entries"]
-        ]
-    return lines
-
-
-def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
-    if not runs:
-        return ["no runs"]
-    rows = [("period", "run", "state", "attempt", "stages", "held", "when")]
-    for run in runs:
-        for attempt in run["attempts"]:
-            stages = " ".join(
-                f"{name}={stage['state']}" + "+conflict" * len(stage["conflicts"])
-                for name, stage in attempt["stages"].items()
-            )
-            number = f"{attempt['attempt']} (at most {run['max_attempts']} paid)"
-            rows.append(
-                (
-                    run["period"],
-                    run["run_key"][:12],
-                    run["state"],
-                    number,
-                    stages,
-                    attempt["held"],
-                    attempt["at"],
-                )
-            )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def _head(text: str) -> PublishedHead:

@@ -1,6 +1,6 @@
-"""The command line: `dpiw init | plan | rehearse | ledger | workspace | verify | describe | key`.
+"""The command line: `dpiw init | plan | rehearse | release | audit | ledger | verify | ...`.
 
-The flow itself is `python -m flows.release SPEC`. Nothing here reads confidential data.
+Only `release` reads confidential data, and that in processes of their own (`dpiw.cli.pipeline`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw import __version__
+from dpiw.cli.completion import add_completion_command
 from dpiw.cli.init import add_init_command
+from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
+from dpiw.cli.schema import add_schema_command
 from dpiw.errors import DPIWError, ReleaseError, SchemaError, SpecError
 
 Handler = Callable[[argparse.Namespace], int]
@@ -29,6 +32,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.table import plan_table
+    from dpiw.run.budget import budget_line
 
     with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
@@ -37,6 +41,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
     else:
         _say(plan_table(plan))
+        _say(budget_line(plan))
     return 0
 
 
@@ -100,6 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", action="store_true")
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)
+    add_release_command(commands)
+    add_audit_command(commands)
 
     verify = commands.add_parser("verify", help="check a release folder, offline")
     verify.add_argument("folder", type=Path)
@@ -119,6 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("path", type=Path)
     new.set_defaults(handler=_key_new)
     _add_ledger(commands)
+    add_schema_command(commands)
+    add_completion_command(commands, parser)
     return parser
 
 
@@ -154,6 +163,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{error.name} is not installed: pip install 'dpiw[pipeline]'\n")
         return 3
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        return 130
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpiw.cli.text import exact_decimal, write_lines
+from dpiw.cli.text import exact_decimal, signing_key, write_lines
 from dpiw.errors import LedgerConflictError, LedgerTamperedError, SpecError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
     }
     if not arguments.loss_only and not (arguments.releases and arguments.key):
         raise SpecError("releases, key: expected both, unless --loss-only is said")
-    ledger = Ledger.open(arguments.ledger)
+    ledger = Ledger.open(arguments.ledger, key=signing_key(arguments))
     missing = missing_releases(ledger, verified_releases(arguments.releases, arguments.key))
     name = _population(arguments, missing)
     releases = missing.get(name, ())

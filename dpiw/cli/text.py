@@ -1,14 +1,35 @@
-"""What the command line's modules share: reading decimals, writing lines."""
+"""What the command line's modules share: reading decimals and keys, writing lines."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from dpiw.errors import SpecError
+
+if TYPE_CHECKING:
+    from dpiw.release.signing import PrivateKey
+
+
+def add_signing(parser: argparse.ArgumentParser) -> None:
+    """The option of a command that writes to a ledger: who signs for it."""
+    parser.add_argument(
+        "--sign-with",
+        type=Path,
+        metavar="KEY",
+        help="a private key: what is written to the ledger is signed, beside the name of who acts",
+    )
+
+
+def signing_key(arguments: argparse.Namespace) -> PrivateKey | None:
+    """The key that `add_signing` asks for, or None."""
+    from dpiw.release.signing import load_private_key
+
+    return None if arguments.sign_with is None else load_private_key(arguments.sign_with)
 
 
 def exact_decimal(field: str, text: str) -> Decimal:
@@ -26,3 +47,12 @@ def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
     stream: TextIO = getattr(arguments, "stream", None) or sys.stdout
     for line in lines:
         stream.write(line + "\n")
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table, the heading among them, as lines of equally wide columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.text import write_lines
+from dpiw.cli.text import aligned, write_lines
 
 if TYPE_CHECKING:
     from dpiw.run.workspace import WorkspaceRun
@@ -92,10 +92,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         )
         for run in runs
     ]  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        write_lines(arguments, ["  ".join(cells).rstrip()])
+    write_lines(arguments, aligned(rows))
     return 0
 
 

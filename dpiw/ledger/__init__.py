@@ -1,6 +1,7 @@
 """The ledger: append-only, hash-chained, in whole units. It remembers every cost and says no.
 
     entries   one entry, canonical JSON, the hash chain
+    authors   who wrote an entry, and with which key they signed it
     charges   what a draw costs, as a cost and as a Renyi vector
     populations  the people a lifetime budget protects, and their terms
     values    runs, stages, grants
@@ -12,6 +13,7 @@
     replay    replaying stored entries against chain and rules, and the report
     stores    the database: a SQLite file or a PostgreSQL server
     reading   every question, and the transaction of every operation
+    history   what was charged when, and how many more such releases fit
     draws     the operations on an attempt, one transaction each
     ledger    the other operations
 

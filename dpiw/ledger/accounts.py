@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
@@ -10,6 +11,9 @@ from dpiw.ledger.populations import CompositionRule, Population
 from dpiw.ledger.values import RunRecord
 from dpiw.privacy.renyi import BEYOND, ORDERS, converted_units, order_budgets, within
 from dpiw.privacy.units import EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
+
+MOST_ADMITTED = 1_000_000
+"""As far as `Account.admits` counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,19 @@ class Account:
                 requested=str(charge.cost),
                 remaining=str(self.remaining),
             )
+
+    def admits(self, charge: Charge) -> int:
+        """How many more such charges fit, one after the other; at most `MOST_ADMITTED`.
+
+        By the population's own rule of composition: what `admit` would let pass, found by halving.
+        0 too where no read without a draw is left.
+        """
+        if self.overdrawn or self.unpaid_reads >= self.population.max_unpaid_reads:
+            return 0
+        numbers = range(1, MOST_ADMITTED + 1)
+        return bisect_left(
+            numbers, True, key=lambda n: not self._fits(charge.plus(charge, times=n - 1))
+        )
 
     def _fits(self, charge: Charge) -> bool:
         if charge.renyi is None:

@@ -39,6 +39,7 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
         voided=False,
         head=entry.head,
         at=entry.at,
+        by=entry.by,
     )
     if run is None:
         return _first_attempt(entry, attempt)
@@ -70,7 +71,13 @@ def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
         period=check_label("period", entry.payload["period"]),
         max_attempts=check_count("max_attempts", entry.payload["max_attempts"]),
         attempts=(attempt,),
+        release=_release(entry),
     )
+
+
+def _release(entry: Entry) -> str | None:
+    stated = entry.payload.get("release")
+    return None if stated is None else check_name("release", stated)
 
 
 def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
@@ -96,7 +103,8 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
             f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
             " (those given back do not count); a new period or source.snapshot is a new run"
         )
-    return replace(run, attempts=(*run.attempts, attempt))
+    release = run.release or _release(entry)  # earlier versions did not state it
+    return replace(run, attempts=(*run.attempts, attempt), release=release)
 
 
 def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str, Any]) -> None:

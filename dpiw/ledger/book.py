@@ -80,6 +80,7 @@ class Book:
             GrantSpentError, LedgerConflictError, UnknownPopulationError, UnsupportedRelationError,
             SpecError: it is not a legal transition.
         """
+        _check_author(entry)
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
         elif entry.kind is EntryKind.REGISTER:
@@ -91,6 +92,7 @@ class Book:
 
     def apply(self, entry: Entry) -> None:
         """Check `entry` and take it into account."""
+        _check_author(entry)
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
         elif entry.kind is EntryKind.REGISTER:
@@ -122,3 +124,8 @@ class Book:
         if account.drawn != self._accounts[name].drawn:
             self._drawn[name].append((entry.seq, account.drawn))
         self._accounts[name] = account
+
+
+def _check_author(entry: Entry) -> None:
+    if not entry.authored():
+        raise LedgerConflictError("by: its signature is not one over this entry")

@@ -2,7 +2,7 @@
 
 An entry holds enums, whole numbers, digests, short names and canonical decimals; never a float,
 never free text. So nothing of a confidential table can reach the ledger by accident, and the same
-content always gives the same bytes.
+content always gives the same bytes. Who wrote it (`dpiw.ledger.authors`) is one such name.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import math
 import numbers
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from dpiw.errors import LedgerConflictError, SpecError
+from dpiw.ledger.authors import Actor, Author, signature_of
+from dpiw.release.signing import PrivateKey
 
 NO_ENTRY = "0" * 64
 """The `previous` of the first entry."""
@@ -91,6 +93,7 @@ class Entry:
         population, run_key, attempt, stage: whom it concerns; None where it does not apply.
         payload: JSON object of canonical values.
         at: wall time, UTC, ISO 8601; a label that decides nothing.
+        by: who wrote it; None in entries of earlier versions. Stored in the payload, as `by`.
     """
 
     seq: int
@@ -103,6 +106,7 @@ class Entry:
     stage: str | None
     payload: Mapping[str, Any]
     at: str
+    by: Author | None = None
 
     @property
     def head(self) -> LedgerHead:
@@ -122,9 +126,30 @@ class Entry:
             "run_key": self.run_key,
             "attempt": self.attempt,
             "stage": self.stage,
-            "payload": dict(self.payload),
+            "payload": self.stored_payload,
             "at": self.at,
         }
+
+    @property
+    def stored_payload(self) -> dict[str, Any]:
+        """The payload as it is stored and hashed: with its author."""
+        return {**self.payload, **({} if self.by is None else {"by": self.by.to_json()})}
+
+    def authored(self) -> bool:
+        """Whether its author signed nothing, or exactly this entry."""
+        if self.by is None:
+            return True
+        unsigned = replace(self, by=replace(self.by, signature=None))
+        return self.by.holds_for(entry_json(unsigned._hashed()).encode("ascii"))
+
+    def signed(self, key: PrivateKey) -> Entry:
+        """This entry with its author's signature, and the hash that covers it."""
+        if self.by is None:
+            raise SpecError("by: expected an author to sign for")
+        author = replace(self.by, public_key=key.public.raw.hex(), signature=None)
+        message = entry_json(replace(self, by=author)._hashed()).encode("ascii")
+        made = replace(self, by=replace(author, signature=signature_of(message, key)))
+        return replace(made, hash=made.expected_hash())
 
     def expected_hash(self) -> str:
         """What `hash` must be for these fields."""
@@ -146,6 +171,7 @@ def chained(
     run_key: str | None = None,
     attempt: int | None = None,
     stage: str | None = None,
+    by: Author | None = None,
 ) -> Entry:
     """The entry that follows `head` (None: the first entry), with its hash."""
     fields: dict[str, Any] = {
@@ -157,20 +183,31 @@ def chained(
         "stage": stage,
         "payload": payload,
         "at": at,
+        "by": by,
     }
-    return Entry(kind=kind, hash=entry_hash({**fields, "kind": kind.value}), **fields)
+    made = Entry(kind=kind, hash=NO_ENTRY, **fields)
+    return replace(made, hash=made.expected_hash())
+
+
+def authored(
+    head: LedgerHead | None, *, actor: Actor, key: PrivateKey | None, **fields: Any
+) -> Entry:
+    """As `chained`, by whoever acts now, and signed where there is a key."""
+    entry = chained(head, by=Author(actor=actor()), **fields)
+    return entry if key is None else entry.signed(key)
 
 
 def from_stored(row: Mapping[str, Any]) -> Entry:
     """An entry from its stored columns.
 
     Raises:
-        ValueError: unknown kind, or a payload that is not canonical JSON.
+        ValueError: unknown kind, a payload that is not canonical JSON, or a malformed author.
     """
     payload = json.loads(row["payload"])
     if not isinstance(payload, dict) or entry_json(payload) != row["payload"]:
         raise ValueError("payload is not a canonical JSON object")
-    return Entry(**{**row, "kind": EntryKind(row["kind"]), "payload": payload})
+    by = Author.from_json(payload.pop("by")) if "by" in payload else None
+    return Entry(**{**row, "kind": EntryKind(row["kind"]), "payload": payload, "by": by})
 
 
 def entry_json(value: Any) -> str:

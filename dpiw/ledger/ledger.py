@@ -9,13 +9,14 @@ from typing import Any
 
 from dpiw.errors import LedgerConflictError, LedgerTamperedError
 from dpiw.ledger.accounts import check_kind
+from dpiw.ledger.authors import Actor, operator
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.draws import AttemptLedger
 from dpiw.ledger.entries import (
     FORMAT,
     EntryKind,
     LedgerHead,
-    chained,
+    authored,
     check_count,
     check_digest,
     check_name,
@@ -37,6 +38,7 @@ from dpiw.ledger.transitions import known_run
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost
+from dpiw.release.signing import PrivateKey
 
 BUSY_TIMEOUT_SECONDS = 30.0
 
@@ -57,6 +59,8 @@ class Ledger(AttemptLedger):
         url: str | os.PathLike[str],
         *,
         clock: Clock = utc_now,
+        actor: Actor = operator,
+        key: PrivateKey | None = None,
         busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> Ledger:
         """Open an existing ledger; never makes one.
@@ -65,6 +69,8 @@ class Ledger(AttemptLedger):
             url: a path, `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE` whose
                 password libpq finds in the file that PGPASSFILE names.
             clock: gives the time written as a label.
+            actor: says who writes, as a short name; no rule reads it.
+            key: signs the entries that are written; None: they are unsigned.
             busy_timeout_seconds: how long to queue behind another writer.
 
         Raises:
@@ -75,7 +81,7 @@ class Ledger(AttemptLedger):
         """
         store = open_store(url, busy_timeout_seconds=busy_timeout_seconds)
         store.check_structure()
-        return cls(store, clock=clock)
+        return cls(store, clock=clock, actor=actor, key=key)
 
     @classmethod
     def create(
@@ -83,6 +89,8 @@ class Ledger(AttemptLedger):
         url: str | os.PathLike[str],
         *,
         clock: Clock = utc_now,
+        actor: Actor = operator,
+        key: PrivateKey | None = None,
         busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> Ledger:
         """Make a ledger, or open the valid one that is there already.
@@ -93,21 +101,23 @@ class Ledger(AttemptLedger):
             LedgerTamperedError: a ledger is there and does not verify.
         """
         # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.
-        first = chained(
+        first = authored(
             None,
+            actor=actor,
+            key=key,
             kind=EntryKind.GENESIS,
             payload={"format": FORMAT, "nonce": secrets.token_hex(32)},
             at=label(clock),
         )
         made = open_store(url, busy_timeout_seconds=busy_timeout_seconds).create(first)
-        ledger = cls.open(url, clock=clock, busy_timeout_seconds=busy_timeout_seconds)
+        ledger = cls.open(
+            url, clock=clock, actor=actor, key=key, busy_timeout_seconds=busy_timeout_seconds
+        )
         if not made:
             report = ledger.verify()
             if not report.ok:
                 raise LedgerTamperedError(f"ledger {ledger.location}: {report.fault}")
         return ledger
-
-    # --- populations ---------------------------------------------------------------------------
 
     def register(self, population: Population) -> Population:
         """Register a population's terms for ever; the same terms again change nothing.
@@ -133,8 +143,6 @@ class Ledger(AttemptLedger):
                 )
             return known
 
-    # --- reserve and recover -------------------------------------------------------------------
-
     def reserve(
         self,
         *,
@@ -148,6 +156,7 @@ class Ledger(AttemptLedger):
         max_attempts: int,
         renyi: RenyiVector | None = None,
         resumptions: Mapping[str, Resumption] | None = None,
+        release: str | None = None,
     ) -> LedgerHead:
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
 
@@ -167,6 +176,7 @@ class Ledger(AttemptLedger):
                 composition `renyi`.
             resumptions: stage name -> on what terms it may be resumed; its events count what a
                 resume may repeat.
+            release: the release's name, for people; no rule reads it.
 
         Returns:
             The reserving entry's place in the chain; the same one for the same content again.
@@ -180,7 +190,7 @@ class Ledger(AttemptLedger):
         """
         charge = Charge(cost=cost, renyi=renyi)
         payload = reservation_payload(
-            charge, stages, plan_digest, period, max_attempts, resumptions or {}
+            charge, stages, plan_digest, period, max_attempts, resumptions or {}, release
         )
         check_name("population", population)
         check_digest("run_key", run_key)
@@ -240,8 +250,6 @@ class Ledger(AttemptLedger):
                 payload=payload_of(releases, loss=stated, reads=reads, charged=asked.plus(stated)),
             )
         return self.recoveries(population)[-1]
-
-    # --- certify and publish ------------------------------------------------------------------
 
     def certify(self, run_key: str) -> str:
         """Put on record that a certificate of this run is written now; the hash it is to carry.

@@ -15,8 +15,9 @@ from sqlalchemy.engine import Connection
 
 from dpiw.errors import GrantSpentError, LedgerTamperedError, SpecError
 from dpiw.ledger.accounts import Account
+from dpiw.ledger.authors import Actor, operator
 from dpiw.ledger.book import Book
-from dpiw.ledger.entries import Entry, LedgerHead, PublishedHead, chained, from_stored
+from dpiw.ledger.entries import Entry, LedgerHead, PublishedHead, authored, from_stored
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.replay import Fault, FaultKind, LedgerSnapshot, VerifyReport, replay
@@ -31,6 +32,7 @@ from dpiw.ledger.values import (
 )
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
+from dpiw.release.signing import PrivateKey
 
 Clock = Callable[[], datetime]
 _Answer = TypeVar("_Answer")
@@ -53,9 +55,18 @@ class Page:
 class LedgerReader:
     """Every question one can ask a ledger. `Ledger` adds what writes."""
 
-    def __init__(self, store: Store, *, clock: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock = utc_now,
+        actor: Actor = operator,
+        key: PrivateKey | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._actor = actor
+        self._key = key
         self._lock = threading.Lock()
         self._book = Book()
         self._head: LedgerHead | None = None
@@ -237,7 +248,8 @@ class LedgerReader:
             raise LedgerTamperedError(f"ledger {self._store.location}: it has no entries")
 
     def _append(self, page: Page, **fields: Any) -> Entry:
-        entry = chained(page.head, at=label(self._clock), **fields)
+        at = label(self._clock)
+        entry = authored(page.head, actor=self._actor, key=self._key, at=at, **fields)
         page.book.check(entry)
         self._store.append(page.connection, entry)
         return entry

@@ -20,6 +20,7 @@ def reservation_payload(
     period: str,
     max_attempts: int,
     resumptions: Mapping[str, Resumption],
+    release: str | None = None,
 ) -> dict[str, Any]:
     """What a `reserve` entry states. Raises SpecError: something is malformed."""
     payload = {
@@ -35,6 +36,8 @@ def reservation_payload(
     }
     if resumptions:
         payload["resumable"] = {name: terms.to_json() for name, terms in resumptions.items()}
+    if release is not None:
+        payload["release"] = check_name("release", release)
     resumptions_of(payload)
     return payload
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpiw.ledger.authors import Author
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import LedgerHead, canonical
 from dpiw.privacy.resumption import Resumption
@@ -105,6 +106,7 @@ class AttemptRecord:
         head: the reserving entry.
         at: when, as a label.
         reads: how often the confidential table was read under it.
+        by: who reserved it; None in entries of earlier versions.
     """
 
     attempt: int
@@ -114,6 +116,7 @@ class AttemptRecord:
     head: LedgerHead
     at: str
     reads: int = 0
+    by: Author | None = None
 
     @property
     def cost(self) -> PrivacyCost:
@@ -170,6 +173,7 @@ class RunRecord:
         attempts: in order; attempt n is at place n - 1.
         manifest_digest: SHA-256 of the release's manifest once published.
         published: the publishing entry.
+        release: its name; None where only earlier versions of dpiw reserved it.
     """
 
     run_key: str
@@ -180,6 +184,7 @@ class RunRecord:
     attempts: tuple[AttemptRecord, ...]
     manifest_digest: str | None = None
     published: LedgerHead | None = None
+    release: str | None = None
 
     @property
     def stages(self) -> dict[str, StageRecord]:
@@ -250,8 +255,7 @@ class Grant:
 
     Attributes:
         population, run_key, attempt, stage: what may be drawn.
-        token: 64 random hexadecimal digits; the ledger keeps only their SHA-256, so reading the
-            ledger does not give anyone a grant.
+        token: 64 random hexadecimal digits; the ledger keeps their SHA-256, and so gives no grant.
         seq: the arming entry.
     """
 

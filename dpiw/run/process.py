@@ -37,6 +37,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.resumption import Progress, silent
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from dpiw.run.shield import shielded
 
 STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
     "ingest": lambda run, _: steps.ingest(run),
@@ -58,6 +59,7 @@ A bare `PrivacyError` is not among them: a mechanism may raise it for what it wa
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
               "CUDA_VISIBLE_DEVICES",
+              "DPIW_ACTOR",  # who the ledger is told acts
               # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
               "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
 
@@ -95,7 +97,7 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     told, tells = os.pipe()
     with os.fdopen(told, "rb") as lines:
-        with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"):
+        with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"), shielded():
             process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
                 [sys.executable, "-m", "dpiw.run.process", stage, str(directory), str(tells)],
                 stdin=subprocess.DEVNULL,

@@ -84,7 +84,7 @@ def _publish(run: ReleaseRun) -> Path:
     for folder in (root, run.directory):
         clean_staging(folder)
     key = load_private_key(Path(run.spec.signing_key))
-    ledger = run.open_ledger()
+    ledger = run.open_ledger(key=key)
     built = _built(run, ledger, key)
     manifest = verify(built).manifest
     head = PublishedHead(hash=manifest.facts.ledger_head, manifest_digest=manifest.digest)

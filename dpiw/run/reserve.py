@@ -46,8 +46,8 @@ def reserve(run: ReleaseRun) -> None:
         GrantSpentError: a stage is being drawn by another process, its attempts are used up, or the
             run's release was recovered and it would have to draw again.
     """
-    load_private_key(Path(run.spec.signing_key))  # what cannot be signed must not be paid for
-    ledger = run.open_ledger()
+    key = load_private_key(Path(run.spec.signing_key))  # what cannot be signed is not paid for
+    ledger = run.open_ledger(key=key)
     check_heads(run, ledger)
     _check_promise(run, ledger)
     record = ledger.find_run(run.key)
@@ -120,6 +120,7 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         },
         plan_digest=plan.digest,
         period=run.period,
+        release=run.spec.name,
         max_attempts=run.spec.max_attempts,
         resumptions={
             stage.name: stage.resumption

@@ -36,7 +36,7 @@ from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
-from dpiw.release.signing import load_private_key
+from dpiw.release.signing import PrivateKey, load_private_key
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 
@@ -268,6 +268,6 @@ class ReleaseRun:
         """The file a private stage's draw is kept in."""
         return measurement_file(self.directory, stage)
 
-    def open_ledger(self) -> Ledger:
-        """The population's ledger; fails closed when it is not there."""
-        return Ledger.open(ledger_url(self.spec))
+    def open_ledger(self, *, key: PrivateKey | None = None) -> Ledger:
+        """The population's ledger; fails closed when it is not there. `key` signs its entries."""
+        return Ledger.open(ledger_url(self.spec), key=key)

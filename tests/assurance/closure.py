@@ -72,6 +72,9 @@ KNOWN: Mapping[str, Known] = {
     "tests/flows/conftest.py": Known(
         signs=6, modules=("flows.release",), why="starts Prefect's server, and the release flow"
     ),
+    "dpiw/cli/pipeline.py": Known(
+        signs=3, modules=("flows.release", "flows.audit"), why="runs a flow's module by its name"
+    ),
     "dpiw/run/process.py": Known(signs=4, modules=("dpiw.run.process",), why="starts itself"),
     "dpiw/analysis/optional.py": Known(signs=1, why="imports libraries of others"),
 }

@@ -36,7 +36,8 @@ SPECS = {path.parent.name: path for path in sorted((ROOT / "examples").glob("*/r
 COMMANDS = (
     "", "init", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
     "ledger void", "ledger recover", "ledger export", "workspace", "workspace show",
-    "workspace cells", "workspace purge", "verify", "describe", "key", "key new",
+    "workspace cells", "workspace purge", "verify", "describe", "key", "key new", "release",
+    "audit", "schema", "completion",
 )  # fmt: skip
 
 

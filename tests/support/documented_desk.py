@@ -18,7 +18,7 @@ README = "README.md"
 COLUMNS = ["mean_radius", "mean_texture", "mean_smoothness", "mean_concavity"]
 
 AT_LENGTH = {
-    "python -m flows.audit --ledger URL --releases FOLDER --key curator.pub --out audit": "audit",
+    "dpiw audit --ledger URL --releases FOLDER --key curator.pub --out audit": "audit",
     "dpiw rehearse SPEC": "readme",
     "make release": "clone",
     "python examples/prepare.py breast-cancer": "clone",
@@ -27,7 +27,7 @@ AT_LENGTH = {
     "python examples/prepare.py banknote --data FOLDER": "clone",
     "python examples/prepare.py adult --data FOLDER": "clone",
     "python examples/population/publish.py FOLDER": "clone",
-    "python -m flows.release examples/population-neural/release.yaml": "clone",
+    "dpiw release examples/population-neural/release.yaml": "clone",
     "python examples/population/simulate.py": "clone",
     "python -m tests.assurance --help": "clone",
     "prefect concurrency-limit create gpu 1": "prefect",

@@ -120,7 +120,7 @@ class Store(ABC):
 
     def append(self, connection: Connection, entry: Entry) -> None:
         """Write one entry; the caller has checked it."""
-        values = {**entry.to_json(), "payload": entry_json(dict(entry.payload))}
+        values = {**entry.to_json(), "payload": entry_json(entry.stored_payload)}
         connection.execute(sa.insert(entries).values(values))
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
         own = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)

@@ -61,10 +61,17 @@ class Site:
             raw.execute(text)
         raw.close()
 
-    def rewrite(self, seq: int, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change entry `seq` and hash it and everything after it anew: a perfect chain."""
+    def rewrite(
+        self, seq: int, change: Callable[[dict[str, Any]], None], *, signed: bool = False
+    ) -> None:
+        """Change entry `seq` and hash it and everything after it anew: a perfect chain.
+
+        Who has no key leaves the signatures out from there on, unless they shall stay (`signed`).
+        """
         entries = Ledger.open(self.ledger).export()
         change(entries[seq - 1])
+        for entry in () if signed else entries[seq - 1 :]:
+            entry["payload"]["by"] = {"actor": entry["payload"]["by"]["actor"]}
         self.sql(*(update(fields) for fields in chain(entries)))
 
 

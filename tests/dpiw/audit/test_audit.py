@@ -125,6 +125,16 @@ def test_a_forged_cost_in_a_perfect_chain(site):
     assert sum(one.code == "head_missing" for one in report.findings) == 2
 
 
+def test_who_changes_an_entry_cannot_keep_the_signatures_after_it(site):
+    entries = Ledger.open(site.ledger).export()
+    signed = [one["seq"] for one in entries if "signature" in one["payload"]["by"]]
+    assert signed
+    site.rewrite(1, lambda entry: entry.update(at="2020-01-01T00:00:00Z"), signed=True)
+    fault = Ledger.open(site.ledger).verify().fault
+    assert fault.seq == signed[0]
+    assert "signature" in fault.reason
+
+
 def test_a_ledger_whose_tail_was_cut(site):
     site.sql("DELETE FROM entries WHERE seq > 8")
     assert Ledger.open(site.ledger).verify().ok

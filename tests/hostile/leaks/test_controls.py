@@ -31,7 +31,8 @@ from tests.support.whole_runs import publish_run
 ROOT = Path(__file__).resolve().parents[3]
 
 
-NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server"}
+NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server",
+           "interrupts"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 
@@ -207,7 +208,8 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
     "", "analysis", "audit", "cli", "data", "ledger", "ledger/stores", "methods",
-    "methods/generators", "methods/neural", "methods/weights", "plan", "plan/rehearsal", "privacy",
+    "methods/generators", "methods/neural", "methods/weights", "plan", "plan/drafts",
+    "plan/rehearsal", "privacy",
     "release", "release/report", "run",
 )  # fmt: skip
 """Every folder of dpiw."""

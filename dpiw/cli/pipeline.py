@@ -1,0 +1,88 @@
+"""`dpiw release | audit`: the flows, run as `python -m flows.release` runs them.
+
+`flows` and `tasks` are names of a checkout, too generic for anybody's site-packages. The wheel
+carries both inside `dpiw/_pipeline`; a command puts that folder first on the path of its own
+process, and of those that it starts, and runs the flow's module as a deployment names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_DPIW = Path(__file__).resolve().parents[1]
+_HOMES = (_DPIW / "_pipeline", _DPIW.parent)
+"""Of `flows` and `tasks`: in an installed wheel; in a checkout."""
+
+
+def add_release_command(subparsers: Any) -> None:
+    """Add `release` to what `ArgumentParser.add_subparsers` returned."""
+    parser = subparsers.add_parser("release", help="publish what a spec promises, once per period")
+    parser.add_argument("spec", type=Path, help="a release spec (YAML)")
+    parser.add_argument("--period", help="label of the period; default: the current one")
+    parser.set_defaults(handler=_release)
+
+
+def add_audit_command(subparsers: Any) -> None:
+    """Add `audit` to what `ArgumentParser.add_subparsers` returned."""
+    parser = subparsers.add_parser("audit", help="replay a ledger and check its releases")
+    parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
+    parser.add_argument("--releases", help="folder of published releases; default: the spec's")
+    parser.add_argument("--key", help="the curator's public key, from elsewhere")
+    parser.add_argument("--out", default="audit", help="folder for the report (audit)")
+    parser.set_defaults(handler=_audit)
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    return _run("flows.release", [str(arguments.spec), *_stated(arguments, "period")])
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    return _run("flows.audit", _stated(arguments, "ledger", "releases", "key", "out"))
+
+
+def _stated(arguments: argparse.Namespace, *options: str) -> list[str]:
+    """`--name=value` of those that are given: a value may begin with a dash."""
+    given = ((name, getattr(arguments, name)) for name in options)
+    return [f"--{name}={value}" for name, value in given if value is not None]
+
+
+def _run(module: str, words: Sequence[str]) -> int:
+    """Run a flow's module as `python -m` does; its exit status."""
+    home = next((one for one in _HOMES if (one / "flows" / "release.py").exists()), None)
+    if home is None:
+        raise ModuleNotFoundError("no flows beside dpiw", name="flows")
+    with _path_begins_with(str(home)), _words([module, *words]):
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+@contextmanager
+def _path_begins_with(home: str) -> Iterator[None]:
+    """For imports of this process, and of Python processes that it starts."""
+    before = os.environ.get("PYTHONPATH")
+    sys.path.insert(0, home)
+    os.environ["PYTHONPATH"] = home if before is None else f"{home}{os.pathsep}{before}"
+    try:
+        yield
+    finally:
+        sys.path.remove(home)
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+@contextmanager
+def _words(words: list[str]) -> Iterator[None]:
+    before, sys.argv = sys.argv, words
+    try:
+        yield
+    finally:
+        sys.argv = before

@@ -1,0 +1,24 @@
+"""`dpiw schema spec | dictionary`: JSON Schema for editors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from dpiw.cli.text import write_lines
+
+
+def add_schema_command(subparsers: Any) -> None:
+    """Add `schema` to what `ArgumentParser.add_subparsers` returned."""
+    parser = subparsers.add_parser("schema", help="JSON Schema of a spec or a data dictionary")
+    parser.add_argument("document", choices=["spec", "dictionary"])
+    parser.set_defaults(handler=_schema)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from dpiw.plan.json_schema import SCHEMAS
+
+    made = SCHEMAS[arguments.document]()
+    write_lines(arguments, [json.dumps(made, indent=2, sort_keys=True)])
+    return 0

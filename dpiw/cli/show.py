@@ -1,0 +1,296 @@
+"""`dpiw ledger show`: budgets, runs by release and period, spending over time, and a forecast."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from dpiw.cli.recover import since
+from dpiw.cli.text import aligned, write_lines
+from dpiw.errors import SpecError
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+
+if TYPE_CHECKING:
+    from dpiw.ledger import Entry, Ledger, Population, RunRecord
+    from dpiw.ledger.history import Spending
+
+
+def add_show(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `show`."""
+    parser.add_argument("--population", help="only this one")
+    parser.add_argument("--run", help="only the run of this key, or of its first digits")
+    parser.add_argument(
+        "--since", metavar="SEQ|DATE", help="only runs and recoveries with an entry since then"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--csv", action="store_true", help="every charge as a line of CSV")
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Show populations and their runs, as a table or as JSON; or what was charged, as CSV."""
+    from dpiw.ledger import Ledger
+
+    ledger = Ledger.open(arguments.ledger)
+    facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
+    if arguments.csv:
+        write_lines(arguments, _csv(facts))
+    elif arguments.json:
+        write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
+    else:
+        write_lines(arguments, _table(facts))
+    return 0
+
+
+def _facts(
+    ledger: Ledger, population: str | None, run_key: str | None, start: str | None
+) -> dict[str, Any]:
+    from dpiw.ledger.history import spending
+
+    entries = ledger.entries()
+    run = _one_run(ledger, run_key, entries) if run_key else None
+    if run and population not in (None, run.population):
+        raise SpecError("run: belongs to another population")
+    wanted = run.population if run else population
+    known = [ledger.population(wanted)] if wanted else ledger.populations()
+    head = ledger.head()
+    recent = {entry.seq for entry in since(entries, start)}
+    active = {entry.run_key for entry in entries if entry.seq in recent}
+    facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
+    spent = [one for one in spending(entries) if one.entry.seq in recent]
+    for one in known:
+        runs = [run] if run else [r for r in ledger.runs(one.name) if r.run_key in active]
+        shown = _population(ledger, one)
+        shown["recoveries"] = [r for r in shown["recoveries"] if r["seq"] in recent]
+        shown["spending"] = [
+            _spending(each)
+            for each in spent
+            if each.entry.population == one.name
+            and (run is None or each.entry.run_key == run.run_key)
+        ]
+        facts["populations"].append(shown | {"runs": [_run(each) for each in runs]})
+    if run:
+        facts["entries"] = [
+            {"seq": e.seq, "kind": e.kind.value, "attempt": e.attempt, "stage": e.stage, "at": e.at}
+            | {"by": None if e.by is None else str(e.by)}
+            for e in entries
+            if e.run_key == run.run_key and e.seq in recent
+        ]
+    return facts
+
+
+def _spending(one: Spending) -> dict[str, Any]:
+    entry, by = one.entry, one.entry.by
+    return {
+        "seq": entry.seq,
+        "at": entry.at,
+        "kind": entry.kind.value,
+        "release": None if one.run is None else one.run.release,
+        "period": None if one.run is None else one.run.period,
+        "run_key": entry.run_key,
+        "attempt": entry.attempt,
+        "epsilon": one.epsilon,
+        "delta": one.delta,
+        "spent": str(one.spent),
+        "spent_epsilon": decimal_text(one.spent.epsilon_units, EPSILON_UNIT),
+        "spent_delta": decimal_text(one.spent.delta_units, DELTA_UNIT),
+        "actor": None if by is None else by.actor,
+        "key_id": None if by is None else by.key_id,
+    }
+
+
+def _forecast(ledger: Ledger, name: str) -> dict[str, Any] | None:
+    """How many more releases such as the population's last one fit; None: it has had none."""
+    from dpiw.ledger.history import more_such
+
+    runs = ledger.runs(name)
+    if not runs:
+        return None
+    last = runs[-1]
+    return {
+        "such_as": _label(last.release, last.period),
+        "cost": str(last.attempts[0].cost),
+        "told": more_such(ledger.account(name), last),
+    }
+
+
+def _label(release: str | None, period: str | None) -> str:
+    return " ".join((release or "(not named)", period or ""))
+
+
+def _one_run(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord:
+    """The run whose key begins so; SpecError unless there is exactly one."""
+    keys = {entry.run_key for entry in entries if (entry.run_key or "").startswith(prefix)}
+    if len(keys) > 1:
+        raise SpecError("run: several keys begin so; expected more digits")
+    return ledger.run(next(iter(keys)) or "" if keys else prefix)
+
+
+def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": one.name,
+        "relation": one.relation.value,
+        "max_rows": one.max_rows,
+        "id_column": one.id_column,
+        "composition": one.composition.value,
+        "budget": str(one.budget),
+        "spent": str(ledger.spent(one.name)),
+        "remaining": str(ledger.remaining(one.name)),
+        "unpaid_reads": ledger.account(one.name).unpaid_reads,
+        "max_unpaid_reads": one.max_unpaid_reads,
+        "forecast": _forecast(ledger, one.name),
+        "recoveries": [
+            {
+                "seq": recovery.head.seq,
+                "at": recovery.at,
+                "charged": str(recovery.charged.cost),
+                "loss": str(recovery.loss.cost),
+                "releases": [
+                    {"head": r.hash, "manifest_digest": r.manifest_digest}
+                    for r in recovery.releases
+                ],
+            }
+            for recovery in ledger.recoveries(one.name)
+        ],
+    }
+    vector = ledger.renyi_spent(one.name)
+    if vector is not None:
+        terms = one.to_payload()["renyi"]
+        facts["renyi"] = {**terms, "spent_units": list(vector.units)}
+    return facts
+
+
+def _run(run: RunRecord) -> dict[str, Any]:
+    return {
+        "run_key": run.run_key,
+        "release": run.release,
+        "period": run.period,
+        "state": run.state.value,
+        "plan_digest": run.plan_digest,
+        "manifest_digest": run.manifest_digest,
+        "max_attempts": run.max_attempts,
+        "held": str(run.held),
+        "attempts": [
+            {
+                "attempt": attempt.attempt,
+                "cost": str(attempt.cost),
+                "held": str(attempt.held),
+                "reads": attempt.reads,
+                "at": attempt.at,
+                "by": None if attempt.by is None else str(attempt.by),
+                "stages": {
+                    name: {
+                        "state": stage.state.value,
+                        "output_digest": stage.output_digest,
+                        "conflicts": list(stage.conflicts),
+                    }
+                    for name, stage in attempt.stages.items()
+                },
+            }
+            for attempt in run.attempts
+        ],
+    }
+
+
+def _table(facts: dict[str, Any]) -> list[str]:
+    lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
+    for population in facts["populations"]:
+        lines += [
+            "",
+            f"population {population['name']}  ({population['relation']}, "
+            f"max_rows={population['max_rows']}, id_column={population['id_column']}, "
+            f"composition {population['composition']})",
+            f"  budget     {population['budget']}",
+            f"  spent      {population['spent']}",
+            f"  remaining  {population['remaining']}",
+            f"  reads      {population['unpaid_reads']} of at most"
+            f" {population['max_unpaid_reads']} for life ended without a draw",
+        ]
+        lines += [
+            f"  recovered  by entry {one['seq']}: {len(one['releases'])} release(s), charged"
+            f" {one['charged']}, {one['at']}"
+            for one in population["recoveries"]
+        ]
+        lines += [f"  {line}" for line in _run_lines(population["runs"])]
+        lines += _spending_lines(population)
+    if "entries" in facts:
+        lines += ["", "entries of this run"]
+        lines += [
+            f"  {one['seq']:>6}  {one['kind']:<10} {one['attempt'] or '':>2} {one['stage'] or ''}"
+            f"  {one['at']}  {one['by'] or '-'}"
+            for one in facts["entries"]
+        ]
+    return lines
+
+
+def _spending_lines(population: dict[str, Any]) -> list[str]:
+    forecast = population["forecast"]
+    if forecast is None:
+        return []
+    rows = [("when", "release", "entry", "epsilon", "delta", "spent so far", "by")]
+    rows += [
+        (
+            one["at"],
+            _label(one["release"], one["period"]) if one["run_key"] else "-",
+            f"{one['kind']} {one['seq']}",
+            one["epsilon"],
+            one["delta"],
+            one["spent"],
+            f"{one['actor'] or '-'}" + (f" (key {one['key_id']})" if one["key_id"] else ""),
+        )
+        for one in population["spending"]
+    ]
+    told = f"{forecast['told']}, such as {forecast['such_as']} ({forecast['cost']})"
+    return [
+        "",
+        "  spending",
+        *(f"  {line}" for line in aligned(rows)),
+        "",
+        f"  forecast   {told}",
+    ]
+
+
+CSV_FIELDS = (
+    "population", "release", "period", "run_key", "attempt", "seq", "kind", "at", "actor", "key_id",
+    "epsilon", "delta", "spent_epsilon", "spent_delta", "budget",
+)  # fmt: skip
+"""Columns of `--csv`: `epsilon` and `delta` are what the entry changed, `spent_*` the sum."""
+
+
+def _csv(facts: dict[str, Any]) -> list[str]:
+    written = io.StringIO()
+    table = csv.DictWriter(written, CSV_FIELDS, extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    for population in facts["populations"]:
+        terms = {"population": population["name"], "budget": population["budget"]}
+        table.writerows(terms | one for one in population["spending"])
+    return written.getvalue().splitlines()
+
+
+def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
+    if not runs:
+        return ["no runs"]
+    rows = [("release", "period", "run", "state", "attempt", "stages", "held", "when")]
+    for run in runs:
+        for attempt in run["attempts"]:
+            stages = " ".join(
+                f"{name}={stage['state']}" + "+conflict" * len(stage["conflicts"])
+                for name, stage in attempt["stages"].items()
+            )
+            number = f"{attempt['attempt']} (at most {run['max_attempts']} paid)"
+            rows.append(
+                (
+                    run["release"] or "-",
+                    run["period"],
+                    run["run_key"][:12],
+                    run["state"],
+                    number,
+                    stages,
+                    attempt["held"],
+                    attempt["at"],
+                )
+            )
+    return aligned(rows)

@@ -1,0 +1,123 @@
+"""Who wrote an entry: an operating system's user on a host, and a signature where there is a key.
+
+An author stands in the stored payload of an entry under `by`, so the entry's hash covers it. No
+rule of spending reads it. Entries of earlier versions have none, and stay as they are.
+
+    "by": {"actor": "alice@db1"}
+    "by": {"actor": "alice@db1", "public_key": 64 digits, "signature": 128 digits}
+
+The signature is over the entry as it is hashed, without the signature itself: over its number, the
+hash before it, its kind, its content and its author. So it fits no other place of any ledger.
+
+The names of user and host are public facts about who operates dpiw, never about the table. The
+variable `DPIW_ACTOR` replaces them.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpiw.errors import SignatureError, SpecError
+from dpiw.release.signing import PrivateKey, PublicKey
+
+VARIABLE = "DPIW_ACTOR"
+"""The variable of the environment that replaces the names of user and host."""
+
+CONTEXT = b"dpiw-ledger-entry-v1\n"
+"""What precedes an entry in the message that its author signs."""
+
+_ACTOR = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]{0,127}")
+_STRANGE = re.compile(r"[^A-Za-z0-9_.+-]+")
+_SIGNED = ("actor", "public_key", "signature")
+
+Actor = Callable[[], str]
+"""Says who acts now."""
+
+
+def operator() -> str:
+    """`DPIW_ACTOR`, or else `USER@HOST` as the operating system has them.
+
+    Raises:
+        SpecError: `DPIW_ACTOR` is no short name.
+    """
+    stated = os.environ.get(VARIABLE)
+    if stated:
+        if not _ACTOR.fullmatch(stated):
+            raise SpecError(f"{VARIABLE}: expected up to 128 letters, digits and `_.:+@-`")
+        return stated
+    return f"{_plain(_user())}@{_plain(socket.gethostname())}"
+
+
+def _user() -> str:
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # a container's user may have no name
+        return f"uid{number}"
+
+
+def _plain(name: str) -> str:
+    return _STRANGE.sub("_", name)[:60].strip(".+-") or "unnamed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Author:
+    """Who wrote an entry.
+
+    Attributes:
+        actor: a short name, `alice@db1`.
+        public_key: 64 hexadecimal digits of the Ed25519 key that signed the entry; None: unsigned.
+        signature: 128 hexadecimal digits; None as long as it is not signed.
+    """
+
+    actor: str
+    public_key: str | None = None
+    signature: str | None = None
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of the key that signed, as certificates state it."""
+        return None if self.public_key is None else PublicKey.from_hex(self.public_key).key_id
+
+    def __str__(self) -> str:
+        return self.actor if self.public_key is None else f"{self.actor} (key {self.key_id})"
+
+    def to_json(self) -> dict[str, str]:
+        """How an entry states it."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, stated: Any) -> Author:
+        """The inverse of `to_json`. Raises ValueError: malformed."""
+        if not isinstance(stated, Mapping) or set(stated) not in ({"actor"}, {*_SIGNED}):
+            raise ValueError("by: expected an actor, or an actor, a public_key and a signature")
+        if not all(isinstance(value, str) for value in stated.values()):
+            raise ValueError("by: expected texts")
+        if not _ACTOR.fullmatch(stated["actor"]):
+            raise ValueError("by: the actor is no short name")
+        for name, digits in (("public_key", 64), ("signature", 128)):
+            if not re.fullmatch(f"[0-9a-f]{{{digits}}}", stated.get(name, "0" * digits)):
+                raise ValueError(f"by: {name}: expected {digits} hexadecimal digits")
+        return cls(**stated)
+
+    def holds_for(self, message: bytes) -> bool:
+        """Whether it is unsigned, or its signature is one over `message`."""
+        if self.public_key is None or self.signature is None:
+            return self.public_key == self.signature
+        try:
+            key = PublicKey.from_hex(self.public_key)
+            key.check(message, bytes.fromhex(self.signature), context=CONTEXT)
+        except SignatureError:
+            return False
+        return True
+
+
+def signature_of(message: bytes, key: PrivateKey) -> str:
+    """128 hexadecimal digits: the key's signature over an entry's message."""
+    return key.sign(message, context=CONTEXT).hex()

@@ -1,0 +1,93 @@
+"""What was charged when, by whom, and for which release; and how many more such releases fit.
+
+Everything here is read from the ledger alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpiw.ledger.accounts import MOST_ADMITTED, Account
+from dpiw.ledger.book import Book
+from dpiw.ledger.entries import Entry
+from dpiw.ledger.values import RunRecord
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """One entry that changed what a population holds.
+
+    Attributes:
+        entry: the entry; its kind says why.
+        run: the run it concerns, as it stood then; None: a recovery.
+        epsilon_units, delta_units: by how much the plain sum of charges changed; below zero where
+            an attempt was given back.
+        spent: what the population had spent after it, by its own rule of composition.
+    """
+
+    entry: Entry
+    run: RunRecord | None
+    epsilon_units: int
+    delta_units: int
+    spent: PrivacyCost
+
+    @property
+    def epsilon(self) -> str:
+        """The change of epsilon as an exact decimal."""
+        return decimal_text(self.epsilon_units, EPSILON_UNIT)
+
+    @property
+    def delta(self) -> str:
+        """The change of delta as an exact decimal."""
+        return decimal_text(self.delta_units, DELTA_UNIT)
+
+
+def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
+    """Every entry that charged a population or gave something back, in order.
+
+    Args:
+        entries: all of a ledger, from its first.
+
+    Raises:
+        DPIWError: they break a rule of the ledger.
+    """
+    book, told = Book(), []
+    for entry in entries:
+        name = entry.population
+        before = book.account(name).held.cost if name in book.populations else None
+        book.apply(entry)
+        if name is None or before is None:
+            continue
+        account = book.account(name)
+        after = account.held.cost
+        if (after.epsilon_units, after.delta_units) != (before.epsilon_units, before.delta_units):
+            told.append(
+                Spending(
+                    entry=entry,
+                    run=book.runs.get(entry.run_key or ""),
+                    epsilon_units=after.epsilon_units - before.epsilon_units,
+                    delta_units=after.delta_units - before.delta_units,
+                    spent=account.spent,
+                )
+            )
+    return tuple(told)
+
+
+def more_such(account: Account, run: RunRecord) -> str:
+    """How many more releases such as this run's the budget allows, for people.
+
+    Counted with the population's own rule of composition (`Account.admits`), at the cost of the
+    run's first attempt, which is that of a whole release.
+    """
+    return count_text(account.admits(run.attempts[0].charge))
+
+
+def count_text(count: int) -> str:
+    """`no more such release fits`, `1 more such release fits`, `7 more such releases fit`."""
+    if count >= MOST_ADMITTED:
+        return f"at least {MOST_ADMITTED} more such releases fit"
+    if count == 1:
+        return "1 more such release fits"
+    return f"{count or 'no'} more such release{'s' if count else ''} fit{'' if count else 's'}"

@@ -1,0 +1,34 @@
+"""What a plan's population has left, and how many such releases that pays for; reads no data."""
+
+from __future__ import annotations
+
+from dpiw.errors import DPIWError
+from dpiw.ledger import Ledger
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.history import count_text
+from dpiw.plan.plan import Plan
+from dpiw.run.run import ledger_url
+
+
+def budget_line(plan: Plan) -> str:
+    """How many releases such as this plan's still fit, for people.
+
+    Counted by the ledger's own accountant, under the population's rule of composition, at what a
+    whole run of the plan reserves. Where the ledger or the population is not there, it says so: a
+    plan needs neither.
+    """
+    name = plan.spec.population
+    try:
+        account = Ledger.open(ledger_url(plan.spec)).account(name)
+    except DPIWError as error:
+        return f"ledger: not known what is left: {error}"
+    stages = frozenset(stage.name for stage in plan.stages)
+    vector = plan.stage_renyi(stages) if account.population.renyi else None
+    fits = count_text(account.admits(Charge(cost=plan.cost, renyi=vector)))
+    return (
+        f"ledger: population {name} has {account.remaining} left of {account.population.budget};"
+        f" {fits}"
+    )
+
+
+__all__ = ["budget_line"]

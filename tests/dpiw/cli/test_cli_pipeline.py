@@ -1,0 +1,170 @@
+"""What a curator's command line holds beside the ledger: schema, completion, forecast, flows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from dpiw.cli import pipeline
+from dpiw.cli.main import main
+from dpiw.data.yaml import load_file
+from dpiw.errors import SchemaError
+from dpiw.ledger import CompositionRule, Ledger
+from dpiw.plan.json_schema import SCHEMAS
+from tests.support.ledger import terms
+
+ROOT = Path(__file__).resolve().parents[3]
+SPECS = [*ROOT.glob("examples/*/release.yaml"), *ROOT.glob("deployments/*-*.yaml")]
+DICTIONARIES = sorted(ROOT.glob("examples/*/schema.yaml"))
+
+
+def mapping(path: Path) -> dict[str, Any]:
+    """As the product reads it: exact numbers, dates as text."""
+    return load_file(path, what="file", error=SchemaError)
+
+
+def refused(document: dict[str, Any], kind: str) -> bool:
+    return not jsonschema.Draft202012Validator(SCHEMAS[kind]()).is_valid(document)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_schema_is_printed_as_json(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", kind]) == 0
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(told)
+    assert told == SCHEMAS[kind]()
+    assert '"ge"' not in json.dumps(told)
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_the_schema_takes_every_spec_and_no_field_that_there_is_not(path: Path) -> None:
+    jsonschema.validate(mapping(path), SCHEMAS["spec"]())
+    assert refused(mapping(path) | {"seed": 42}, "spec")
+    assert refused({k: v for k, v in mapping(path).items() if k != "epsilon"}, "spec")
+    nested = mapping(path)
+    nested["source"]["rows"] = 1
+    assert refused(nested, "spec")
+    assert refused(mapping(path) | {"nominal_rows": 0}, "spec")
+
+
+@pytest.mark.parametrize("path", DICTIONARIES, ids=lambda path: path.parent.name)
+def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not(path: Path) -> None:
+    jsonschema.validate(mapping(path), SCHEMAS["dictionary"]())
+    assert refused(mapping(path) | {"rows": 1}, "dictionary")
+    for change in ({"sensitive": True}, {"kind": "number"}, {"nullable": "maybe"}):
+        other = mapping(path)
+        other["columns"][0] |= change
+        assert refused(other, "dictionary"), change
+    other = mapping(path)
+    del other["columns"][0]["kind"]
+    assert refused(other, "dictionary")
+    other["columns"][0] = {"name": "id", "role": "identifier", "decimal": ","}
+    assert not refused(other, "dictionary")
+
+
+def test_completion_knows_every_command_and_is_a_script(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for shell in ("bash", "zsh"):
+        assert main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        for word in ("release", "register", "--max-unpaid-reads", "dictionary"):
+            assert word in script
+        found = shutil.which(shell)
+        if found:
+            subprocess.run([found, "-n"], input=script, text=True, check=True)
+
+
+def test_bash_completes_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash here")
+    main(["completion", "bash"])
+    script = capsys.readouterr().out + (
+        "\nCOMP_WORDS=(dpiw rel); COMP_CWORD=1; _shtab_dpiw; printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+    )
+    done = subprocess.run([bash], input=script, text=True, capture_output=True, check=True)
+    assert done.stdout.split() == ["release"]
+
+
+def test_plan_says_how_many_such_releases_the_budget_allows(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workplace.source.unlink()
+    assert main(["plan", str(workplace.spec)]) == 0
+    budget = Ledger.open(workplace.ledger).population("town").budget
+    count = int(budget.epsilon // 2)
+    told = capsys.readouterr().out
+    assert f"{budget} left of {budget}; {count} more such release" in told
+    spec = workplace.spec.read_text()
+    workplace.spec.write_text(spec.replace("population: town", "population: nobody"))
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "not known what is left: no population 'nobody'" in capsys.readouterr().out
+    workplace.ledger.unlink()
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "not known what is left: ledger " in capsys.readouterr().out
+    assert not workplace.ledger.exists()
+
+
+def test_plan_counts_by_the_population_s_own_rule(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = Ledger.open(workplace.ledger)
+    filtered = terms(name="filtered", epsilon=Decimal(9), composition=CompositionRule.RENYI)
+    ledger.register(filtered)
+    spec = workplace.spec.read_text()
+    workplace.spec.write_text(spec.replace("population: town", "population: filtered"))
+    assert main(["plan", str(workplace.spec)]) == 0
+    count = int(capsys.readouterr().out.rpartition("; ")[2].split()[0])
+    assert count > 9 // 2  # vectors compose better than sums
+
+
+def test_the_flows_commands_hand_on_what_was_typed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[list[str]] = []
+
+    def run_module(name: str, **_: object) -> None:
+        heard.append([name, *sys.argv[1:]])
+        assert str(ROOT) in (sys.path[0], os.environ["PYTHONPATH"].split(os.pathsep)[0])
+        raise SystemExit(34 if name == "flows.audit" else None)
+
+    monkeypatch.setattr(pipeline.runpy, "run_module", run_module)
+    path, words = list(sys.path), list(sys.argv)
+    assert main(["release", "a.yaml"]) == 0
+    assert main(["release", "a.yaml", "--period=2027-q1"]) == 0
+    assert main(["audit", "--ledger", "l", "--key", "k.pub"]) == 34
+    assert heard == [
+        ["flows.release", "a.yaml"],
+        ["flows.release", "a.yaml", "--period=2027-q1"],
+        ["flows.audit", "--ledger=l", "--key=k.pub", "--out=audit"],
+    ]
+    assert (sys.path, sys.argv) == (path, words)
+
+
+def test_without_the_flows_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pipeline, "_HOMES", (tmp_path,))
+    assert main(["release", "a.yaml"]) == 3
+    assert "pip install 'dpiw[pipeline]'" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline.runpy, "run_module", interrupted)
+    assert main(["release", "a.yaml"]) == 130
+    assert capsys.readouterr().err == "stopped\n"

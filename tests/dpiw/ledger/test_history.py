@@ -1,0 +1,132 @@
+"""What was charged when, and how many more such releases the ledger's own accountant admits."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpiw.errors import BudgetExceededError
+from dpiw.ledger import CompositionRule, Ledger
+from dpiw.ledger.accounts import MOST_ADMITTED, Account
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.history import count_text, more_such, spending
+from dpiw.privacy.accounting import renyi_vector
+from dpiw.privacy.events import GaussianEvent
+from dpiw.privacy.renyi import RenyiVector
+from tests.support.ledger import MANIFEST, RUN, adult, ask, cost, digest, finish, spend, terms, told
+
+
+def granted(account: Account, charge: Charge) -> int:
+    """How many times in a row `admit` lets the charge pass."""
+    count = 0
+    while True:
+        try:
+            account.admit(charge)
+        except BudgetExceededError:
+            return count
+        account, count = account.plus(charge), count + 1
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=40)
+@given(budget=st.integers(1, 300), asked=st.integers(1, 100), before=st.integers(0, 300))
+def test_the_count_is_what_the_sum_grants(budget: int, asked: int, before: int) -> None:
+    population = terms(epsilon=Decimal(budget) / 100, delta=Decimal("1e-5"))
+    account = Account.opened(population)
+    if before:
+        account = account.plus(Charge(cost=cost(str(Decimal(before) / 100), "0")))
+    charge = Charge(cost=cost(str(Decimal(asked) / 100), "1e-7"))
+    expected = 0 if account.overdrawn else granted(account, charge)
+    assert account.admits(charge) == expected
+
+
+@pytest.mark.parametrize("multiplier", [3.0, 8.0, 21.5])
+def test_the_count_is_what_the_renyi_filter_grants(multiplier: float) -> None:
+    population = terms(epsilon=Decimal(4), composition=CompositionRule.RENYI)
+    vector = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=multiplier)]))
+    charge = Charge(cost=cost("0.2", "1e-7"), renyi=vector)
+    account = Account.opened(population).plus(charge)
+    count = account.admits(charge)
+    assert count == granted(account, charge)
+    assert count > 3.8 / 0.2 or multiplier < 20  # more than division would say
+
+
+def test_nothing_more_fits_where_no_read_is_left_and_small_charges_are_not_counted_for_ever() -> (
+    None
+):
+    account = Account.opened(terms(epsilon=Decimal(2)))
+    small = Charge(cost=cost("1e-7", "0"))
+    assert account.admits(small) == MOST_ADMITTED
+    assert replace(account, unpaid_reads=20).admits(small) == 0
+    assert [count_text(n) for n in (0, 1, 2, MOST_ADMITTED)] == [
+        "no more such release fits", "1 more such release fits", "2 more such releases fit",
+        "at least 1000000 more such releases fit",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def history(ledger: Ledger) -> Ledger:
+    """Reserved, given back, reserved again and published, on each store in turn; then another."""
+    ledger.reserve(**ask(release="my-release"))
+    ledger.void(RUN, 1)
+    ledger.reserve(**ask(attempt=2, release="my-release"))
+    finish(ledger, attempt=2)
+    ledger.publish(RUN, MANIFEST)
+    spend(ledger, 7, "0.25")
+    return ledger
+
+
+def test_spending_is_every_change_of_what_is_held(history: Ledger) -> None:
+    changes = spending(history.entries())
+    assert [(one.entry.kind.value, one.epsilon, one.delta) for one in changes] == [
+        ("reserve", "0.5", "1E-6"), ("void", "-0.5", "-1E-6"), ("reserve", "0.5", "1E-6"),
+        ("reserve", "0.25", "0"),
+    ]  # fmt: skip
+    assert [str(one.spent) for one in changes] == [
+        "epsilon=0.5, delta=1E-6", "epsilon=0, delta=0", "epsilon=0.5, delta=1E-6",
+        "epsilon=0.75, delta=1E-6",
+    ]  # fmt: skip
+    assert changes[-1].spent == history.spent("adult")
+    assert [one.run.release for one in changes if one.run] == ["my-release"] * 3 + [None]
+    assert more_such(history.account("adult"), history.run(RUN)) == "2 more such releases fit"
+
+
+def test_show_speaks_of_releases_and_says_what_still_fits(
+    history: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = told("show", "--ledger", history.location)
+    assert "my-release  2027-q1" in text
+    assert "forecast   5 more such releases fit, such as (not named) p (epsilon=0.25" in text
+    only = told("show", "--ledger", history.location, "--run", RUN)
+    assert "spending" in only
+    facts = json.loads(told("show", "--ledger", history.location, "--json"))
+    (population,) = facts["populations"]
+    assert [one["release"] for one in population["runs"]] == ["my-release", None]
+    assert population["forecast"]["told"] == "5 more such releases fit"
+    last = int(population["spending"][-1]["seq"])
+    recent = json.loads(told("show", "--ledger", history.location, "--json", "--since", str(last)))
+    assert [one["seq"] for one in recent["populations"][0]["spending"]] == [last]
+
+
+def test_show_exports_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPIW_ACTOR", "alice@desk")
+    ledger = Ledger.create(tmp_path / "ledger.sqlite")
+    ledger.register(adult())
+    ledger.reserve(**ask(release="my-release"))
+    ledger.register(terms(name="beta"))
+    text = told("show", "--ledger", ledger.location, "--csv")
+    (row,) = csv.DictReader(text.splitlines())
+    assert row["population"] == "adult"
+    assert (row["release"], row["period"], row["actor"]) == ("my-release", "2027-q1", "alice@desk")
+    assert (row["epsilon"], row["spent_epsilon"], row["spent_delta"]) == ("0.5", "0.5", "1E-6")
+    assert row["budget"] == "epsilon=2, delta=1E-5"
+    assert (row["run_key"], row["key_id"]) == (digest(1), "")
+    assert (
+        told("show", "--ledger", ledger.location, "--csv", "--population", "beta").count("\n") == 1
+    )

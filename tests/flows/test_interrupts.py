@@ -1,0 +1,169 @@
+"""Ctrl-C in the middle of `dpiw release`: one sentence, nothing lost, and the same command goes on.
+
+The signal goes to the whole process group, as a terminal sends it: to the confidential stage and to
+the run's own Prefect server, too. The stage draws while it comes, and waits there to be let go.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.ledger import Ledger, RunState, StageState
+from dpiw.release.verification import verify
+from flows.interrupts import Interrupts
+from tests.flows.conftest import ROOT, PrefectServer
+from tests.support.interrupts import foreground
+from tests.support.patience import SECONDS, until
+
+pytestmark = pytest.mark.flow
+
+SLOW_DRAW = """
+import pathlib, sys, time
+if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig_argv:
+    import dpiw.methods.generators.histogram as h
+    measure = h.Histogram.measure
+    def slow(self, table, *, noise):
+        here = pathlib.Path({folder!r})
+        (here / 'drawing').touch()
+        while not (here / 'go').exists():
+            time.sleep(0.05)
+        return measure(self, table, noise=noise)
+    h.Histogram.measure = slow
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_the_foreground() -> Iterator[None]:
+    with foreground():
+        yield
+
+
+@pytest.fixture
+def environment(prefect_server: PrefectServer, tmp_path: Path) -> dict[str, str]:
+    """Of a release whose generator waits in its draw until the file `go` is there."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_DRAW.format(folder=str(tmp_path)))
+    return prefect_server.environment() | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "100"}
+
+
+@contextmanager
+def drawing(spec: Path, environment: dict[str, str], folder: Path) -> Iterator[subprocess.Popen]:
+    """`dpiw release`, in a process group of its own, in the middle of a draw."""
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dpiw.cli.main", "release", str(spec)],
+            stdout=said, stderr=said, env=environment, cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        begun = lambda: (folder / "drawing").exists() or process.poll() is not None  # noqa: E731
+        until(begun, what="the draw")
+        assert process.poll() is None, (folder / "said").read_text()
+        yield process
+    finally:
+        (folder / "go").touch()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def said(folder: Path) -> str:
+    return (folder / "said").read_text()
+
+
+def again(place: Any, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpiw.cli.main", "release", str(place.spec)],
+        capture_output=True, text=True, env=environment, cwd=ROOT, check=False,
+    )  # fmt: skip
+
+
+def test_ctrl_c_lets_a_draw_end_and_nothing_is_lost(
+    environment: dict[str, str], workplace: Any, tmp_path: Path
+) -> None:
+    own = {**environment, "PREFECT_HOME": str(tmp_path / "prefect")}
+    del own["PREFECT_API_URL"]  # a server of the run's own hears Ctrl-C, too
+    with drawing(workplace.spec, own, tmp_path) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        until(lambda: "stopping when" in said(tmp_path), what="the answer to Ctrl-C")
+        (tmp_path / "go").touch()
+        assert process.wait(timeout=SECONDS) == 130
+    text = said(tmp_path)
+    assert "stopping when fit_generator has ended (Ctrl-C again: at once)" in text
+    last = text.strip().splitlines()[-1]
+    assert last.startswith("stopped after fit_generator: all that was drawn is kept, and paid for")
+    assert last.endswith(f" release {workplace.spec}")
+    assert "Traceback" not in text
+    ledger = Ledger.open(workplace.ledger)
+    (run,) = ledger.runs("town")
+    assert run.stages["fit_generator"].state is StageState.COMMITTED
+    assert run.stages["fit_weights"].state is StageState.RESERVED
+    spent = ledger.spent("town")
+
+    done = again(workplace, environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ledger.spent("town") == spent
+    assert [len(one.attempts) for one in ledger.runs("town")] == [1]
+    (folder,) = workplace.releases.iterdir()
+    assert verify(folder).certificate.epsilon == "2"
+    assert "more such release" in done.stdout
+
+
+def test_a_second_ctrl_c_stops_at_once_and_says_what_stands(
+    environment: dict[str, str], workplace: Any, tmp_path: Path
+) -> None:
+    with drawing(workplace.spec, environment, tmp_path) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        until(lambda: "stopping when" in said(tmp_path), what="the answer to Ctrl-C")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=SECONDS) == 130
+    text = said(tmp_path)
+    assert "Traceback" not in text
+    last = text.strip().splitlines()[-1]
+    assert last.startswith("stopped in fit_generator, at once")
+    assert "stays charged" in last
+    (run,) = Ledger.open(workplace.ledger).runs("town")
+    assert run.state is RunState.ARMED
+    assert not workplace.releases.exists()
+
+
+def test_ctrl_c_before_the_first_step_ends_at_once_and_nothing_was_read() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    told = interrupts.told("dpiw release a.yaml")
+    assert told == (
+        "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
+    )
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_job_in_the_background_goes_on_ignoring_it() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_the_last_step_is_not_undone(capfd: pytest.CaptureFixture[str]) -> None:
+    """Asked while it publishes, a run ends as it would have."""
+    steps = logging.getLogger("dpiw.progress")
+    with Interrupts():
+        steps.warning("start publish")
+        os.kill(os.getpid(), signal.SIGINT)
+        steps.warning("done publish 0.1")
+    with Interrupts() as interrupts:
+        steps.warning("start debias")
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            steps.warning("start diagnose")
+    assert "stopped after debias" in interrupts.told("it")
+    assert capfd.readouterr().out.count("stopping when") == 2

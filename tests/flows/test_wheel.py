@@ -1,0 +1,96 @@
+"""The wheel alone is a curator's whole pipeline: installed, in an empty folder, to a release."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.release.verification import verify
+from tests.flows.conftest import ROOT, PrefectServer
+from tests.support.documented_desk import released, set_out
+
+pytestmark = pytest.mark.flow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`bin` of an environment with this wheel, and with the libraries of this interpreter."""
+    home = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    python = home / "bin" / "python"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index",
+         "--no-deps", "--disable-pip-version-check", wheel],
+        check=True,
+    )  # fmt: skip
+    # A path in such a file is one more to look in; what is installed there in editable form is not.
+    (own,) = home.glob("lib/python*/site-packages")
+    (own / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return home / "bin"
+
+
+def test_the_wheel_has_the_flows_under_no_name_of_their_own(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    carried = {name.removeprefix("dpiw/_pipeline/") for name in names if "_pipeline" in name}
+    for top in ("flows", "tasks"):
+        assert {name for name in carried if name.startswith(f"{top}/")} == {
+            path.relative_to(ROOT).as_posix() for path in (ROOT / top).glob("*.py")
+        }
+    assert not [name for name in names if name.endswith(".pyc")]
+
+
+def test_an_installed_wheel_goes_from_an_empty_folder_to_a_release(
+    programs: Path, prefect_server: PrefectServer, tmp_path: Path
+) -> None:
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    clean = prefect_server.environment()
+    clean.pop("PYTHONPATH", None)
+
+    def dpiw(*words: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [programs / "dpiw", *words], cwd=desk, env=clean, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    where = "import dpiw; print(dpiw.__file__)"
+    told = subprocess.run(
+        [programs / "python", "-c", where], cwd=desk, env=clean, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert Path(told.stdout.strip()).is_relative_to(programs.parent)
+
+    dpiw("key", "new", "keys/mine")
+    terms = ("--epsilon", "6", "--delta", "1e-5", "--relation", "add_or_remove_one")
+    (desk / "state").mkdir(mode=0o700)
+    ledger = ("--ledger", "state/ledger.sqlite")
+    dpiw("ledger", "register", "my-people", *terms, *ledger, "--create")
+    schema: dict[str, Any] = json.loads(dpiw("schema", "spec").stdout)
+    assert schema["additionalProperties"] is False
+    set_out(desk)
+    assert "more such release" in dpiw("plan", "release.yaml").stdout
+    published = dpiw("release", "release.yaml")
+    assert "more such release" in published.stdout
+    assert not verify(released(desk)).pinned
+    text = dpiw("ledger", "show", *ledger, "--csv").stdout
+    assert text.splitlines()[1].startswith("my-people,my-release,once,")
