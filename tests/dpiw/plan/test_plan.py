@@ -17,10 +17,10 @@ from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
     PRIVATE_STAGES,
-    compact_json,
     compile_plan,
     restore_plan,
 )
+from dpiw.plan.promise import compact_json
 from dpiw.plan.spec import (
     Places,
     Promise,

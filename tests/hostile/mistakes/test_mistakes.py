@@ -12,6 +12,8 @@ import io
 import re
 import shlex
 import shutil
+import sys
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -79,38 +81,30 @@ def test_a_mistake_is_told(folder, capsys, name):
     mistake = MISTAKES[name]
     mistake.slip(folder)
     code, text = told(mistake.command, capsys)
-    assert code == mistake.code, text
-    for words in mistake.words:
-        assert words in text
-    assert not NOT_FOR_PEOPLE.search(text), text
-    assert CELL not in text
+    assert_told(mistake, code, text)
     assert "secret7" not in text
     again = f"mend it, then: dpiw {mistake.command}" in text
     assert again == (mistake.slip is not nothing and mistake.command == "plan release.yaml")
 
 
-def begin(folder, period: str) -> tuple[ReleaseRun | None, DPIWError | None]:
-    """A run until its table is read; the error that ended it."""
-    try:
-        run = ReleaseRun.prepare(folder / "release.yaml", period=period or None)
-        steps.reserve(run)
-    except DPIWError as error:
-        return None, error
-    try:
-        steps.ingest(run)
-    except DPIWError as error:
-        return run, error
-    return run, None
+@pytest.fixture
+def flow(monkeypatch):
+    """Put a flow in the place of the one that `dpiw release` runs: no server, no Prefect."""
+    monkeypatch.delitem(sys.modules, "flows.release", raising=False)  # it is run anew
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    return partial(monkeypatch.setattr, console, "release_flow")
 
 
 @pytest.mark.parametrize("name", list(BEGINNINGS))
-def test_a_run_that_cannot_begin_holds_and_reads_nothing(folder, name):
+def test_a_run_that_cannot_begin_holds_and_reads_nothing(folder, flow, capsys, name):
     mistake = BEGINNINGS[name]
     mistake.slip(folder)
-    run, error = begin(folder, mistake.command)
-    assert error is not None
-    assert run is None, error
-    assert_told(mistake, error)
+    flow(lambda *_: steps.reserve(ReleaseRun.prepare(folder / "release.yaml", period=None)))
+    period = f" --period={mistake.command}" if mistake.command else ""
+    code, text = told(f"release release.yaml{period}", capsys)
+    assert_told(mistake, code, text)
+    assert "not published: " in text
     (folder / "state").chmod(0o700)
     ledger = folder / "state/ledger.sqlite"
     assert not ledger.exists() or len(Ledger.open(ledger).entries()) == 2
@@ -121,42 +115,41 @@ def test_a_table_that_cannot_be_read_costs_no_budget(folder, name):
     """The budget is held before the first byte is read, and given back: only the read counts."""
     mistake = READS[name]
     mistake.slip(folder)
-    run, error = begin(folder, mistake.command)
-    assert run is not None
-    assert error is not None
-    assert_told(mistake, error)
+    run = ReleaseRun.prepare(folder / "release.yaml", period=None)
+    steps.reserve(run)
+    with pytest.raises(DPIWError) as caught:
+        steps.ingest(run)
+    assert_told(mistake, caught.value.exit_code, str(caught.value))
     account = Ledger.open(folder / "state/ledger.sqlite").account("town")
     assert account.spent.epsilon == 0
     assert account.unpaid_reads == 1
 
 
-def assert_told(mistake, error):
-    assert error.exit_code == mistake.code, error
+def assert_told(mistake, code, text):
+    assert code == mistake.code, text
     for words in mistake.words:
-        assert words in str(error)
-    assert CELL not in str(error)
-    assert not NOT_FOR_PEOPLE.search(str(error))
+        assert words in text
+    assert CELL not in text
+    assert not NOT_FOR_PEOPLE.search(text), text
 
 
 def test_the_key_is_looked_at_before_the_plan_is_made(folder, monkeypatch):
     """A plan may take a minute."""
     monkeypatch.setattr("dpiw.run.run.compile_plan", lambda *_: pytest.fail("planned"))
     (folder / "state/keys/test.key").unlink()
-    _, error = begin(folder, "")
-    assert isinstance(error, ReleaseError)
+    with pytest.raises(ReleaseError):
+        ReleaseRun.prepare(folder / "release.yaml", period=None)
 
 
 @pytest.mark.parametrize("code", [12, 22, 70])
-def test_a_run_ends_with_the_code_of_its_stage(folder, monkeypatch, capsys, code):
+def test_a_run_ends_with_the_code_of_its_stage(folder, flow, capsys, code):
     """Not with 70 where the page says 12."""
-    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
-    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
 
-    def flow(*_):
+    def failed(*_):
         raise StageFailedError("ingest", code)
 
-    assert console.main(flow, [str(folder / "release.yaml")]) == code
-    assert "not published: stage ingest" in capsys.readouterr().out
+    flow(failed)
+    assert told("release release.yaml", capsys)[0] == code
 
 
 def test_a_share_below_the_floor_is_seen_to_be_below():
