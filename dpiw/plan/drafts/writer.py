@@ -173,5 +173,5 @@ def next_commands(name: str, *, folder: str, draft: TableDraft) -> list[str]:
         f"dpiw key new {folder}/keys/curator",
         f"dpiw ledger register POPULATION --ledger {folder}/state/ledger.sqlite --create"
         f" --epsilon E --delta D --relation add_or_remove_one{unit}",
-        f"python -m flows.release {folder}/{SPEC}",
+        f"dpiw release {folder}/{SPEC}",
     ]
