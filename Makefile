@@ -14,7 +14,7 @@ help:
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
-	@echo "make check       ruff and mypy"
+	@echo "make check       ruff and mypy; make site: the documents as a site"
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
 	@echo "make population  a simulated population of 50,000 people with known truth"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
@@ -34,7 +34,7 @@ $(VENV)/.pipeline: pyproject.toml $(LOCK)
 
 $(VENV)/.test: $(VENV)/.pipeline
 	@echo "installing the test tools into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,test,docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.pipeline
@@ -68,7 +68,7 @@ test-oldest: $(VENV)/.test
 	@mkdir -p build
 	@$(BIN)/python -m tests.oldest > build/oldest.txt
 	@test -x build/oldest/bin/python || $(PYTHON) -m venv build/oldest
-	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,test]'
+	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,test,docs]'
 	build/oldest/bin/python -m pytest -n $(JOBS) --dist worksteal
 	@$(BIN)/python -m tests.oldest formula plot > build/light.txt
 	@test -x build/light/bin/python || $(PYTHON) -m venv build/light
@@ -77,7 +77,7 @@ test-oldest: $(VENV)/.test
 
 test-newest:
 	@test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
-	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,test]'
+	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,test,docs]'
 	build/newest/bin/python -m pytest -n $(JOBS) --dist worksteal
 
 # The long suites keep their finished parts below build/assurance, so that they can be stopped and
@@ -97,6 +97,12 @@ check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Strict: a page that is in no menu, a link or an anchor that leads nowhere ends it.
+.PHONY: site
+site: $(VENV)/.test
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open build/site/index.html, or, to search it too: $(BIN)/python -m mkdocs serve"
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

@@ -35,7 +35,8 @@ class NormalPosterior:
         covariance: shape (p, p); of the t law where `degrees` is finite.
         size: what the weights sum to.
         degrees: of the t law; infinite for a normal one.
-        noise_shape, noise_rate: inverse gamma law of the residual variance (linear only).
+        noise_shape: of the residual variance's inverse gamma law (linear only).
+        noise_rate: of the same.
     """
 
     names: tuple[str, ...]

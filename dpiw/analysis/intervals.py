@@ -47,7 +47,8 @@ class Interval:
     Attributes:
         names: length p.
         values: the estimates, shape (p,).
-        lower, upper: bounds, shape (p,).
+        lower: shape (p,).
+        upper: shape (p,).
         level: nominal coverage of each.
         method: how they were made.
         parts: variance by source, each shape (p,); empty for the bootstraps.

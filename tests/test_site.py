@@ -1,0 +1,101 @@
+"""The site: every page in a menu, every link and anchor followed, nothing asked of a network.
+
+The build itself is strict (`mkdocs.yml`): a page that no menu names, or a link that leads nowhere,
+ends it. Where mkdocs is not installed nothing here runs (extra `docs`; `make test` has it).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dpiw import analysis
+from tests.support.documents import ROOT
+
+pytest.importorskip("mkdocs", reason="extra docs")
+
+
+def built(folder: Path, checkout: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """As `make site` does. Never with `--quiet`: that hides warnings from `--strict`, too."""
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=checkout, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+class Loaded(HTMLParser):
+    """What a browser loads by itself to show a page, in `addresses`."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        if tag != "a":
+            names = ("src", "href", "srcset", "data", "poster")
+            self.addresses += [values[name] for name in names if name in values]
+        self.addresses += re.findall(r"url\(['\"]?([^)'\"]+)", values.get("style", ""))
+
+
+def elsewhere(text: str, *, of_css: bool = False) -> list[str]:
+    """The addresses on other hosts that a page, or a style sheet, loads."""
+    addresses = re.findall(r"url\(['\"]?([^)'\"]+)", text) if of_css else Loaded(text).addresses
+    return [one for one in addresses if re.match(r"(https?:)?//", one)]
+
+
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    done = built(tmp_path)
+    assert done.returncode == 0, done.stderr
+    pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
+    assert len(pages) > 25
+    for name, path in pages.items():
+        assert elsewhere(path.read_text()) == [], name
+    for path in tmp_path.rglob("*.css"):
+        assert elsewhere(path.read_text(), of_css=True) == [], path.name
+    reference = pages["reference/analysis.html"].read_text()
+    shown = set(re.findall(r'id="dpiw\.analysis\.(\w+)"', reference))
+    assert shown == set(analysis.__all__)
+    assert not re.search(r'id="dpiw\.[\w.]*\._[a-z]', reference)
+    assert 'id="dpiw-ledger-register"' in pages["reference/commands.html"].read_text()
+    method = pages["docs/method.html"].read_text()
+    assert "<math" in method
+    assert "$$" not in method
+
+
+def test_what_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
+    """In a copy of the pages: a link, an anchor, a page that no menu names."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / "docs", checkout / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", checkout)
+    for path in ROOT.iterdir():
+        if not ((checkout / path.name).exists() or path.name.startswith(".")):
+            (checkout / path.name).symlink_to(path)
+    with (checkout / "docs" / "glossary.md").open("a") as page:
+        page.write("\n[one](nowhere.md) [two](spec.md#nowhere)\n")
+    (checkout / "docs" / "alone.md").write_text("# Alone\n")
+    done = built(tmp_path / "site", checkout)
+    assert done.returncode == 1
+    for told in ("nowhere.md", "#nowhere", "docs/alone.md"):
+        assert told in done.stderr
+
+
+def test_what_a_page_loads_is_seen() -> None:
+    for page in (
+        '<script src="https://cdn.example/a.js"></script>',
+        '<link rel="stylesheet" href="//cdn.example/a.css">',
+        '<img src="http://cdn.example/a.png">',
+        '<p style="background: url(https://cdn.example/a.png)">',
+    ):
+        assert len(elsewhere(page)) == 1, page
+    assert elsewhere('@import url("https://cdn.example/a.css");', of_css=True)
+    assert not elsewhere('<a href="https://example.org">read</a> <img src="images/a.png">')
