@@ -66,6 +66,7 @@ PICTURE = (
     "dpiw/release/test_report_in_browser.py"
     "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
 )
+SHOWN = "flows/test_window.py::test_a_run_tells_its_story_in_order"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
@@ -115,6 +116,7 @@ ELSEWHERE = {
     "python examples/picture.py .dpiw/releases/NAME docs/images/report.png": (
         "needs a browser; typed with a page", PICTURE
     ),
+    "python docs/images/operator_pages.py SPEC": ("needs a browser and a server of its own", SHOWN),
     "make serve": ("ends when it is stopped", SERVED),
     "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
     "deployments/serve.sh": ("ends when it is stopped", SERVED),

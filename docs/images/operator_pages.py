@@ -20,7 +20,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterType
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 HERE = Path(__file__).resolve().parent
@@ -43,13 +44,44 @@ def _wait_for(url: str) -> None:
     raise SystemExit("the Prefect server did not answer")
 
 
-def take(page: Page, address: str, wanted: str, name: str) -> None:
-    """Keep what the browser shows of a page once it holds a text."""
+def pictures(base: str, browser: str, folder: Path) -> list[str]:
+    """Keep what a browser shows of the newest run and of its budget.
+
+    Args:
+        base: the server's address.
+        browser: path of a Chromium.
+        folder: takes `prefect-run.png` and `prefect-budget.png`.
+
+    Returns:
+        What the pages asked of anybody but the server: addresses.
+    """
+    elsewhere: list[str] = []
+    with (
+        temporary_settings({PREFECT_API_URL: f"{base}/api"}),
+        get_client(sync_client=True) as client,
+        sync_playwright() as play,
+    ):
+        (run,) = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)
+        mine = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
+        (budget,) = [
+            one for one in client.read_artifacts(flow_run_filter=mine) if one.type == "image"
+        ]
+        chromium = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 1200, "height": 800})
+        page.on("request", lambda asked: elsewhere.append(asked.url))
+        _take(page, f"{base}/runs/flow-run/{run.id}", "publish: ", folder / "prefect-run.png")
+        page.set_viewport_size({"width": 900, "height": 420})
+        shown = f"{base}/artifacts/artifact/{budget.id}"
+        _take(page, shown, "Population", folder / "prefect-budget.png")
+        chromium.close()
+    return [url for url in elsewhere if not url.startswith((f"{base}/", "data:", "blob:"))]
+
+
+def _take(page: Page, address: str, wanted: str, path: Path) -> None:
     page.goto(address)
-    page.get_by_text(wanted).first.wait_for(timeout=60_000)
+    page.get_by_text(wanted).first.wait_for(timeout=120_000)
     page.wait_for_timeout(3000)  # drawings move into place
-    page.screenshot(path=HERE / name)
-    print(f"wrote {HERE / name}")
+    page.screenshot(path=path)
 
 
 def main(arguments: list[str]) -> int:
@@ -74,32 +106,15 @@ def main(arguments: list[str]) -> int:
         try:
             _wait_for(f"{base}/api/health")
             subprocess.run(
-                [sys.executable, "-m", "flows.release", str(chosen.spec)], env=environment,
-                check=True,
+                [sys.executable, "-m", "dpiw.cli.main", "release", str(chosen.spec)],
+                env=environment, check=True,
             )  # fmt: skip
-            _pictures(base, chosen.browser)
+            asked = pictures(base, chosen.browser, HERE)
         finally:
             server.terminate()
             server.wait(timeout=60)
+    print("asked of others: " + (", ".join(asked) or "nothing"))
     return 0
-
-
-def _pictures(base: str, browser: str) -> None:
-    with (
-        temporary_settings({PREFECT_API_URL: f"{base}/api"}),
-        get_client(sync_client=True) as client,
-        sync_playwright() as play,
-    ):
-        (run,) = client.read_flow_runs()
-        (budget,) = client.read_artifacts(
-            artifact_filter=ArtifactFilter(type=ArtifactFilterType(any_=["image"]))
-        )
-        chromium = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        page = chromium.new_page(viewport={"width": 1200, "height": 800})
-        take(page, f"{base}/runs/flow-run/{run.id}", "publish: ", "prefect-run.png")
-        page.set_viewport_size({"width": 900, "height": 420})
-        take(page, f"{base}/artifacts/artifact/{budget.id}", "Population", "prefect-budget.png")
-        chromium.close()
 
 
 if __name__ == "__main__":

@@ -123,12 +123,13 @@ def prefect_server(tmp_path_factory) -> PrefectServer:
     environment = server.environment() | {
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     }
-    environment.pop("PREFECT_API_URL")
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
-             "--port", str(port), "--no-ui"],
+             "--port", str(port)],
             stdout=log, stderr=log, env=environment, umask=0o077,
         )  # fmt: skip
         try:

@@ -1,6 +1,7 @@
 """The operator's window: what a run shows of itself in Prefect, and that it shows nothing else."""
 
 import base64
+import importlib.util
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tasks import pages
 from tests.support.patience import until
 from tests.support.whole_runs import publish_run
 
+SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "images" / "operator_pages.py"
 LINES = [
     "plan: ", "reserve: ", "ingest: ", "fit_generator: ", "draw_synthetic: ", "fit_weights: ",
     "debias: ", "diagnose: ", "publish: ",
@@ -38,8 +40,16 @@ def artifacts(server, run):
     return {one["key"]: one for one in server.api("artifacts/filter", mine)}
 
 
+def picture_taker():
+    """docs/images/operator_pages.py, which is no module of ours."""
+    spec = importlib.util.spec_from_file_location("operator_pages", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.flow
-def test_a_run_tells_its_story_in_order(prefect_server, workplace):
+def test_a_run_tells_its_story_in_order(prefect_server, workplace, tmp_path, request):
     done = prefect_server.run_flow(workplace.spec)
     assert done.returncode == 0, done.stdout + done.stderr
     run = prefect_server.newest_run()
@@ -68,6 +78,13 @@ def test_a_run_tells_its_story_in_order(prefect_server, workplace):
     assert Path(report).is_file()
     verdict = verify(Path(report).parent).certificate.verdict
     assert f"**{verdict}**" in shown[f"{name}-release"]["data"]
+
+    browser_path = request.getfixturevalue("browser_path")  # without one, the rest is skipped
+    base = prefect_server.url.removesuffix("/api")
+    assert picture_taker().pictures(base, browser_path, tmp_path) == []  # asked of nobody else
+    for picture in ("prefect-run.png", "prefect-budget.png"):
+        assert 5_000 < (tmp_path / picture).stat().st_size < 150_000
+        assert (SCRIPT.parent / picture).stat().st_size < 150_000
 
 
 @pytest.mark.flow

@@ -54,7 +54,18 @@ columns:
      upper: "9999-12-30T23:59:59", time_zone: America/New_York, nullable: true}
 """
 MEANS_NOTHING_TO_CELLS = frozenset(
-    {"name", "kind", "role", "lower", "upper", "levels", "cuts", "bins", "description"}
+    {
+        "name",
+        "kind",
+        "role",
+        "lower",
+        "upper",
+        "levels",
+        "cuts",
+        "bins",
+        "description",
+        "provenance",
+    }
 )
 """Fields of a column that change no option of reading, or that every column has."""
 
