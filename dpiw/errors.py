@@ -28,63 +28,78 @@ canary tests.
 
 Each class carries `exit_code`, the status a command line or a stage process ends with. The code
 depends on the class alone, and data-dependent failures share one code (`StageFailedError`), so
-a code never tells data apart.
+a code never tells data apart. Who started a stage process ends with the code of that process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
+
+
+def nearest(word: object, allowed: Iterable[str]) -> str:
+    """`; did you mean 'csv'?`, or nothing where no admissible word is near.
+
+    Args:
+        word: what stands in a public file or was typed; never a cell. It is not repeated.
+        allowed: the admissible words.
+    """
+    import difflib
+
+    by_fold = {one.casefold(): one for one in allowed}
+    close = difflib.get_close_matches(str(word)[:80].casefold(), by_fold, n=1, cutoff=0.6)
+    return f"; did you mean {by_fold[close[0]]!r}?" if close else ""
+
+
+def one_of(word: object, allowed: Iterable[str]) -> str:
+    """`expected one of csv, parquet; did you mean 'csv'?`; see `nearest`."""
+    known = list(allowed)
+    return f"expected one of {', '.join(known)}{nearest(word, known)}"
 
 
 class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
-    `advice` says what an operator does next; like the code it depends on the class alone.
+    `advice` says what an operator does next; it depends on the class alone.
     """
 
-    exit_code: ClassVar[int] = 1
-    advice: ClassVar[str] = "start the run again: it goes on where it stopped"
+    exit_code: int = 1
+    advice: str = "start the run again: it goes on where it stopped"
 
 
 class SpecError(DPIWError):
     """A field of a release spec is not admissible. Nothing was read, nothing was spent."""
 
-    exit_code: ClassVar[int] = 10
-    advice: ClassVar[str] = (
-        "mend the field that the message names, and start the run again; nothing was spent"
-    )
+    exit_code = 10
+    advice = "mend the field that the message names, and start the run again; nothing was spent"
 
 
 class SchemaError(DPIWError):
     """A column, level or bound of the public schema is not admissible."""
 
-    exit_code: ClassVar[int] = 11
-    advice: ClassVar[str] = (
-        "mend the data dictionary where the message says, and start the run again"
-    )
+    exit_code = 11
+    advice = "mend the data dictionary where the message says, and start the run again"
 
 
 class SourceError(DPIWError):
     """The confidential source's structure (file, columns, types) is not as declared."""
 
-    exit_code: ClassVar[int] = 12
-    advice: ClassVar[str] = "make file and data dictionary agree, and start the run again"
+    exit_code = 12
+    advice = "make file and data dictionary agree, and start the run again"
 
 
 class PrivacyError(DPIWError):
     """A step would break, or cannot show, the promised guarantee."""
 
-    exit_code: ClassVar[int] = 20
-    advice: ClassVar[str] = (
-        "the plan or the method has to change: `dpiw plan` shows it, without reading data"
-    )
+    exit_code = 20
+    advice = "the plan or the method has to change: `dpiw plan` shows it, without reading data"
 
 
 class UnsupportedRelationError(PrivacyError):
     """A neighbouring relation is unknown here, or two relations met in one sum."""
 
-    exit_code: ClassVar[int] = 21
+    exit_code = 21
 
 
 class BudgetExceededError(PrivacyError):
@@ -95,8 +110,8 @@ class BudgetExceededError(PrivacyError):
         remaining: what is left, in the same form.
     """
 
-    exit_code: ClassVar[int] = 22
-    advice: ClassVar[str] = (
+    exit_code = 22
+    advice = (
         "nothing was spent; `dpiw ledger show` says what is left, and who may grant more is"
         " the owner of the data"
     )
@@ -114,8 +129,8 @@ class BudgetExceededError(PrivacyError):
 class GrantSpentError(PrivacyError):
     """This stage's draw was armed before: it is committed, lost, or another process holds it."""
 
-    exit_code: ClassVar[int] = 23
-    advice: ClassVar[str] = (
+    exit_code = 23
+    advice = (
         "another process draws this run, or was killed while it did; wait for it, then start"
         " the run again: the ledger settles it"
     )
@@ -124,60 +139,54 @@ class GrantSpentError(PrivacyError):
 class UncalibratedError(PrivacyError):
     """A mechanism was asked for its events, or to draw, before its noise was calibrated."""
 
-    exit_code: ClassVar[int] = 24
+    exit_code = 24
 
 
 class NotPublishableError(PrivacyError):
     """A result of a non-private method, or of seeded noise, was offered for release."""
 
-    exit_code: ClassVar[int] = 25
+    exit_code = 25
 
 
 class LedgerError(DPIWError):
     """The ledger is missing, locked or unusable; spending fails closed."""
 
-    exit_code: ClassVar[int] = 30
-    advice: ClassVar[str] = (
-        "nothing is drawn without the ledger: make it reachable, and start the run again"
-    )
+    exit_code = 30
+    advice = "nothing is drawn without the ledger: make it reachable, and start the run again"
 
 
 class UnknownPopulationError(LedgerError):
     """No population of that name is registered in this ledger."""
 
-    exit_code: ClassVar[int] = 31
-    advice: ClassVar[str] = "register the population, once: `dpiw ledger register`"
+    exit_code = 31
+    advice = "register the population, once: `dpiw ledger register`"
 
 
 class LedgerConflictError(LedgerError):
     """The same key came back with another content."""
 
-    exit_code: ClassVar[int] = 32
-    advice: ClassVar[str] = (
-        "do not start it again: compare the run with `dpiw ledger show`, and ask an auditor"
-    )
+    exit_code = 32
+    advice = "do not start it again: compare the run with `dpiw ledger show`, and ask an auditor"
 
 
 class LedgerTamperedError(LedgerError):
     """The hash chain is broken, or the ledger lacks a head that was published."""
 
-    exit_code: ClassVar[int] = 33
-    advice: ClassVar[str] = "stop: keep the ledger as it is, and run the audit"
+    exit_code = 33
+    advice = "stop: keep the ledger as it is, and run the audit"
 
 
 class WeightError(DPIWError):
     """Importance weights cannot be computed from these values."""
 
-    exit_code: ClassVar[int] = 40
-    advice: ClassVar[str] = (
-        "change the weights' settings in the spec; what was drawn is kept and stays paid for"
-    )
+    exit_code = 40
+    advice = "change the weights' settings in the spec; what was drawn is kept and stays paid for"
 
 
 class UnreliableWeightsError(WeightError):
     """The weights exist, but their diagnostics forbid their use."""
 
-    exit_code: ClassVar[int] = 41
+    exit_code = 41
 
     def __init__(self, message: str, *, k_hat: float, effective_sample_size: float) -> None:
         super().__init__(message)
@@ -192,8 +201,8 @@ class UnreliableWeightsError(WeightError):
 class ReleaseError(DPIWError):
     """A release folder cannot be written or read."""
 
-    exit_code: ClassVar[int] = 50
-    advice: ClassVar[str] = (
+    exit_code = 50
+    advice = (
         "make the folder writable or restore it, and start the run again; nothing is drawn twice"
     )
 
@@ -201,26 +210,26 @@ class ReleaseError(DPIWError):
 class ManifestError(ReleaseError):
     """The manifest is missing or malformed, or the folder holds other files than it lists."""
 
-    exit_code: ClassVar[int] = 51
+    exit_code = 51
 
 
 class ChecksumError(ReleaseError):
     """A file's bytes differ from what the manifest says."""
 
-    exit_code: ClassVar[int] = 52
+    exit_code = 52
 
 
 class SignatureError(ReleaseError):
     """The manifest's signature does not verify under the expected key."""
 
-    exit_code: ClassVar[int] = 53
+    exit_code = 53
 
 
 class StageFailedError(DPIWError):
     """A stage process ended without its output. The reason stays in the confidential workspace."""
 
-    exit_code: ClassVar[int] = 70
-    advice: ClassVar[str] = (
+    exit_code = 70
+    advice = (
         "a custodian reads log/ in the run's folder; started again, the run draws nothing twice"
         " that it still has, and pays on the record for a draw that was lost"
     )
@@ -231,6 +240,8 @@ class StageFailedError(DPIWError):
         )
         self.stage = stage
         self.code = code
+        if code >= SpecError.exit_code:  # below: of the interpreter, which says nothing
+            self.exit_code = code
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.stage, self.code)

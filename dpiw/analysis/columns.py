@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, nearest
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Array, WeightedSample
@@ -43,10 +42,8 @@ def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
     if name in table.columns:
         return table[name]
     known = [str(column) for column in table.columns]
-    folded = {column.casefold(): column for column in reversed(known)}
-    near = difflib.get_close_matches(str(name).casefold(), folded, n=1, cutoff=0.5)
-    hint = f"; nearest: {folded[near[0]]!r}" if near else f"; there are {', '.join(known)}"
-    raise ReleaseError(f"column {name!r}: not in this table{hint}")
+    told = nearest(name, known) or f"; its columns: {', '.join(known)}"
+    raise ReleaseError(f"column {name!r}: not in this table{told}")
 
 
 def numbers(sample: WeightedSample, column: Column) -> Array:

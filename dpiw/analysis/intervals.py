@@ -33,7 +33,7 @@ import pandas as pd
 
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import Verdict, diagnose
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
@@ -170,7 +170,7 @@ def confidence_interval(
         raise ReleaseError("level: expected a number between 0 and 1")
     chosen = method or ("sandwich" if estimate.sample.law is None else "noise_aware")
     if chosen not in METHODS:
-        raise ReleaseError(f"method: expected one of {', '.join(METHODS)}")
+        raise ReleaseError(f"method: {one_of(chosen, METHODS)}")
     known = {} if estimate.sample.law is None else variance_parts(estimate)
     parts: dict[str, Array] = {}
     if chosen in ("sandwich", "noise_aware"):

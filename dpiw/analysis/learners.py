@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.columns import checked_column
 from dpiw.analysis.design import INTERCEPT, Design, design
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, one_of
 
 _FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 
@@ -39,9 +40,8 @@ def fit_sklearn(
     """
     sample = weighted_sample(source)
     names = [c for c in sample.table.columns if c != target] if features is None else list(features)
-    for name in (target, *names):
-        if name not in sample.table.columns:
-            raise ReleaseError(f"column {name!r}: not in this table")
+    for column in (target, *names):
+        checked_column(sample.table, column)
     present = sample.table[target].notna().to_numpy()
     x, y = sample.table.loc[present, names], sample.table.loc[present, target]
     steps = getattr(estimator, "steps", None)
@@ -83,7 +83,7 @@ def to_statsmodels(
         ReleaseError: statsmodels is not installed, unknown family, or as `design`.
     """
     if family not in _FAMILIES:
-        raise ReleaseError(f"family: expected one of {', '.join(_FAMILIES)}")
+        raise ReleaseError(f"family: {one_of(family, _FAMILIES)}")
     sm = optional("statsmodels.api", extra="statsmodels")
     sample = weighted_sample(source)
     parts = design(sample.table, target, features)

@@ -119,7 +119,7 @@ def _row(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str
     return (
         run.period,
         run.state,
-        f"{attempt.number} of {run.max_attempts}",
+        f"{attempt.number} (at most {run.max_attempts} paid)",
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
         plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),
         "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from dpiw.cli.init import add_init_command
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.schema import add_schema_command
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, ReleaseError, SchemaError, SpecError
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -27,13 +28,15 @@ def _say(text: str) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.table import plan_table
     from dpiw.run.budget import budget_line
 
-    spec = load_spec(arguments.spec)
-    plan = compile_plan(spec, load_schema(spec))
+    with told_in(arguments.spec, SpecError):
+        spec = load_spec(arguments.spec)
+        plan = compile_plan(spec, load_schema(spec))
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
     else:
@@ -78,7 +81,10 @@ def _key_new(arguments: argparse.Namespace) -> int:
     from dpiw.release.signing import create_key_pair, load_private_key
 
     path: Path = arguments.path
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as reason:
+        raise ReleaseError(f"folder {path.parent}: {reason.strerror}") from reason
     name = path.name.removesuffix(".key")
     private, public = create_key_pair(path.parent, name)
     key_id = load_private_key(private).public.key_id
@@ -136,6 +142,12 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_workspace_commands(commands)
 
 
+def _stands_in_a_file(error: DPIWError) -> bool:
+    """Whether the same command does, once a spec or data dictionary is mended."""
+    signs = (", line ", ": missing; expected", ": not UTF-8")
+    return isinstance(error, SchemaError) or any(sign in str(error) for sign in signs)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status; our errors become one clear line."""
     parsed = _parser().parse_args(arguments)
@@ -144,6 +156,9 @@ def main(arguments: list[str] | None = None) -> int:
         return handler(parsed)
     except DPIWError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        if _stands_in_a_file(error):
+            again = shlex.join(sys.argv[1:] if arguments is None else arguments)
+            sys.stderr.write(f"mend it, then: dpiw {again}\n")
         return error.exit_code
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{error.name} is not installed: pip install 'dpiw[pipeline]'\n")

@@ -72,6 +72,7 @@ def add_rehearse_command(subparsers: Any) -> None:
 
 def run_rehearse(arguments: argparse.Namespace) -> int:
     """Rehearse a spec and print what it found."""
+    from dpiw.data.yaml import told_in
     from dpiw.plan.rehearsal.candidates import candidates, played_spec
     from dpiw.plan.rehearsal.inputs import labelled_rows, refuse_confidential
     from dpiw.plan.rehearsal.populations import KINDS
@@ -84,13 +85,15 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     if arguments.json is not None:
         refuse_confidential(arguments.json, spec, field="--json")
-    schema = load_schema(spec)
+    with told_in(arguments.spec, SpecError):
+        schema = load_schema(spec)
+        played = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
+        compared = candidates(played, schema)
     stand_in, told, kinds = _stand_in(arguments, spec, schema)
     seed = secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed
-    played = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
     rehearsal = Rehearsal(
         schema=schema,
-        candidates=candidates(played, schema),
+        candidates=compared,
         populations=kinds or tuple(arguments.populations or KINDS),
         stand_in=stand_in,
         runs=arguments.runs,

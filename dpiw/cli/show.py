@@ -280,7 +280,7 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
                 f"{name}={stage['state']}" + "+conflict" * len(stage["conflicts"])
                 for name, stage in attempt["stages"].items()
             )
-            number = f"{attempt['attempt']} (max {run['max_attempts']})"
+            number = f"{attempt['attempt']} (at most {run['max_attempts']} paid)"
             rows.append(
                 (
                     run["release"] or "-",

@@ -37,7 +37,9 @@ def exact_decimal(field: str, text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation as error:
-        raise SpecError(f"{field}: expected an exact decimal such as 0.5 or 1e-6") from error
+        raise SpecError(
+            f"{field}={text[:40]}: expected an exact decimal such as 0.5 or 1e-6"
+        ) from error
 
 
 def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, mean
 from dpiw.data.dates import day_number, second_number
 from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.provenance import provenance_fault
-from dpiw.errors import SchemaError
+from dpiw.errors import SchemaError, nearest, one_of
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
@@ -216,7 +216,7 @@ class Column:
                 return number
         elif self.kind not in _TIMED and _is_plain_number(value):
             return value
-        raise self._refuse("value", f"a declared bound, cut or fill is no {self.kind.value} value")
+        raise self._refuse("lower/upper/cuts/fill", f"{value!r:.40} is no {self.kind.value} value")
 
     def normalised(self, text: str) -> str:
         """The form in which a category cell is compared to the levels."""
@@ -247,17 +247,16 @@ class Column:
         if len(name) > MAX_NAME_LENGTH:  # not repeated in what is said of its fields
             raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
         known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
-        for key in values:
-            if key not in known:
-                raise SchemaError(f"column {name}: unknown key {str(key)[:40]!r}")
+        if odd := [str(key)[:40] for key in values if key not in known]:
+            raise SchemaError(f"column {name}: {odd[0]}: unknown key{nearest(odd[0], known)}")
         role = values.get("role", ColumnRole.FEATURE.value)
         if "kind" not in values and role != ColumnRole.IDENTIFIER.value:
-            raise SchemaError(f"column {name}: kind is missing")
+            raise SchemaError(f"column {name}: kind: missing, such as continuous or categorical")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
             if key in values:
                 allowed = [member.value for member in members]
                 if values[key] not in allowed:
-                    raise SchemaError(f"column {name}: {key} is not one of {', '.join(allowed)}")
+                    raise SchemaError(f"column {name}: {key}: {one_of(values[key], allowed)}")
                 values[key] = members(values[key])
         written = CellFormat.taken_from(values)
         return cls(**values, written=written)
@@ -289,7 +288,7 @@ class Column:
         try:
             zoneinfo.ZoneInfo(self.time_zone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-            raise self._refuse("time_zone", "no such IANA time zone") from None
+            raise self._refuse("time_zone", "no IANA time zone, such as Europe/Berlin") from None
 
     def _check_placement(self) -> None:
         """Refuse a field that means nothing for this kind, rather than ignore it."""
@@ -359,7 +358,7 @@ class Column:
         if len({self.normalised(level) for level in self.levels}) < len(self.levels):
             raise self._refuse("levels", "two levels are equal (after the declared normaliser)")
         if self.other is not None and self.other not in self.levels:
-            raise self._refuse("other", "must be one of the levels")
+            raise self._refuse("other", f"must be a level{nearest(self.other, self.levels)}")
 
     def _check_boolean(self) -> None:
         true, false = (
@@ -382,4 +381,4 @@ class Column:
             if not isinstance(self.fill, bool):
                 raise self._refuse("fill", "expected true or false")
         elif self.fill not in self.levels:
-            raise self._refuse("fill", "must be one of the levels")
+            raise self._refuse("fill", f"must be a level{nearest(self.fill, self.levels)}")

@@ -45,8 +45,8 @@ def read_dictionary(path: Path, *, confidential: Path | None = None) -> Any:
     Raises:
         SchemaError: not readable, open fields, or a file of levels that cannot be read.
     """
-    mapping = load_file(path, what="schema", error=SchemaError)
-    refuse_open(mapping, what="schema", error=SchemaError)
+    mapping = load_file(path, what=path.name, error=SchemaError)
+    refuse_open(mapping, what=path.name, error=SchemaError)
     columns = mapping.get("columns") if isinstance(mapping, Mapping) else None
     if not isinstance(columns, list):
         return mapping

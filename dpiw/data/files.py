@@ -9,7 +9,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from dpiw.errors import SpecError
+from dpiw.errors import SourceError, SpecError
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -191,3 +191,20 @@ def check_state_folder(path: Path) -> None:
 
 def _unusable(path: Path, reason: OSError) -> SpecError:
     return SpecError(f"state: folder {path} cannot be used: {reason.strerror}")
+
+
+def check_is_file(source: Path) -> None:
+    """Refuse a confidential source that is no regular file by its name; not a byte is read.
+
+    Raises:
+        SourceError: not there, a symbolic link, or another kind of file. The path is not repeated.
+    """
+    try:
+        mode = source.lstat().st_mode
+    except OSError:
+        mode = 0
+    if mode == 0:  # outside the handler: what the system says holds the path
+        raise SourceError("source.path: no such file, or a folder above it is closed to you")
+    if not stat.S_ISREG(mode):
+        link = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
+        raise SourceError(f"source.path: {link}; expected the table's regular file")

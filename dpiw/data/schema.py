@@ -134,9 +134,7 @@ class PublicSchema:
         for column in self.columns:
             key = folded_name(column.name)
             if key in folded:
-                raise SchemaError(
-                    f"columns {folded[key]} and {column.name}: equal up to case or Unicode form"
-                )
+                raise SchemaError(f"columns {folded[key]} and {column.name}: equal up to case/form")
             folded[key] = column.name
         if not self.released:
             raise SchemaError(f"schema {self.name}: no column is released")
@@ -151,18 +149,20 @@ class PublicSchema:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Read `to_mapping`'s form; unknown keys are refused."""
         if not isinstance(mapping, Mapping) or set(mapping) != {"name", "columns"}:
-            raise SchemaError("schema: expected exactly the keys `name` and `columns`")
+            raise SchemaError("a data dictionary: expected exactly the keys `name` and `columns`")
         columns = mapping["columns"]
         if not isinstance(columns, (list, tuple)):
-            raise SchemaError("schema: columns: expected a list")
+            raise SchemaError("columns: expected a list")
         return cls(name=mapping["name"], columns=tuple(map(Column.from_mapping, columns)))
 
     @classmethod
     def from_yaml(cls, path: Path | str, *, confidential: Path | None = None) -> Self:
         """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
         from dpiw.data.dictionary import read_dictionary
+        from dpiw.data.yaml import told_in
 
-        return cls.from_mapping(read_dictionary(Path(path), confidential=confidential))
+        with told_in(Path(path), SchemaError):
+            return cls.from_mapping(read_dictionary(Path(path), confidential=confidential))
 
     def to_mapping(self) -> dict[str, Any]:
         """JSON values; `from_mapping(to_mapping())` equals self."""

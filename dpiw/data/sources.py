@@ -8,6 +8,7 @@ cells, so they are dropped, not chained: our error is raised after their handler
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import errno
 import hashlib
@@ -25,6 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dpiw.data.cells import NULLABLE, valid_text
+from dpiw.data.headers import check_names, other_delimiter
 from dpiw.errors import SourceError, SpecError
 
 T = TypeVar("T")
@@ -123,7 +125,10 @@ def copy_source(source: Path, target: Path) -> None:
         if before.st_size > MAX_BYTES:
             raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
         if stream.read(8).startswith(_PACKED):
-            raise SourceError("the source file is compressed or an archive; unpack it first")
+            raise SourceError(
+                "the source file is compressed or an archive (as workbooks are); unpack it, or save"
+                " it as CSV"
+            )
         stream.seek(0)
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
             copied = _digest(stream, copy.write)
@@ -168,11 +173,14 @@ def read_csv(
     """
     clean = path.with_name(path.name + ".utf8")
     try:
+        with path.open("rb") as stream:
+            if stream.read(4) == _PARQUET:
+                raise SourceError("the source is a Parquet file; expected source.format: parquet")
         quoted = attempt(
             lambda: _transcode(path, clean, encoding), "the encoding is not a known text encoding"
         )
-        header = _header(clean, delimiter)
-        _check_names(header, names, limits)
+        header = _header(clean, names, delimiter)
+        check_names(header, names, max_columns=limits.max_columns)
         if quoted:
             _check_quotes(clean, limits, delimiter)
         return _read_clean_csv(clean, header, limits, delimiter)
@@ -216,28 +224,20 @@ def _check_quotes(clean: Path, limits: IngestLimits, delimiter: str) -> None:
     attempt(scan, "the CSV file has an unbalanced quote, or a cell exceeds max_cell_bytes")
 
 
-def _header(clean: Path, delimiter: str) -> list[str]:
-    def read() -> list[str]:
+def _header(clean: Path, names: list[str], delimiter: str) -> list[str]:
+    def read() -> str:
         with clean.open("rb") as stream:
-            line = stream.readline(_MAX_HEADER_BYTES).decode("utf-8")
-        rows = list(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, strict=True))
-        return rows[0] if rows else []
+            return stream.readline(_MAX_HEADER_BYTES).decode("utf-8").rstrip("\r\n")
 
-    return attempt(read, "the CSV header is not readable")
-
-
-def _check_names(header: list[str], names: list[str], limits: IngestLimits) -> None:
-    """Raises SourceError that names declared columns only: a stray header may be a row."""
-    if len(header) > limits.max_columns:
-        raise SourceError(f"the file has more than max_columns={limits.max_columns} columns")
-    missing = [name for name in names if name not in header]
-    if missing:
-        raise SourceError(f"columns missing in the file: {', '.join(missing)}")
-    doubled = [name for name in names if header.count(name) > 1]
-    if doubled:
-        raise SourceError(f"columns that occur more than once in the file: {', '.join(doubled)}")
-    if len(header) > len(names):
-        raise SourceError("the file has columns that the schema does not declare")
+    line = attempt(read, "the CSV header is not readable")
+    header = None
+    with contextlib.suppress(csv.Error):  # quotes are not where another delimiter puts them
+        header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    if header is None or not {*names} <= {*header}:
+        fault = other_delimiter(line, names, delimiter)
+        if fault or header is None:
+            raise SourceError(fault or "the CSV header is not readable")
+    return header
 
 
 def _read_clean_csv(
@@ -295,14 +295,14 @@ def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTa
     """
     with path.open("rb") as stream:
         if stream.read(4) != _PARQUET:
-            raise SourceError("the source is not a plain Parquet file")
+            raise SourceError("the source is not a plain Parquet file; is source.format csv?")
         file = attempt(
             # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
             lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),
             "the Parquet file is damaged or encrypted",
         )
         schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
-        _check_names(list(schema.names), names, limits)
+        check_names(list(schema.names), names, max_columns=limits.max_columns)
         types = {field.name: _physical_type(field) for field in schema}
         table = attempt(lambda: _bounded(file, schema, limits), "the Parquet file is damaged")
     _check_size(table, limits)

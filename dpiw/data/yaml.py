@@ -7,17 +7,61 @@ floats are typed (tests/hostile/bad_inputs/rows.py, row 50).
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from dpiw.errors import DPIWError, SpecError
+from dpiw.errors import DPIWError, SpecError, nearest
 
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
+
+
+_REASONS = {
+    "mapping values are not allowed": "a second `: ` in one line, or a line that is indented too"
+    " far; a text with `: ` in it stands in quotes",
+    "could not find expected ':'": "no `key: value`; after a key comes a colon and a space",
+    "expected ',' or": "a bracket that is not closed, or a comma that is missing",
+    "expected <block end>": "indented otherwise than the lines beside it",
+    "unexpected end of stream": "a quote that is not closed",
+    "unexpected document separator": "a quote that is not closed",
+    "unknown escape character": "a backslash in double quotes; take single ones",
+    "expected a single document": "a second document (---); expected one",
+    "found character '\\t'": "a tab; indent with spaces",
+    "found character": "a text that begins with a sign of YAML stands in quotes",
+}
+"""What a person should look for, by a part of what PyYAML says; none of it is the file's."""
+
+_BEGINS = ("simple key", "flow", "quoted scalar")
+"""Where the fault is better shown where the thing began than where it was noticed."""
+
+
+class _Refusal(yaml.MarkedYAMLError):
+    """A refusal of ours, in our own words."""
+
+
+def _refusal(told: str, place: Any) -> _Refusal:
+    return _Refusal(problem=told, problem_mark=place.start_mark)
+
+
+def _reason(problem: yaml.MarkedYAMLError) -> tuple[str, yaml.Mark | None]:
+    """What is wrong, in words of ours alone, and where."""
+    said, mark = problem.problem or "", problem.problem_mark
+    if isinstance(problem, _Refusal):
+        return said, mark
+    if problem.context_mark and any(part in (problem.context or "") for part in _BEGINS):
+        mark = problem.context_mark
+    known = next((told for part, told in _REASONS.items() if part in said), "")
+    return f"not valid YAML: {known}" if known else "not valid YAML", mark
+
+
+def _place(mark: yaml.Mark | None) -> str:
+    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -29,12 +73,12 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise yaml.YAMLError("anchors and aliases are not allowed")
+            raise _refusal("anchors and aliases (& and *) are not allowed", event)
         if getattr(event, "tag", None) is not None:
-            raise yaml.YAMLError("tags are not allowed")
+            raise _refusal("tags (!) are not allowed", event)
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise yaml.YAMLError("nested too deeply")
+            raise _refusal("nested too deeply", event)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -43,10 +87,11 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.YAMLError("a key is not plain text")
+                raise _refusal("a key is not plain text", key)
             if key.value in seen:
                 plain = re.fullmatch(r"\w{1,40}", key.value)  # a slip may make a line a key
-                raise yaml.YAMLError(f"duplicate key {key.value!r}" if plain else "duplicate key")
+                told = f"duplicate key {key.value!r}" if plain else "duplicate key"
+                raise _refusal(told, key)
             seen.add(key.value)
         return super().construct_mapping(node, deep=True)
 
@@ -100,20 +145,20 @@ def load_text(
         exact: decimals as `decimal.Decimal` instead of float.
 
     Raises:
-        error: not readable under the rules above. The message never quotes file content except
-            a duplicate key.
+        error: not readable under the rules above; the message says why, with line and column. It
+            never quotes file content except a duplicate key.
     """
-    failure = ""
+    failure = ": not valid YAML"
     try:
         return yaml.load(text, Loader=_ExactLoader if exact else _StrictLoader)  # noqa: S506 (a SafeLoader subclass)
     except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark
-        failure = f"not valid YAML at line {mark.line + 1}" if mark else "not valid YAML"
-    except yaml.YAMLError as problem:
-        failure = str(problem) if len(str(problem)) < 200 else "not valid YAML"
-    except (ValueError, RecursionError):
-        failure = "not valid YAML"
-    raise error(f"{what}: {failure}")
+        told, mark = _reason(problem)
+        failure = f"{_place(mark)}: {told}"
+    except yaml.reader.ReaderError:
+        failure = ": not valid YAML: a character that no text file holds"
+    except (yaml.YAMLError, ValueError, RecursionError):
+        pass
+    raise error(f"{what}{failure}")
 
 
 def load_file(
@@ -127,8 +172,86 @@ def load_file(
         if len(data) <= MAX_BYTES:
             return load_text(data.decode("utf-8-sig"), what=what, error=error, exact=exact)
         failure = f"larger than {MAX_BYTES} bytes"
-    except OSError:
-        failure = "cannot be read"
+    except OSError as problem:
+        failure = _unreadable(path, problem)
     except UnicodeDecodeError:
-        failure = "not UTF-8"
+        failure = "not UTF-8; save it as UTF-8"
     raise error(f"{what}: {failure}")
+
+
+def _unreadable(path: Path, problem: OSError) -> str:
+    if isinstance(problem, IsADirectoryError):
+        return "a folder; expected a YAML file"
+    if not isinstance(problem, FileNotFoundError):
+        return "cannot be read; look at its owner and mode"
+    beside: list[str] = []
+    with contextlib.suppress(OSError):
+        beside = [one.name for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")]
+    return f"no such file{nearest(path.name, beside)}"
+
+
+@contextlib.contextmanager
+def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
+    """Let what is refused inside name the file, and line and column of the field it is about.
+
+    Args:
+        path: a configuration file that was read by `load_file`.
+        errors: classes whose messages begin with a field, `column NAME: FIELD`, or a line each.
+
+    Raises:
+        errors: with the place before each line of the message.
+    """
+    try:
+        yield
+    except errors as error:
+        if not str(error).startswith((f"{_name(path)}:", f"{_name(path)},")):
+            error.args = ("\n".join(_placed(path, line) for line in str(error).split("\n")),)
+        raise
+
+
+def _name(path: Path) -> str:
+    return path.name or str(path)
+
+
+def _placed(path: Path, told: str) -> str:
+    return f"{_name(path)}{_place(_mark_of(path, told))}: {told}"
+
+
+def _mark_of(path: Path, told: str) -> yaml.Mark | None:
+    """Where the field stands that a message begins with, or the nearest thing around it."""
+    column = re.match(r"columns? (.+?)(?: and .+?)?: ([\w/]*)", told)
+    field = re.match(r"[\w.]+", told)
+    if column:
+        keys = ["columns", column[1], *column[2].split("/")[:1]]
+    elif field:
+        keys = field[0].split(".")
+    else:
+        return None
+    with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        loader = _StrictLoader(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
+        return _walk(loader.get_single_node(), keys)
+    return None
+
+
+def _walk(node: Any, keys: list[str]) -> yaml.Mark | None:
+    mark = None
+    for key in keys:
+        at, node = _step(node, key)
+        if node is None:
+            break
+        mark = at
+    return mark
+
+
+def _step(node: Any, key: str) -> tuple[Any, Any]:
+    """Mark and node below a key, an index, or the item of that name; None, None: there is none."""
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            if name.value == key:
+                return name.start_mark, value
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            names = (_step(item, field)[1] for field in ("name", "step"))
+            if key in (str(number), *(getattr(name, "value", None) for name in names)):
+                return item.start_mark, item
+    return None, None

@@ -101,6 +101,7 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
     if run.counted_attempts >= run.max_attempts:
         raise GrantSpentError(
             f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
+            " (those given back do not count); a new period or source.snapshot is a new run"
         )
     release = run.release or _release(entry)  # earlier versions did not state it
     return replace(run, attempts=(*run.attempts, attempt), release=release)

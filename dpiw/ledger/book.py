@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from dpiw.errors import LedgerConflictError, UnknownPopulationError
+from dpiw.errors import LedgerConflictError, UnknownPopulationError, nearest
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import Entry, EntryKind, PublishedHead, check_genesis, check_name
+from dpiw.ledger.location import REGISTER
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.transitions import RULES
@@ -32,7 +33,12 @@ class Book:
     def account(self, name: str) -> Account:
         """What a population holds against its budget, or UnknownPopulationError."""
         if name not in self._accounts:
-            raise UnknownPopulationError(f"no population {name!r} is registered in this ledger")
+            command = REGISTER.format(name=name, ledger="PATH")
+            raise UnknownPopulationError(
+                f"no population {name!r} is registered in this ledger"
+                f"{nearest(name, self._accounts)}; to register it, once for its life: {command}"
+                " (RELATION, --id-column and --max-rows as in the spec)"
+            )
         return self._accounts[name]
 
     def drawn_by(self, name: str, hash: str) -> Charge:

@@ -280,7 +280,9 @@ def check_digest(field: str, value: str) -> str:
 def check_name(field: str, value: str) -> str:
     """`value`, if it is a safe name (`^[a-z0-9][a-z0-9_-]{0,62}$`); else SpecError."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise SpecError(f"{field}: expected a name matching ^[a-z0-9][a-z0-9_-]{{0,62}}$")
+        raise SpecError(
+            f"{field}: expected 1 to 63 lower-case letters, digits, - and _, the first no sign"
+        )
     return value
 
 

@@ -137,8 +137,9 @@ class Ledger(AttemptLedger):
                 return population
             if known.to_payload() != population.to_payload():
                 raise LedgerConflictError(
-                    f"population {population.name}: registered with other terms; "
-                    "a budget is set once"
+                    f"population {population.name}: registered with other terms"
+                    f" ({known.differing(population)}); a budget is set once, for life. What it is:"
+                    " dpiw ledger show"
                 )
             return known
 

@@ -14,6 +14,16 @@ from urllib.parse import parse_qsl, unquote
 
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
+_TERMS = "--epsilon E --delta D --relation RELATION"
+
+REGISTER = f"dpiw ledger register {{name}} --ledger {{ledger}} {_TERMS}"
+"""What a custodian types to register a population: a format of its name and the location."""
+
+HOW_TO_BEGIN = (
+    "a ledger is never created by opening it; to begin one:"
+    f" dpiw ledger register NAME --ledger PATH {_TERMS} --create"
+)
+
 SQLITE_OPTIONS = frozenset({"local_file_system"})
 
 POSTGRESQL_OPTIONS = frozenset(

@@ -126,6 +126,12 @@ class Population:
             self.id_column,
         )
 
+    def differing(self, other: Population) -> str:
+        """The names of the terms that are not the same."""
+        ours, theirs = self.to_payload(), other.to_payload()
+        names = sorted(n for n in ours | theirs if ours.get(n) != theirs.get(n))
+        return ", ".join(name.removesuffix("_units") for name in names)
+
     @property
     def renyi(self) -> bool:
         """Whether its costs add up as Renyi vectors."""

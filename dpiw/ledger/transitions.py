@@ -205,7 +205,9 @@ def known_run(book: Book, run_key: str | None) -> RunRecord:
     """The run, or LedgerConflictError."""
     run = book.runs.get(run_key or "")
     if run is None:
-        raise LedgerConflictError("this run has no reservation")
+        raise LedgerConflictError(
+            "this run has no reservation in this ledger; its runs: dpiw ledger show"
+        )
     return run
 
 

@@ -32,6 +32,13 @@ class WeightsForecast:
     resolution: float
     feasible: bool
 
+    @property
+    def shown(self) -> str:
+        """The resolution for people; one below the floor is seen to be below."""
+        if self.feasible:
+            return f"{self.resolution:.0%}"
+        return percent_below(self.resolution, RESOLUTION_FLOOR)
+
 
 def forecast_of(
     spec: ReleaseSpec, schema: PublicSchema, weights: WeightEstimator | None
@@ -50,10 +57,15 @@ def forecast_of(
     )
 
 
+def percent_below(share: float, floor: float) -> str:
+    """A share below `floor`, with as many digits as it takes to see that it is below."""
+    shown = (f"{share:.{digits}%}" for digits in range(16))
+    return next((text for text in shown if float(text[:-1]) < floor * 100), f"{share!r}")
+
+
 def infeasible(forecast: WeightsForecast) -> str:
     """Why weights are not worth their budget, for people."""
     return (
         f"weights: at this epsilon, nominal_rows and schema they could show"
-        f" {forecast.resolution:.0%} of the log ratio's variance (expected at least"
-        f" {RESOLUTION_FLOOR:.0%})"
+        f" {forecast.shown} of the log ratio's variance (expected at least {RESOLUTION_FLOOR:.0%})"
     )

@@ -18,11 +18,12 @@ from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_forma
 from dpiw.data.dictionary import refuse_open
 from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
-from dpiw.data.yaml import load_file
-from dpiw.errors import SpecError
+from dpiw.data.yaml import load_file, told_in
+from dpiw.errors import SchemaError, SpecError
 from dpiw.ledger.location import absolute_location
 from dpiw.methods.weights.post_processing import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import NONE, check_known_everywhere, usual_effort
+from dpiw.plan.spec_faults import told
 from dpiw.plan.spec_types import (
     Count,
     Exact,
@@ -33,7 +34,6 @@ from dpiw.plan.spec_types import (
     Settings,
     Share,
     is_plain,
-    told_fields,
 )
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -250,13 +250,13 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     Raises:
         SpecError: names the field, what was expected, and the allowed range.
     """
-    told = ""
+    faults = ""
     try:
         spec = ReleaseSpec.model_validate(mapping)
     except ValidationError as error:
-        told = told_fields(error)
-    if told:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
-        raise SpecError(told)
+        faults = told(error, ReleaseSpec)
+    if faults:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
+        raise SpecError(faults)
     _check_formats(spec)
     _check_promise(spec)
     _check_weights(spec)
@@ -265,12 +265,19 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
 
 def load_spec(path: Path) -> ReleaseSpec:
     """Read a spec file; relative paths in it become absolute, from the file's own folder."""
-    mapping = load_file(path, what=f"spec {path}", exact=True)
+    name = path.name or str(path)
+    mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
-        raise SpecError(f"spec {path}: expected a mapping of settings")
-    refuse_open(mapping, what=f"spec {path}", error=SpecError)
-    spec = parse_spec(mapping)
-    base = path.resolve().parent
+        raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
+    if "columns" in mapping and "source" not in mapping:
+        raise SpecError(f"{name}: a data dictionary; expected the release spec that names it")
+    refuse_open(mapping, what=name, error=SpecError)
+    with told_in(path, SpecError):
+        return _located_spec(parse_spec(mapping), path.resolve().parent)
+
+
+def _located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
+    """The spec with absolute paths."""
 
     def absolute(field: str, text: str) -> str:
         return str(_located(base, field, text).resolve(strict=False))
@@ -319,9 +326,13 @@ def _located(base: Path, field: str, text: str) -> Path:
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
+    if spec.schema_path == str(Path(spec.source.path).resolve()):
+        raise SpecError("schema: this is source.path, the confidential table")
     schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
-    column = spec.unit.id_column
-    if column is not None and (schema.identifier is None or schema.identifier.name != column):
-        raise SpecError(f"unit.id_column={column}: expected the schema's identifier column")
-    settled_formats(schema, spec.source.written, file_format=spec.source.format)
+    column, person = spec.unit.id_column, schema.identifier
+    if column is not None and (person is None or person.name != column):
+        known = f"the dictionary's column of role identifier ({person.name if person else 'none'})"
+        raise SpecError(f"unit.id_column={column}: expected {known}")
+    with told_in(Path(spec.schema_path), SchemaError):
+        settled_formats(schema, spec.source.written, file_format=spec.source.format)
     return schema

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dpiw.ledger.location import check_location
 
@@ -90,17 +90,3 @@ class Section(BaseModel):
     """A mapping of a spec: every key is known, and nothing changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-
-def told_fields(error: ValidationError) -> str:
-    """Where a spec is not as it should be and what is expected there, never the input."""
-    return "; ".join(
-        f"{'.'.join(map(_shown, item['loc'])) or 'spec'}: "
-        f"{item['msg'].removeprefix('Value error, ')}"
-        for item in error.errors(include_input=False, include_url=False)
-    )
-
-
-def _shown(key: str | int) -> str:
-    """A key as it was written, if it looks like one: a slip may turn a whole line into a key."""
-    return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else "(a key that is no plain word)"

@@ -61,7 +61,7 @@ def plan_table(plan: Plan) -> str:
     else:
         lines.append(
             f"weights: predicted log-weight noise tau={plan.forecast.tau:.3f}, resolution"
-            f" {plan.forecast.resolution:.0%},"
+            f" {plan.forecast.shown},"
             f" {'published' if plan.weights is not None else 'not published'}"
         )
     step = parse_post_processing(spec.weights.post_processing).calibrate

@@ -119,7 +119,7 @@ def load_private_key(path: Path) -> PrivateKey:
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             data = stream.read()
     except OSError as reason:
-        raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason
+        raise ReleaseError(_unreadable(path, reason)) from reason
     if mode & 0o077:
         raise ReleaseError(
             f"key file {path.name} has mode {mode:04o}: expected 0600 (chmod 600), "
@@ -128,7 +128,10 @@ def load_private_key(path: Path) -> PrivateKey:
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as reason:
-        raise ReleaseError(f"key file {path.name}: not an unencrypted PEM private key") from reason
+        public = "; it is the public one: name the .key" if b"PUBLIC KEY" in data else ""
+        raise ReleaseError(
+            f"key file {path.name}: not an unencrypted PEM private key{public}"
+        ) from reason
     if not isinstance(key, Ed25519PrivateKey):
         raise ReleaseError(f"key file {path.name}: expected an Ed25519 key")
     return PrivateKey(key)
@@ -141,14 +144,24 @@ def load_public_key(path: Path) -> PublicKey:
         ReleaseError: missing, or not an Ed25519 public key.
     """
     try:
-        key = load_pem_public_key(path.read_bytes())
+        data = path.read_bytes()
+        key = load_pem_public_key(data)
     except OSError as reason:
         raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason
     except (ValueError, UnsupportedAlgorithm) as reason:
-        raise ReleaseError(f"key file {path.name}: not a PEM public key") from reason
+        private = "; it is the private one, which stays secret: name the .pub"
+        hint = private if b"PRIVATE KEY" in data else ""
+        raise ReleaseError(f"key file {path.name}: not a PEM public key{hint}") from reason
     if not isinstance(key, Ed25519PublicKey):
         raise ReleaseError(f"key file {path.name}: expected an Ed25519 key")
     return PublicKey(raw=key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def _unreadable(path: Path, reason: OSError) -> str:
+    told = f"key file {path.name}: {reason.strerror}"
+    if isinstance(reason, FileNotFoundError):
+        told += "; expected where the spec's signing_key says; to make a pair: dpiw key new PATH"
+    return told
 
 
 def _create(path: Path, data: bytes, *, mode: int) -> None:

@@ -101,6 +101,8 @@ def verify(folder: Path, *, public_key: Path | None = None) -> VerifiedRelease:
 
 def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifest:
     """Return the manifest if its signature holds under `expected` (or the embedded key)."""
+    if not (folder / MANIFEST).is_file():
+        raise ManifestError(_no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
     signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError)
     if expected is not None:
@@ -112,6 +114,14 @@ def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifes
     elif manifest.signer != expected:
         raise SignatureError(f"the manifest names another key than key id {expected.key_id}")
     return manifest
+
+
+def _no_release(folder: Path) -> str:
+    told = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
+    if not folder.is_dir():
+        return f"{folder.name}: no such folder; expected the folder of one release"
+    inside = sorted(one.parent.name for one in folder.glob(f"*/{MANIFEST}"))
+    return f"{told}, such as {folder.name}/{inside[0]}" if inside else told
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:

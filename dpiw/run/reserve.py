@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from dpiw.data.files import sync_directory
+from dpiw.data.files import check_is_file, sync_directory
 from dpiw.errors import (
     GrantSpentError,
     LedgerTamperedError,
@@ -42,6 +42,7 @@ def reserve(run: ReleaseRun) -> None:
         LedgerTamperedError: the ledger lacks a head that a release carries, or did not arm a draw
             that is on disk: it was restored from an old copy.
         ReleaseError: a folder beside the releases cannot be read.
+        SourceError: the source is no regular file, by its name; not a byte of it was read.
         GrantSpentError: a stage is being drawn by another process, its attempts are used up, or the
             run's release was recovered and it would have to draw again.
     """
@@ -104,6 +105,7 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
     composed_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
     if not run.snapshot.exists():  # it will have to be read
         ledger.account(run.spec.population).check_readable()
+        check_is_file(Path(run.spec.source.path))
     plan = run.plan
     whole = names == {stage.name for stage in plan.stages}
     ledger.reserve(

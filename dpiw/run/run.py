@@ -29,13 +29,14 @@ from dpiw.data.public_rows import read_public_rows
 from dpiw.data.schema import PublicSchema
 from dpiw.data.sources import IngestLimits
 from dpiw.data.tables import write_snapshot
+from dpiw.data.yaml import told_in
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
-from dpiw.release.signing import PrivateKey
+from dpiw.release.signing import PrivateKey, load_private_key
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 
@@ -53,10 +54,13 @@ def current_period(cadence: str, today: datetime.date) -> str:
     }[cadence]
 
 
-def _check_period(period: str) -> str:
+def _check_period(period: str) -> None:
     if not re.fullmatch(PERIOD_PATTERN, period):
-        raise SpecError("period: expected lower-case letters, digits, - and _, at most 63")
-    return period
+        near = re.sub("[^a-z0-9_-]+", "-", period.lower()).strip("-_")[:63]
+        raise SpecError(
+            "period: expected lower-case letters, digits, - and _, at most 63, such as 2027-q1"
+            + (f"; did you mean {near!r}?" if near else "")
+        )
 
 
 def ledger_url(spec: ReleaseSpec) -> str:
@@ -107,11 +111,14 @@ class _Named:
 
     @classmethod
     def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
-        spec = load_spec(spec_path)
-        schema = load_schema(spec)
-        label = _check_period(
-            period
-            or current_period(spec.cadence, today or datetime.datetime.now(datetime.UTC).date())
+        if period is not None:
+            _check_period(period)
+        with told_in(spec_path, SpecError):
+            spec = load_spec(spec_path)
+            schema = load_schema(spec)
+        load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
+        label = period or current_period(
+            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
         )
         return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
 
@@ -152,9 +159,11 @@ class ReleaseRun:
             SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
                 of the confidential zone is open to others.
             NotPublishableError: the spec names a method that is not private.
+            ReleaseError: the signing key cannot be read; told before the plan is computed.
         """
         named = _Named.by(spec_path, period, today)
-        compiled = None if named.prepared else compile_plan(named.spec, named.schema)
+        with told_in(spec_path, SpecError):
+            compiled = None if named.prepared else compile_plan(named.spec, named.schema)
         check_state_folder(Path(named.spec.state))
         directory = named.directory
         for folder in (directory.parents[1], directory.parent, directory,

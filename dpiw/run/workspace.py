@@ -102,7 +102,9 @@ def survey(state: Path) -> list[WorkspaceRun]:
     """
     root = state.resolve() / "workspace"
     if not root.is_dir():
-        raise SpecError(f"state: {state} holds no workspace")
+        raise SpecError(
+            f"state: {state} holds no workspace; expected the folder that the spec names as `state`"
+        )
     ledgers: dict[str, Ledger | None] = {}
     return [_look(folder, state.resolve(), ledgers) for folder in sorted(root.glob("*/*/"))]
 

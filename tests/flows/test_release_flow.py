@@ -81,7 +81,7 @@ def test_a_run_that_is_published_costs_nothing_again(prefect_server, workplace):
 def test_a_structural_failure_tells_the_custodian_and_not_prefect(prefect_server, workplace):
     plant(workplace, extra_line=f"{CANARY},{NUMBER},too,many,cells\n")
     failed = prefect_server.run_flow(workplace.spec)
-    assert failed.returncode == StageFailedError.exit_code
+    assert failed.returncode == SourceError.exit_code
     assert "SourceError" in failed.stdout
     newest = prefect_server.newest_run()
     assert newest["state_type"] == "FAILED"

@@ -133,7 +133,7 @@ def calibrating(step, **weights):
 
 
 REFUSED_CALIBRATIONS = [
-    (calibrating(PUBLIC) | {"shares": {"calibration": 0.1}}, r"^shares.calibration: Extra"),
+    (calibrating(PUBLIC) | {"shares": {"calibration": 0.1}}, r"^shares.calibration: unknown key"),
     (calibrating(PUBLIC, method="none"), "expected weights.method beta_debiased or"),
     (calibrating(PUBLIC, method="output_noised"), "expected weights.method beta_debiased or"),
     (calibrating({**PUBLIC, "rows": None, "a": 1, "b": 1, "c": 0}), "does not exist yet"),

@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 from dpiw.data import files
 from dpiw.data.files import owner_fault
-from dpiw.errors import LedgerError
+from dpiw.errors import LedgerError, nearest
+from dpiw.ledger.location import HOW_TO_BEGIN
 
 APPLICATION_ID = 0x44504C31
 """SQLite's header field that says whose file this is: `DPL1`."""
@@ -54,10 +55,10 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         status = path.stat()
     except OSError as error:
         raise LedgerError(
-            f"ledger {path}: no such file; a ledger is never created by opening it"
+            f"ledger {path}: no such file{nearest(path.name, _beside(path))}; {HOW_TO_BEGIN}"
         ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise LedgerError(f"ledger {path}: not a regular file")
+        raise LedgerError(f"ledger {path}: not a regular file; expected the ledger's own file")
     if status.st_mode & 0o022:
         raise LedgerError(f"ledger {path}: others may write to it; expected file mode 0600")
     if fault := owner_fault(status):
@@ -69,6 +70,13 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         raise LedgerError(f"ledger {path}: not a database, or corrupt")
     if _application_id(path) != APPLICATION_ID:
         raise LedgerError(f"ledger {path}: this file is not a dpiw ledger")
+
+
+def _beside(path: Path) -> list[str]:
+    """Names of files that look like ledgers, in the folder of one that is not there."""
+    with suppress(OSError):
+        return [one.name for one in path.parent.iterdir() if one.suffix == path.suffix]
+    return []
 
 
 def _application_id(path: Path) -> int:

@@ -35,7 +35,7 @@ from sqlalchemy.pool import NullPool
 
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger.entries import Entry
-from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS
+from dpiw.ledger.location import EXPECTED, HOW_TO_BEGIN, POSTGRESQL_OPTIONS
 from dpiw.ledger.stores.postgresql_guards import SCHEMA, TABLE, guard_statements, guards_hold
 from dpiw.ledger.stores.store import Store, metadata
 
@@ -126,9 +126,7 @@ class PostgreSQLStore(Store):
         with self._checked(write=False) as connection:
             objects = connection.exec_driver_sql(_OBJECTS).one()
             if not objects.entries and not objects.remains:
-                raise LedgerError(
-                    f"ledger {self.location}: no ledger there; one is never created by opening it"
-                )
+                raise LedgerError(f"ledger {self.location}: no ledger there; {HOW_TO_BEGIN}")
             if not objects.entries:
                 raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
             if not guards_hold(connection):

@@ -72,9 +72,9 @@ class Histogram:
 
     def __post_init__(self) -> None:
         if self.bins < 2:
-            raise SpecError(f"histogram.bins={self.bins}: expected a whole number >= 2")
+            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
-            raise SpecError("histogram.noise: expected gaussian or laplace")
+            raise SpecError("generator.settings.noise: expected gaussian or laplace")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:

@@ -46,7 +46,7 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         admissible = (int, float) if real else (type(defaults[key]),)
         if isinstance(value, bool) or not isinstance(value, admissible):
             kind = "a number" if real else "a whole number"
-            raise SpecError(f"generator.settings.{key}: {method.method} expected {kind}")
+            raise SpecError(f"generator.settings.{key}: expected {kind}")
     return settings
 
 

@@ -116,21 +116,21 @@ class PrivBayes:
 
     def __post_init__(self) -> None:
         if self.degree not in (1, 2, 3, 4):
-            raise SpecError(f"privbayes.degree={self.degree}: expected 1 to 4")
+            raise SpecError(f"generator.settings.degree={self.degree}: expected 1 to 4")
         if self.bins < 2:
-            raise SpecError(f"privbayes.bins={self.bins}: expected a whole number >= 2")
+            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
-            raise SpecError("privbayes.noise: expected gaussian or laplace")
+            raise SpecError("generator.settings.noise: expected gaussian or laplace")
         if not 4 <= self.max_cells <= MOST_CELLS:
-            raise SpecError(f"privbayes.max_cells={self.max_cells}: expected 4 to {MOST_CELLS}")
+            raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
         if not (isfinite(self.usefulness) and self.usefulness > 0):
-            raise SpecError(f"privbayes.usefulness={self.usefulness}: expected a number > 0")
+            raise SpecError("generator.settings.usefulness: expected a number > 0")
         if not (isfinite(self.noise_penalty) and self.noise_penalty >= 0):
-            raise SpecError(f"privbayes.noise_penalty={self.noise_penalty}: expected a number >= 0")
+            raise SpecError("generator.settings.noise_penalty: expected a number >= 0")
         shares = (self.one_way_share, self.selection_share)
         if not (min(shares) > 0 and sum(shares) < 1):
             raise SpecError(
-                "privbayes.one_way_share, selection_share: expected numbers > 0 with a sum below 1"
+                "generator.settings.one_way_share, selection_share: numbers > 0, sum below 1"
             )
 
     @classmethod
@@ -169,7 +169,7 @@ class PrivBayes:
         columns = len(schema.released)
         if candidate_count(columns, self.degree) > MOST_CANDIDATES:
             raise SpecError(
-                f"privbayes.degree={self.degree}: {columns} columns give more than"
+                f"generator.settings.degree={self.degree}: {columns} columns give more than"
                 f" {MOST_CANDIDATES} candidate families; expected a smaller degree"
             )
         families = columns - 1

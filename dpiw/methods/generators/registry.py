@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.histogram import Histogram
@@ -35,10 +35,11 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
             that is not pure where it has to be.
     """
     if method not in GENERATORS:
-        raise SpecError(f"generator.method: expected one of {', '.join(sorted(GENERATORS))}")
+        raise SpecError(f"generator.method: {one_of(method, GENERATORS)}")
     generator = GENERATORS[method]
     known = {field.name for field in dataclasses.fields(generator)} - {"calibrated"}
     for key in settings:
         if key not in known:
-            raise SpecError(f"generator.settings: {method} has no setting {key!r}")
+            told = nearest(key, known) or f" (known: {', '.join(sorted(known))})"
+            raise SpecError(f"generator.settings.{key}: {method} has no such setting{told}")
     return generator.from_settings(settings, pure=pure)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import SpecError, WeightError, nearest
 from dpiw.methods.base import CriticKind, Judge, Method
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ class WeightEstimator(Method, abc.ABC):
         """
         known = {one.name for one in fields(cls)} - cls.set_later  # type: ignore[arg-type]
         for name in sorted(set(settings) - known):
-            told = ", ".join(sorted(known)) or "none"
-            raise SpecError(f"weights.settings.{name}: unknown for {cls.method} (known: {told})")
+            told = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
+            raise SpecError(f"weights.settings.{name}: unknown for {cls.method}{told}")
         if pure and cls.private and cls.draws and cls.pure_noise is None:
             raise SpecError(
                 f"weights.method={cls.method}: its noise is Gaussian; expected a delta > 0"

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.weights.steps import (
     BetaCalibrate,
     Clip,
@@ -78,7 +78,7 @@ class PostProcessing:
         if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
             given = ", ".join(step.step for step in self.steps)
             raise SpecError(
-                f"post_processing: {given}: expected the order {ORDER}, each at most once"
+                f"weights.post_processing: {given}: expected the order {ORDER}, each at most once"
             )
 
     def check(self, *, self_normalised: bool) -> None:
@@ -92,8 +92,8 @@ class PostProcessing:
         for step in self.steps:
             if step.rescales and not self_normalised:
                 raise SpecError(
-                    f"post_processing.{step.step}: loses the scale that weights.normalisation:"
-                    " unnormalised keeps; remove one of the two"
+                    f"weights.post_processing.{step.step}: loses the scale that"
+                    " weights.normalisation: unnormalised keeps; remove one of the two"
                 )
 
     @property
@@ -143,17 +143,19 @@ def _step(value: object) -> Step:
     kinds = {kind.step: kind for kind in STEPS}
     name = value.get("step") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(name, str) or name not in kinds:
-        raise SpecError(f"post_processing: expected mappings with `step`, one of {ORDER}")
+        raise SpecError(
+            f"weights.post_processing: each a mapping with `step`; {one_of(name, kinds)}"
+        )
     kind = kinds[name]
     settings = {key: given for key, given in value.items() if key != "step"}
     known = {field.name: field for field in fields(kind)}
     unknown = sorted(str(name) for name in set(settings) - set(known))
     if unknown:
-        told = ", ".join(known) or "none"
-        raise SpecError(f"post_processing.{kind.step}.{unknown[0]}: unknown (known: {told})")
+        told = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"
+        raise SpecError(f"weights.post_processing.{kind.step}.{unknown[0]}: unknown{told}")
     for key, field in known.items():
         if field.default is MISSING and key not in settings:
-            raise SpecError(f"post_processing.{kind.step}.{key}: missing")
+            raise SpecError(f"weights.post_processing.{kind.step}.{key}: missing")
     return kind(**settings)
 
 
@@ -165,5 +167,5 @@ def parse_post_processing(value: object) -> PostProcessing:
             out of range. Numbers may be decimals.
     """
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise SpecError("post_processing: expected a list of steps")
+        raise SpecError("weights.post_processing: expected a list of steps")
     return PostProcessing(steps=tuple(_step(item) for item in value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, one_of
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
@@ -66,6 +66,5 @@ def make_weights(
             raise SpecError(f"weights.settings.{min(settings)}: unknown for none (known: none)")
         return None
     if method not in WEIGHTS:
-        known = ", ".join((*WEIGHTS, NONE))
-        raise SpecError(f"weights.method={method}: expected one of {known}")
+        raise SpecError(f"weights.method={method}: {one_of(method, (*WEIGHTS, NONE))}")
     return WEIGHTS[method].from_settings(settings, pure=pure, rows=rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, one_of
 from dpiw.methods.weights.features import FEATURE_MAPS
 
 
@@ -40,7 +40,7 @@ def check_features(
         SpecError: unknown map, a number out of range, or `fourier` without a public seed.
     """
     if features not in FEATURE_MAPS:
-        raise SpecError(f"weights.settings.features: expected one of {', '.join(FEATURE_MAPS)}")
+        raise SpecError(f"weights.settings.features: {one_of(features, FEATURE_MAPS)}")
     whole("frequencies", frequencies, low=1, high=4096)
     if omega_seed is not None:
         whole("omega_seed", omega_seed, low=0, high=2**64 - 1)

@@ -51,13 +51,13 @@ class Step(abc.ABC):
 
 def _number(name: str, value: object, *, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise SpecError(f"post_processing.{name}: expected a number")
+        raise SpecError(f"weights.post_processing.{name}: expected a number")
     number = math.inf
     with contextlib.suppress(OverflowError):  # a whole number of more than 308 digits
         number = float(value)
     if not low < number <= high:
         raise SpecError(
-            f"post_processing.{name}={number:g}: expected above {low:g}, at most {high:g}"
+            f"weights.post_processing.{name}={number:g}: expected above {low:g}, at most {high:g}"
         )
     return number
 
@@ -90,7 +90,7 @@ class BetaCalibrate(Step):
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is out of range or missing."""
         if self.source != "public":
-            raise SpecError("post_processing.beta_calibrate.source: expected public")
+            raise SpecError("weights.post_processing.beta_calibrate.source: expected public")
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if value is not None or name == "limit":
@@ -99,15 +99,17 @@ class BetaCalibrate(Step):
         for name in ("declared", "rows", "sha256"):
             value = getattr(self, name)
             if not isinstance(value, str) and (name == "declared" or value is not None):
-                raise SpecError(f"post_processing.beta_calibrate.{name}: expected text")
+                raise SpecError(f"weights.post_processing.beta_calibrate.{name}: expected text")
         given = [getattr(self, name) is not None for name in "abc"]
         if not (self.declared and (all(given) or self.rows)):
             raise SpecError(
-                "post_processing.beta_calibrate: expected a, b, c and `declared`, where the"
+                "weights.post_processing.beta_calibrate: expected a, b, c and `declared`, where the"
                 " labelled rows came from; or `rows`, a file, and `declared`"
             )
         if any(given) and not all(given):
-            raise SpecError("post_processing.beta_calibrate: expected all of a, b, c or none")
+            raise SpecError(
+                "weights.post_processing.beta_calibrate: expected all of a, b, c or none"
+            )
 
     @property
     def map(self) -> tuple[float, float, float]:
@@ -221,10 +223,12 @@ class Resample(Step):
     def __post_init__(self) -> None:
         """Raises SpecError: rows is no whole number >= 1, or the scheme is unknown."""
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            raise SpecError("post_processing.resample.rows: expected a whole number >= 1")
+            raise SpecError("weights.post_processing.resample.rows: expected a whole number >= 1")
         known = [scheme.value for scheme in Scheme]
         if not isinstance(self.scheme, Scheme) and self.scheme not in known:
-            raise SpecError(f"post_processing.resample.scheme: expected one of {', '.join(known)}")
+            raise SpecError(
+                f"weights.post_processing.resample.scheme: expected one of {', '.join(known)}"
+            )
         object.__setattr__(self, "scheme", Scheme(self.scheme))
 
     @property

@@ -171,7 +171,7 @@ def weigh(
     steps = PostProcessing() if post_processing is None else post_processing
     steps.check(self_normalised=normalisation is Normalisation.SELF)
     if steps.resample is not None and rng is None:
-        raise SpecError("post_processing.resample: expected a random generator")
+        raise SpecError("weights.post_processing.resample: expected a random generator")
     whole, reworded = _rewritten(ratio, steps)
     features, log_ratio = whole.features(synthetic), whole.log_ratio(synthetic)
     if log_ratio.size == 0:

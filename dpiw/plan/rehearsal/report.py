@@ -67,7 +67,7 @@ def _candidate(candidate: Candidate) -> str:
     if plan.forecast is None:
         return start
     worth = "" if plan.forecast.feasible else ", below the plan's floor: not worth their budget"
-    return f"{start}; resolution {plan.forecast.resolution:.0%}{worth}"
+    return f"{start}; resolution {plan.forecast.shown}{worth}"
 
 
 def _told(line: Line) -> list[str]:

@@ -69,7 +69,7 @@ def test_statsmodels_takes_the_same_formula():
 @pytest.mark.parametrize(
     ("formula", "words"),
     [
-        ("ill ~ agee", "column 'agee': not in this table; nearest: 'age'"),
+        ("ill ~ agee", "column 'agee': not in this table; did you mean 'age'"),
         ("ill ~ ~ age", "not in formulaic's notation"),
         ("ill ~ age + (", "not in formulaic's notation"),
         ("ill", "expected a target"),

@@ -68,7 +68,7 @@ def test_what_is_refused():
     frame, w = source()
     with pytest.raises(ReleaseError, match="at least two columns"):
         analysis.pairs((frame, w), ["age"])
-    with pytest.raises(ReleaseError, match="nearest: 'age'"):
+    with pytest.raises(ReleaseError, match="did you mean 'age'"):
         analysis.histogram((frame, w), "Age")
     with pytest.raises(ReleaseError, match="every value is missing"):
         analysis.box((frame.assign(age=np.nan), w), "age")

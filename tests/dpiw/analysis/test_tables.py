@@ -63,9 +63,9 @@ def test_conditions_choose_what_they_say(text, naive):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("agee > 40", "column 'agee': not in this table; nearest: 'age'"),
-        ("Region == 'south'", "nearest: 'region'"),
-        ("`od name` > 0", "nearest: 'odd name'"),
+        ("agee > 40", "column 'agee': not in this table; did you mean 'age'"),
+        ("Region == 'south'", "did you mean 'region'"),
+        ("`od name` > 0", "did you mean 'odd name'"),
         ("age > 40 and and smoker", "expected a condition such as"),
         ("odd name > 0", "expected a condition such as"),
         ("age.abs() > 40", "Call is not allowed|Attribute is not allowed"),

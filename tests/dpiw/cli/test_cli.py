@@ -26,13 +26,14 @@ def test_plan_reads_no_data(workplace, capsys):
     assert not (workplace.root / "state" / "workspace").exists()
 
 
-def test_a_bad_spec_is_one_clear_line(workplace, capsys):
+def test_a_bad_spec_is_one_clear_line_and_what_to_type_next(workplace, capsys):
     workplace.spec.write_text(workplace.spec.read_text() + "seed: 42\n")
     assert main(["plan", str(workplace.spec)]) == SpecError.exit_code
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("SpecError: seed:")
-    assert shown.err.count("\n") == 1
+    told, then = shown.err.splitlines()
+    assert told.startswith("SpecError: release.yaml, line 19, column 1: seed: unknown key")
+    assert then == f"mend it, then: dpiw plan {workplace.spec}"
 
 
 def test_verify_and_describe(released, workplace, capsys):

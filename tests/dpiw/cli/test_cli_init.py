@@ -27,7 +27,7 @@ def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
     )
     assert [line.split(" town")[0].strip() for line in told[2:]] == [
         "dpiw plan", "dpiw rehearse", "dpiw key new",
-        "dpiw ledger register POPULATION --ledger", "python -m flows.release",
+        "dpiw ledger register POPULATION --ledger", "dpiw release",
     ]  # fmt: skip
     assert told[5].endswith('--relation add_or_remove_one --id-column "person" --max-rows K')
     mapping = settled((desk / "town" / "schema.yaml").read_text(), {})

@@ -98,7 +98,7 @@ def _good(**columns):
         ('"id,n,c\n"1,1,b\n', "header|missing"),
         (f"\n{CANARY}\n", "missing"),
         ("", "missing in the file"),
-        (f"id;n;c\n1;2;{CANARY}\n", "missing"),
+        (f"id;n;c\n1;2;{CANARY}\n", "names between ';'"),
     ],
 )
 def test_csv_structure_is_refused(tmp_path, text, match):

@@ -10,6 +10,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError
 
 LEVELS = "columns: [{name: job, kind: categorical, levels_file: codes/jobs.csv}]"
+LEVELS_PLACE = "schema.yaml, line 2, column 42: column job: levels_file:"
 
 
 def dictionary(folder, text):
@@ -35,7 +36,7 @@ def test_open_fields_are_refused_all_at_once_with_what_would_settle_them(tmp_pat
         )
     )
     assert told.splitlines()[:5] == [
-        "schema: 4 fields are still TODO",
+        "schema.yaml: 4 fields are still TODO",
         *("  column age.upper", "  column age.provenance", "  column job.kind"),
         "  column area.levels",
     ]
@@ -82,7 +83,7 @@ def test_a_file_of_levels_that_cannot_be_read_is_told_without_its_words(tmp_path
         if text is not None:
             place.write_bytes(text if isinstance(text, bytes) else text.encode())
         told = refused(dictionary(tmp_path, LEVELS))
-        assert told.startswith("column job: levels_file: expected a UTF-8 file")
+        assert told.startswith(f"{LEVELS_PLACE} expected a UTF-8 file")
         assert "secret" not in told
     place.write_text("code\n0110\n0110\n")
     assert "two levels are equal" in refused(dictionary(tmp_path, LEVELS))
@@ -93,7 +94,7 @@ def test_a_file_of_levels_is_not_the_confidential_source_nor_beside_levels(tmp_p
     table = tmp_path / "codes" / "jobs.csv"
     table.write_text("job\nsecret\n")
     told = refused(dictionary(tmp_path, LEVELS), confidential=table)
-    assert told == "column job: levels_file: this is the confidential source"
+    assert told == f"{LEVELS_PLACE} this is the confidential source"
     both = "columns: [{name: job, kind: categorical, levels: [a], levels_file: codes/jobs.csv}]"
     assert "no `levels` beside it" in refused(dictionary(tmp_path, both))
 

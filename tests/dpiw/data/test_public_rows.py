@@ -142,7 +142,10 @@ def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):
         (None, "the file cannot be read"),
         ("age,income,region,ill\n", "expected at least one row"),
         ("age,income,region\n1,2,north\n", "columns missing in the file: ill"),
-        ("age,income,region,ill,id\n1,2,north,true,7\n", "columns that the schema does not"),
+        (
+            "age,income,region,ill,id\n1,2,north,true,7\n",
+            "columns that the data dictionary does not",
+        ),
         ("age,income,region,ill\n1,2,north\n", "ragged"),
         ("", "columns missing"),
     ],

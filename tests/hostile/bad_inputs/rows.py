@@ -100,7 +100,7 @@ ROWS: tuple[Row, ...] = (
     row(31, "links, pipes, devices, odd names", "C", "names C; a source that is no plain file S",
         SPEC,
         "hostile/bad_inputs/test_structure.py::test_a_source_that_is_no_plain_file_is_refused",
-        note="links and devices are code 12, not C: only the confidential process opens them"),
+        note="links and devices are code 12, not C: by name at first, then when they are opened"),
     row(32, "file changes while read", "S", "refused",
         f"{SOURCE}::test_a_file_that_changes_while_it_is_read_is_refused"),
     row(33, "more than k rows of a person", "V", "k stay, by random keys",

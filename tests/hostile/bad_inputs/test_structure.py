@@ -65,7 +65,7 @@ def test_admissible_beside_what_is_refused(bench):
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "device", "folder", "nothing"])
 def test_a_source_that_is_no_plain_file_is_refused(bench, kind):
-    """Row 31. Seen by the confidential process alone, so it is a matter of structure."""
+    """Row 31. By its name, before anything is held or read; and again when it is opened."""
     place = bench.place.root / f"{CANARY}-{kind}"
     if kind == "link":
         place.symlink_to(bench.place.source)
@@ -76,9 +76,14 @@ def test_a_source_that_is_no_plain_file_is_refused(bench, kind):
     target = "/dev/zero" if kind == "device" else place
     run = bench.with_source(bench.fresh(kind), target)
     before = bench.spent()
-    steps.reserve(run)
+    with pytest.raises(SourceError, match=r"regular file|no such file") as caught:
+        steps.reserve(run)
+    assert silent(caught.value)
+    assert bench.ledger.find_run(run.key) is None
+    target = run.spec.source.path
+    steps.reserve(bench.with_source(run, bench.place.source))
     with pytest.raises(SourceError, match=r"regular file|opened") as caught:
-        steps.ingest(run)
+        steps.ingest(bench.with_source(run, target))
     assert silent(caught.value)
     assert bench.spent() == before
     assert list(run.private.iterdir()) == []

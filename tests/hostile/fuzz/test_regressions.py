@@ -66,7 +66,7 @@ def test_the_home_of_an_unknown_user_is_refused(tmp_path, field):
 def test_a_number_beyond_floats_is_refused(tmp_path, old, field):
     """An OverflowError of `float`, at once or when the plan was made."""
     name = old.partition(":")[0]
-    refused(tmp_path, BASE.replace(old, f"{name}: 1{'0' * 400}"), f"{field}: expected")
+    refused(tmp_path, BASE.replace(old, f"{name}: 1{'0' * 400}"), f"{field}: .*expected")
 
 
 def test_a_line_that_became_a_key_is_not_repeated():

@@ -288,5 +288,5 @@ def test_delta_zero_needs_laplace(method: str) -> None:
 
 
 def test_unknown_methods_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"generator\.method: expected one of dpcgan"):
+    with pytest.raises(SpecError, match=r"generator\.method: expected one of privbayes, histogram"):
         make_generator("magic", {}, pure=False)

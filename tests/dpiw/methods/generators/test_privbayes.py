@@ -348,7 +348,7 @@ def test_narrow_schemas(columns: int) -> None:
     ],
 )
 def test_inadmissible_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match=r"privbayes\."):
+    with pytest.raises(SpecError, match=r"generator\.settings"):
         PrivBayes(**settings)
 
 

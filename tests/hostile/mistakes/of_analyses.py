@@ -1,0 +1,79 @@
+"""Mistakes of an analyst, with a release that is as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dpiw
+from dpiw import analysis
+from dpiw.analysis.release import Release
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slip:
+    """What an analyst calls, and the words of the error."""
+
+    call: Callable[[Release], Any]
+    words: tuple[str, ...]
+
+
+def slip(call: Callable[[Release], Any], *words: str) -> Slip:
+    return Slip(call=call, words=words)
+
+
+def _key(name: str) -> Callable[[Release], Any]:
+    def load(release: Release) -> Any:
+        keys = Path(release.verified.folder).parents[1] / "keys"
+        return dpiw.load_release(release.verified.folder, public_key=keys / name)
+
+    return load
+
+
+def _interval(**settings: Any) -> Callable[[Release], Any]:
+    return lambda release: analysis.confidence_interval(analysis.mean(release, "age"), **settings)
+
+
+ANALYSES: dict[str, Slip] = {
+    "a folder misspelt": slip(
+        lambda release: dpiw.load_release(f"{release.verified.folder}x"), "no such folder"),
+    "the folder around it": slip(
+        lambda release: dpiw.load_release(release.verified.folder.parent),
+        "expected the folder of one release, such as releases/town-once-"),
+    "the secret key": slip(_key("test.key"), "the private one, which stays secret: name the .pub"),
+    "a key misspelt": slip(_key("tset.pub"), "key file tset.pub: No such file"),
+    "a column misspelt": slip(
+        lambda release: release.mean("agee"), "column 'agee': not in this", "mean 'age'?"),
+    "a column of another table": slip(
+        lambda release: release.mean("wage_2020"), "its columns: age, income, region, ill"),
+    "the mean of a text": slip(
+        lambda release: release.mean("region"), "for text give a function such as lambda table"),
+    "a total without a scale": slip(
+        lambda release: release.total("income"), "weights.normalisation: unnormalised"),
+    "a group misspelt": slip(
+        lambda release: analysis.mean(release, "age", where="il"), "mean 'ill'?"),
+    "a total of no population": slip(
+        lambda release: analysis.total(release, "income"), "give the public `population`"),
+    "a quantile in per cent": slip(
+        lambda release: analysis.quantile(release, "age", 50), "0 < probability < 1"),
+    "a table of one column too few": slip(
+        lambda release: analysis.crosstab(release, "region", "il"), "mean 'ill'?"),
+    "a level in per cent": slip(
+        _interval(level=95),
+        "between 0 and 1"),
+    "a method misspelt": slip(
+        _interval(method="bootstap"),
+        "did you mean 'bootstrap'?"),
+    "a bootstrap without a generator": slip(
+        _interval(method="bootstrap"),
+        "numpy.random.default_rng"),
+    "a feature misspelt": slip(
+        lambda release: analysis.linear_regression(release, "income", ["agee"]), "mean 'age'?"),
+    "a text for a target": slip(
+        lambda release: analysis.linear_regression(release, "region", ["age"]), "as target"),
+    "a family misspelt": slip(
+        lambda release: analysis.to_statsmodels(release, "ill", ["age"], family="binomal"),
+        "did you mean 'binomial'?"),
+}  # fmt: skip

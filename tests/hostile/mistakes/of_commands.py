@@ -1,0 +1,93 @@
+"""Mistakes on the command line: of the curator, the custodian of the ledger, and the auditor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.hostile.mistakes.mistake import Mistake, Slip, typed
+
+LEDGER = "--ledger state/ledger.sqlite"
+TERMS = "--epsilon 1 --delta 0 --relation add_or_remove_one"
+BEGIN = "to begin one: dpiw ledger register NAME --ledger PATH --epsilon E"
+
+
+def mode(name: str, bits: int) -> Slip:
+    """A file or folder that is too open, or closed."""
+    return lambda folder: (folder / name).chmod(bits)
+
+
+def _torn(folder: Path) -> None:
+    (folder / "state/ledger.sqlite").write_bytes(b"not a ledger")
+
+
+COMMANDS: dict[str, Mistake] = {
+    # the ledger
+    "no such command": typed("pln release.yaml", 2, "invalid choice: 'pln'", "'plan'"),
+    "no ledger named": typed("ledger show", 2, "required: --ledger"),
+    "a ledger misspelt": typed(
+        "ledger show --ledger state/ledgr.sqlite", 30, "did you mean 'ledger.sqlite'?", BEGIN),
+    "a ledger that nobody created": typed(
+        f"ledger register village --ledger state/new.sqlite {TERMS}", 30, BEGIN, "--create"),
+    "a ledger in a folder of a folder": typed(
+        f"ledger register village --ledger a/b/l.sqlite {TERMS} --create", 30, "make that one"),
+    "the table for the ledger": typed("ledger show --ledger data.csv", 30, "not a database"),
+    "a folder for the ledger": typed("ledger show --ledger state", 30, "the ledger's own file"),
+    "a ledger that is torn": typed(f"ledger show {LEDGER}", 30, "not a database", slip=_torn),
+    "a ledger open to others": typed(
+        f"ledger show {LEDGER}", 30, "expected file mode 0600",
+        slip=mode("state/ledger.sqlite", 0o666)),
+    "a driver left out": typed(
+        "ledger show --ledger postgresql://me@host/db", 30, "or postgresql+psycopg://USER@HOST"),
+    "a budget with a comma": typed(
+        f"ledger register v {LEDGER} --epsilon 1,5 --delta 0 --relation replace_one", 10,
+        "epsilon=1,5: expected an exact decimal such as 0.5"),
+    "a population with a capital": typed(
+        f"ledger register Village {LEDGER} {TERMS}", 10, "population.name: expected 1 to 63"),
+    "a relation with dashes": typed(
+        f"ledger register v {LEDGER} --epsilon 1 --delta 0 --relation add-or-remove-one", 2,
+        "invalid choice: 'add-or-remove-one' (choose from 'add_or_remove_one', 'replace_one')"),
+    "a budget set again": typed(
+        f"ledger register town {LEDGER} {TERMS}", 32, "other terms (delta, epsilon)",
+        "a budget is set once, for life", "dpiw ledger show"),
+    "many rows and no person": typed(
+        f"ledger register v {LEDGER} {TERMS} --max-rows 3", 10, "id_column: needed when max_rows"),
+    "a population misspelt": typed(
+        f"ledger show {LEDGER} --population twon", 31, "no population 'twon'",
+        "did you mean 'town'?", "dpiw ledger register twon --ledger PATH --epsilon E"),
+    "a run that is not there": typed(
+        f"ledger show {LEDGER} --run abc", 32, "no reservation in this ledger; its runs: dpiw"),
+    "a day in words": typed(f"ledger show {LEDGER} --since today", 10, "2027-01-31"),
+    "a head cut short": typed(f"ledger verify {LEDGER} --head 12ab", 10, "64 hexadecimal digits"),
+    "another ledger's head": typed(
+        f"ledger verify {LEDGER} --head {'a' * 64}", 33, "lacks the published head aaaaaaaaaaaa"),
+    "a run that cannot be voided": typed(
+        f"ledger void {'a' * 64} {LEDGER} --state state", 32, "no reservation in this ledger"),
+    "an export of nothing": typed("ledger export --ledger l.sqlite", 30, "no such file", BEGIN),
+    # keys
+    "a key made again": typed("key new state/keys/test", 50, "test.pub exists already"),
+    "a key where nobody may write": typed("key new data.csv/k/test", 50, "folder data.csv/k"),
+    # releases
+    "a release that is not there": typed("verify nowhere", 51, "nowhere: no such folder"),
+    "the folder of all releases": typed(
+        "verify state", 51, "manifest.json: not in state; expected the folder of one release"),
+    "a file for a release": typed("verify release.yaml", 51, "no such folder"),
+    "a release described that is none": typed("describe state", 51, "manifest.json: not in state"),
+    "the secret key to verify": typed(
+        "verify state --key state/keys/test.key", 50, "the private one, which stays secret"),
+    "a key file misspelt": typed(
+        "verify state --key state/keys/tset.pub", 50, "key file tset.pub: No such file"),
+    "the table for a key": typed("verify state --key data.csv", 50, "not a PEM public key"),
+    # the workspace and rehearsals
+    "a state folder misspelt": typed(
+        "workspace show --state sate", 10, "sate holds no workspace; expected the folder that"),
+    "a purge of nothing": typed("workspace purge --state state", 10, "holds no workspace"),
+    "too few rehearsals": typed("rehearse release.yaml --runs 2", 10, "expected at least 5"),
+    "a population of no kind": typed(
+        "rehearse release.yaml --populations strng", 10, "independent, weak, strong, clusters"),
+    "private rows to rehearse on": typed(
+        "rehearse release.yaml --public-rows data.csv", 10, "--i-declare-these-rows-public"),
+    "a former release misspelt": typed(
+        "rehearse release.yaml --like nowhere", 51, "nowhere: no such folder"),
+    "a spec misspelt for a rehearsal": typed(
+        "rehearse relase.yaml", 10, "no such file; did you mean 'release.yaml'?"),
+}  # fmt: skip

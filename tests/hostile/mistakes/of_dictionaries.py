@@ -1,0 +1,55 @@
+"""Mistakes in a data dictionary. Columns stand in lines 4 to 7: as in tests/conftest.py."""
+
+from __future__ import annotations
+
+from tests.hostile.mistakes.mistake import Mistake, in_dictionary
+
+PLACE = "schema.yaml, line "
+
+DICTIONARIES: dict[str, Mistake] = {
+    "another word for integer": in_dictionary(
+        "kind: integer", "kind: int", PLACE + "4, column 17: column age: kind: expected one of",
+        "did you mean 'integer'?"),
+    "a field misspelt": in_dictionary(
+        "kind: integer", "knd: integer", "column age: knd: unknown key; did you mean 'kind'?"),
+    "no kind": in_dictionary(
+        "kind: integer, ", "", PLACE + "4, column 5: column age: kind: missing, such as"),
+    "no lower bound": in_dictionary(
+        "lower: 0, upper: 100}", "upper: 100}", "column age", "bounds are required"),
+    "bounds the wrong way": in_dictionary(
+        "upper: 1000,", "upper: -5,", PLACE + "5, column 38: column income: lower/upper",
+        "expected lower < upper"),
+    "a bound in letters": in_dictionary(
+        "lower: 0, upper: 100}", "lower: zero, upper: 100}", PLACE + "4, column 32: column age",
+        "'zero' is no integer value"),
+    "a bound of half a year": in_dictionary(
+        "upper: 100}", "upper: 99.5}", "column age: lower/upper: expected whole numbers"),
+    "a date that is none": in_dictionary(
+        "kind: continuous, lower: 0, upper: 1000", "kind: date, lower: 2020-13-01, upper: x",
+        "column income", "'2020-13-01' is no date value"),
+    "levels without quotes": in_dictionary(
+        "[north, south, other]", "[1, 2, other]", PLACE + "6", "write it in quotes"),
+    "no levels": in_dictionary(
+        "levels: [north, south, other], other: other", "", "column region: levels: public levels"),
+    "another level misspelt": in_dictionary(
+        "other: other", "other: othr", "column region: other: must be a level; did you mean 'o"),
+    "a level twice": in_dictionary(
+        "[north, south, other]", "[north, north, other]", "two levels are equal"),
+    "another word for target": in_dictionary(
+        "role: target", "role: targt", PLACE + "7, column 32: column ill: role: expected one of",
+        "did you mean 'target'?"),
+    "two targets": in_dictionary(
+        "upper: 100}", "upper: 100, role: target}", "more than one target"),
+    "a column twice": in_dictionary("name: income", "name: age", "columns age and age: equal"),
+    "yes for true": in_dictionary(
+        "nullable: true", "nullable: yes", PLACE + "5, column 61", "expected true or false"),
+    "levels of a boolean": in_dictionary(
+        "kind: boolean", "kind: boolean, levels: [a]", "has no meaning for a column of kind"),
+    "columns as words": in_dictionary(
+        "{name: age, kind: integer, lower: 0, upper: 100}", "age", "a list of mappings"),
+    "a heading misspelt": in_dictionary(
+        "columns:", "colums:", "schema.yaml: a data dictionary: expected exactly the keys `name`"),
+    "a time zone of no place": in_dictionary(
+        "upper: 100}", "upper: 100, time_zone: Berlin}", "no IANA time zone, such as Europe/"),
+    "a column's own weight": in_dictionary("name: age", "name: weight", "reserved for the weights"),
+}  # fmt: skip

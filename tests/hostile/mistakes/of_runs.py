@@ -1,0 +1,137 @@
+"""Mistakes that are seen when a run begins, or when its table is read: not a cell is told."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pandas as pd
+
+from tests.hostile.mistakes.mistake import Mistake, Slip, in_file, nothing
+from tests.hostile.mistakes.of_commands import mode
+
+
+def run(slip: Slip, code: int, *words: str, period: str = "") -> Mistake:
+    """Seen by a run of the spec; `command` is the label of its period."""
+    return Mistake(slip=slip, command=period, code=code, words=words)
+
+
+def spec(old: str, new: str) -> Slip:
+    """A slip in the spec that is admissible in itself."""
+    return in_file("release.yaml", old, new)
+
+
+def _saved(**changes: object) -> Slip:
+    """The table, saved in another way."""
+
+    def slip(folder: Path) -> None:
+        pd.read_csv(folder / "data.csv").to_csv(
+            folder / "data.csv", **({"index": False, "encoding": "utf-8"} | changes)
+        )
+
+    return slip
+
+
+def _header(old: str, new: str) -> Slip:
+    return in_file("data.csv", old, new)
+
+
+def _parquet(folder: Path) -> None:
+    pd.read_csv(folder / "data.csv").to_parquet(folder / "data.csv")
+
+
+def _zipped(folder: Path) -> None:
+    (folder / "data.csv").write_bytes(gzip.compress((folder / "data.csv").read_bytes()))
+
+
+def _ragged(folder: Path) -> None:
+    with (folder / "data.csv").open("a") as file:
+        file.write("1,2,north,true,canary-mistake\n")
+
+
+def _quoted(folder: Path) -> None:
+    with (folder / "data.csv").open("a") as file:
+        file.write('1,2,"canary-mistake,true\n')
+
+
+def _linked(folder: Path) -> None:
+    (folder / "data.csv").rename(folder / "real.csv")
+    (folder / "data.csv").symlink_to("real.csv")
+
+
+def _headless(folder: Path) -> None:
+    lines = (folder / "data.csv").read_text().splitlines()
+    (folder / "data.csv").write_text("\n".join(lines[1:]) + "\n")
+
+
+def _gone(name: str) -> Slip:
+    return lambda folder: (folder / name).unlink()
+
+
+def _public_for_secret(folder: Path) -> None:
+    (folder / "state/keys/test.key").write_bytes((folder / "state/keys/test.pub").read_bytes())
+    (folder / "state/keys/test.key").chmod(0o600)
+
+
+READS: dict[str, Mistake] = {
+    "semicolons": run(
+        _saved(sep=";"), 12, "the file's first line holds the declared names between ';'; the spec"
+        " says source.delimiter: ','"),
+    "tabs": run(_saved(sep="\t"), 12, "between '\\t'; the spec says source.delimiter: ','"),
+    "quoted semicolons": run(_saved(sep=";", quoting=1), 12, "the declared names between ';'"),
+    "commas where semicolons are declared": run(
+        spec("format: csv}", "format: csv, delimiter: ;}"), 12, "names between ','; the spec says"),
+    "a workbook's encoding": run(
+        _saved(encoding="utf-16"), 12, "columns missing in the file: age, income, region, ill"),
+    "no header": run(
+        _headless, 12, "columns missing in the file: age, income, region, ill",
+        "the first line must hold the declared names"),
+    "a column's name with a capital": run(
+        _header("age", "Age"), 12, "columns missing in the file: age; age stands there in other"
+        " case, form or spacing: names are exact"),
+    "a space after each comma": run(
+        _header("age,income,region", "age, income, region"), 12, "income, region stands there in"),
+    "a column renamed": run(
+        _header("income", "canary-mistake"), 12, "columns missing in the file: income"),
+    "a column too many": run(
+        _saved(index=True), 12, "columns that the data dictionary does not declare; declare them"),
+    "a row too long": run(_ragged, 12, "the CSV file is ragged"),
+    "a quote left open": run(_quoted, 12, "an unbalanced quote"),
+    "Parquet that is called CSV": run(_parquet, 12, "expected source.format: parquet"),
+    "CSV that is called Parquet": run(
+        spec("format: csv}", "format: parquet}"), 12, "not a plain Parquet file; is source.format"),
+    "a packed file": run(_zipped, 12, "compressed or an archive", "save it as CSV"),
+}  # fmt: skip
+"""Seen when the table is read: the read counts, the budget is given back."""
+
+BEGINNINGS: dict[str, Mistake] = {
+    "a source misspelt": run(
+        spec("path: data.csv", "path: dta.csv"), 12, "source.path: no such file"),
+    "a folder for the source": run(
+        spec("path: data.csv", "path: state"), 12, "source.path: no regular file"),
+    "a link for the source": run(_linked, 12, "source.path: a symbolic link"),
+    "no signing key": run(
+        _gone("state/keys/test.key"), 50, "key file test.key: No such file", "dpiw key new PATH"),
+    "a signing key open to others": run(
+        mode("state/keys/test.key", 0o644), 50, "mode 0644: expected 0600 (chmod 600)"),
+    "the public key to sign": run(_public_for_secret, 50, "it is the public one: name the .key"),
+    "the table for a key": run(
+        spec("state/keys/test.key", "schema.yaml"), 50, "key file schema.yaml"),
+    "a population that nobody registered": run(
+        spec("population: town", "population: tawn"), 31, "no population 'tawn' is registered",
+        "did you mean 'town'?", "dpiw ledger register tawn --ledger PATH --epsilon E --delta D"),
+    "another relation": run(
+        spec("relation: add_or_remove_one", "relation: replace_one"), 21,
+        "relation=replace_one: population town is registered under add_or_remove_one"),
+    "no ledger": run(_gone("state/ledger.sqlite"), 30, "no such file", "to begin one: dpiw ledger"),
+    "more than is left": run(
+        spec("epsilon: 2", "epsilon: 9"), 22, "epsilon=9", "epsilon=5"),
+    "a period with a capital": run(
+        nothing, 10, "period: expected lower-case letters", "mean '2027-q1'?", period="2027-Q1"),
+    "a period with a slash": run(
+        nothing, 10, "such as 2027-q1; did you mean '2027-03'?", period="2027/03"),
+    "a state folder open to others": run(mode("state", 0o777), 10, "state"),
+    "settings nobody planned": run(
+        spec("{bins: 4}", "{bin: 4}"), 10, "release.yaml, line 12, column 43", "mean 'bins'?"),
+}  # fmt: skip
+"""Seen before anything is held or read."""

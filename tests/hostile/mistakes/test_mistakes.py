@@ -1,0 +1,181 @@
+"""Mistakes of the first hours: what is told, with which exit code, and that no cell is in it.
+
+A system is judged by how it treats the first mistake. Every line of the tables says what somebody
+did, what they typed, and the words that let them go on: file, field, line and column, what stands
+there, what is allowed, the nearest valid word, the command to type next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import sys
+from functools import partial
+
+import pytest
+from rich.console import Console
+
+from dpiw.cli.main import main
+from dpiw.errors import DPIWError, ReleaseError, StageFailedError
+from dpiw.ledger import Ledger
+from dpiw.plan.forecast import percent_below
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+from flows import console, server
+from flows.console import StepLog
+from tests.conftest import make_workplace
+from tests.hostile.mistakes.mistake import nothing
+from tests.hostile.mistakes.of_analyses import ANALYSES
+from tests.hostile.mistakes.of_commands import COMMANDS
+from tests.hostile.mistakes.of_dictionaries import DICTIONARIES
+from tests.hostile.mistakes.of_runs import BEGINNINGS, READS
+from tests.hostile.mistakes.of_specs import SPECS
+from tests.support.whole_runs import loaded, publish_run
+
+CELL = "canary-mistake"
+MISTAKES = {**SPECS, **DICTIONARIES, **COMMANDS}
+NOT_FOR_PEOPLE = re.compile(
+    r"Traceback|Input should|Field required|Extra inputs|[Vv]alue error|should match pattern|Errno"
+    r"|default factory|<class|\^\["
+)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A folder where everything is right, and a cell of the table that nobody may hear of."""
+    place = make_workplace.__wrapped__(tmp_path_factory)()
+    table = place.source.read_text().replace("north", CELL, 1)
+    place.source.write_text(table)
+    return place.root
+
+
+@pytest.fixture
+def folder(good, tmp_path, monkeypatch):
+    """A copy of it, in which one may err."""
+    shutil.copytree(good, tmp_path / "desk")
+    monkeypatch.chdir(tmp_path / "desk")
+    return tmp_path / "desk"
+
+
+def told(command: str, capsys) -> tuple[int, str]:
+    """Exit status and all that is shown."""
+    try:
+        code = main(shlex.split(command))
+    except SystemExit as exit:  # of argparse
+        code = exit.code
+    shown = capsys.readouterr()
+    return code, shown.err + shown.out
+
+
+def test_without_a_mistake_it_goes_on(folder, capsys):
+    """Else the tables below would show nothing."""
+    assert told("plan release.yaml", capsys)[0] == 0
+    assert told("ledger show --ledger state/ledger.sqlite", capsys)[0] == 0
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_a_mistake_is_told(folder, capsys, name):
+    mistake = MISTAKES[name]
+    mistake.slip(folder)
+    code, text = told(mistake.command, capsys)
+    assert_told(mistake, code, text)
+    assert "secret7" not in text
+    again = f"mend it, then: dpiw {mistake.command}" in text
+    assert again == (mistake.slip is not nothing and mistake.command == "plan release.yaml")
+
+
+@pytest.fixture
+def flow(monkeypatch):
+    """Put a flow in the place of the one that `dpiw release` runs: no server, no Prefect."""
+    monkeypatch.delitem(sys.modules, "flows.release", raising=False)  # it is run anew
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    return partial(monkeypatch.setattr, console, "release_flow")
+
+
+@pytest.mark.parametrize("name", list(BEGINNINGS))
+def test_a_run_that_cannot_begin_holds_and_reads_nothing(folder, flow, capsys, name):
+    mistake = BEGINNINGS[name]
+    mistake.slip(folder)
+    flow(lambda *_: steps.reserve(ReleaseRun.prepare(folder / "release.yaml", period=None)))
+    period = f" --period={mistake.command}" if mistake.command else ""
+    code, text = told(f"release release.yaml{period}", capsys)
+    assert_told(mistake, code, text)
+    assert "not published: " in text
+    (folder / "state").chmod(0o700)
+    ledger = folder / "state/ledger.sqlite"
+    assert not ledger.exists() or len(Ledger.open(ledger).entries()) == 2
+
+
+@pytest.mark.parametrize("name", list(READS))
+def test_a_table_that_cannot_be_read_costs_no_budget(folder, name):
+    """The budget is held before the first byte is read, and given back: only the read counts."""
+    mistake = READS[name]
+    mistake.slip(folder)
+    run = ReleaseRun.prepare(folder / "release.yaml", period=None)
+    steps.reserve(run)
+    with pytest.raises(DPIWError) as caught:
+        steps.ingest(run)
+    assert_told(mistake, caught.value.exit_code, str(caught.value))
+    account = Ledger.open(folder / "state/ledger.sqlite").account("town")
+    assert account.spent.epsilon == 0
+    assert account.unpaid_reads == 1
+
+
+def assert_told(mistake, code, text):
+    assert code == mistake.code, text
+    for words in mistake.words:
+        assert words in text
+    assert CELL not in text
+    assert not NOT_FOR_PEOPLE.search(text), text
+
+
+def test_the_key_is_looked_at_before_the_plan_is_made(folder, monkeypatch):
+    """A plan may take a minute."""
+    monkeypatch.setattr("dpiw.run.run.compile_plan", lambda *_: pytest.fail("planned"))
+    (folder / "state/keys/test.key").unlink()
+    with pytest.raises(ReleaseError):
+        ReleaseRun.prepare(folder / "release.yaml", period=None)
+
+
+@pytest.mark.parametrize("code", [12, 22, 70])
+def test_a_run_ends_with_the_code_of_its_stage(folder, flow, capsys, code):
+    """Not with 70 where the page says 12."""
+
+    def failed(*_):
+        raise StageFailedError("ingest", code)
+
+    flow(failed)
+    assert told("release release.yaml", capsys)[0] == code
+
+
+def test_a_share_below_the_floor_is_seen_to_be_below():
+    """Not `25% (expected at least 25%)`."""
+    assert percent_below(0.21, 0.25) == "21%"
+    assert percent_below(0.2499, 0.25) == "24.99%"
+    assert percent_below(0.25 - 1e-12, 0.25) == "24.9999999999%"
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """A release that an analyst was given."""
+    place = make_workplace.__wrapped__(tmp_path_factory)()
+    return loaded(publish_run(place.spec)[1])
+
+
+@pytest.mark.parametrize("name", list(ANALYSES))
+def test_an_analyst_s_mistake_is_told(release, name):
+    slip = ANALYSES[name]
+    with pytest.raises(ReleaseError) as caught:
+        slip.call(release)
+    for words in slip.words:
+        assert words in str(caught.value)
+    assert not NOT_FOR_PEOPLE.search(str(caught.value))
+
+
+def test_there_are_many():
+    """Fewer are an accident."""
+    assert len({**MISTAKES, **BEGINNINGS, **READS, **ANALYSES}) > 150
