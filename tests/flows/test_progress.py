@@ -268,8 +268,9 @@ def test_a_terminal_that_lacks_a_sign_is_shown_another_one(monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
     control = StepLog(Console(file=io.StringIO()))
-    with pytest.raises(UnicodeEncodeError):
-        say(control, "done plan 0.2")
+    say(control, "done plan 0.2")
+    sys.stdout.flush()
+    assert written.getvalue() == b""  # no step fails of it, and nobody is told
     suit_the_terminal()
     say(control, "done plan 0.2")
     sys.stdout.flush()

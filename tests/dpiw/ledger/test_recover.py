@@ -370,5 +370,7 @@ def test_a_ledger_of_another_format_is_named_as_one() -> None:
         None, kind=EntryKind.GENESIS, payload={"format": 1, "nonce": "0" * 64},
         at="2026-11-22T12:00:00Z",
     )  # fmt: skip
-    with pytest.raises(LedgerConflictError, match=r"format 1; this version of dpiw reads format 2"):
+    with pytest.raises(
+        LedgerConflictError, match=r"format 1; this version of dpiw reads formats 2 and 3"
+    ):
         Book().apply(entry)
