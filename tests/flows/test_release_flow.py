@@ -42,28 +42,6 @@ def outside_the_confidential_zone(place) -> bytes:
     return b"".join(path.read_bytes() for path in files)
 
 
-def test_a_run_shows_up_and_holds_no_private_value(prefect_server, workplace):
-    plant(workplace)
-    done = prefect_server.run_flow(workplace.spec)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = workplace.releases.iterdir()
-    assert verify(folder).pinned is False
-    newest = prefect_server.newest_run()
-    assert newest["state_type"] == "COMPLETED"
-    assert newest["parameters"] == {"spec": str(workplace.spec), "period": None}
-    assert "fit_weights" in task_names(prefect_server, newest)
-    mine = {"flow_runs": {"id": {"any_": [newest["id"]]}}}
-    assert not any(task["tags"] for task in prefect_server.api("task_runs/filter", mine))
-    assert traces(prefect_server.everything_stored()) == []
-    assert traces((done.stdout + done.stderr).encode()) == []
-    assert traces(outside_the_confidential_zone(workplace)) == []
-    # the canaries are really in the confidential zone, so the search could have found them
-    private = b"".join(p.read_bytes() for p in workplace.root.rglob("private/*") if p.is_file())
-    assert traces(private + workplace.source.read_bytes()) != []
-
-    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
-
-
 def test_a_run_that_is_published_costs_nothing_again(prefect_server, workplace):
     """As a worker runs it: every step, to the same end."""
     _, folder = publish_run(workplace.spec)

@@ -55,6 +55,9 @@ def test_a_run_tells_its_story_in_order(prefect_server, workplace, tmp_path, req
     run = prefect_server.newest_run()
     spec = ReleaseRun.prepare(workplace.spec, period=None)
     assert run["name"] == f"{spec.spec.name} {spec.period}"
+    assert run["state_type"] == "COMPLETED"
+    assert run["parameters"] == {"spec": str(workplace.spec), "period": None}
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
 
     lines = log_lines(prefect_server, run, len(LINES))
     assert [re.match(r"\w+: ", line["message"]).group() for line in lines] == LINES
@@ -64,6 +67,7 @@ def test_a_run_tells_its_story_in_order(prefect_server, workplace, tmp_path, req
     parents = [
         {one["id"] for inputs in task["task_inputs"].values() for one in inputs} for task in tasks
     ]
+    assert not any(task["tags"] for task in tasks)
     assert parents[1:] == [{task["id"]} for task in tasks[:-1]]  # a chain, in the story's order
 
     shown = artifacts(prefect_server, run)

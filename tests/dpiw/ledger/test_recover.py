@@ -371,6 +371,6 @@ def test_a_ledger_of_another_format_is_named_as_one() -> None:
         at="2026-11-22T12:00:00Z",
     )  # fmt: skip
     with pytest.raises(
-        LedgerConflictError, match=r"format 1; this version of dpiw reads formats 2 and 3"
+        LedgerConflictError, match=r"format 1; this version of dpiw reads formats 2"
     ):
         Book().apply(entry)
