@@ -40,8 +40,9 @@ class Mode:
 
     @property
     def code(self) -> int:
-        """The flow's exit code: the stage's."""
-        return int(self.inner.rsplit(" ", 1)[1]) if self.inner else 0
+        """The flow's exit code: the stage's, if it is one of ours; else 70."""
+        ended = self.inner.removeprefix("ended with code ")
+        return {"": 0, "12": 12}.get(ended, 70)
 
 
 CHATTER = (
