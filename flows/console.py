@@ -163,6 +163,12 @@ def _ledger(spec: Path) -> str:
     return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
 
 
+def _key(spec: Path) -> str:
+    """The option that names the public key beside the signing key, if it lies there."""
+    public = Path(load_spec(spec).signing_key).with_suffix(".pub")
+    return f" --key {os.path.relpath(public)}" if public.exists() else ""
+
+
 def _cells(spec: Path, population: str, key: str) -> str:
     """Where to look; the same for every table, whether or not there is anything to see."""
     return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
@@ -187,10 +193,11 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
+        *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),
-        f"     check it, offline:    {_command()} verify {shown}",
+        f"     check it, offline:    {_command()} verify {shown}{_key(spec)}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
         f"     see what was spent:   {_command()} ledger show --ledger {_ledger(spec)}",
         "     how cells were read (exact counts, for the custodian alone): "

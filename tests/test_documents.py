@@ -66,6 +66,7 @@ PICTURE = (
     "dpiw/release/test_report_in_browser.py"
     "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
 )
+JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
 SHOWN = "flows/test_window.py::test_a_run_tells_its_story_in_order"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 PYTHON = {
@@ -73,6 +74,7 @@ PYTHON = {
     "docs/analysts.md": "test_analysts.py::test_the_python_of_the_guide_runs",
     "docs/first-audit.md": f"{HERE}::test_a_first_audit_finds_the_changed_byte",
     "docs/first-estimate.md": f"{HERE}::test_a_first_estimate_has_an_interval_and_a_verdict",
+    "docs/journeys.md": JOURNEYS,
     "docs/method.md": f"{HERE}::test_the_method_s_blocks_print_what_the_page_says",
     "docs/privacy.md": f"{HERE}::test_the_auditor_s_blocks_find_what_was_promised",
 }
@@ -83,6 +85,7 @@ SCRIPTS = {
     "docs/first-audit.md": f"{HERE}::test_a_first_audit_finds_the_changed_byte",
     "docs/first-estimate.md": f"{HERE}::test_a_first_estimate_has_an_interval_and_a_verdict",
     "docs/first-release.md": f"{HERE}::test_a_first_release_is_walked_from_a_header_to_a_plan",
+    "docs/journeys.md": JOURNEYS,
 }
 """Page whose shell commands one test types in their order."""
 TYPED = (

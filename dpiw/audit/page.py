@@ -5,6 +5,7 @@ Its words are in `audit.html.j2`, which escapes every text; its numbers are made
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +15,10 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import AGREEMENT, Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, worth
+from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, fits, worth
+from dpiw.ledger.accounts import MOST_ADMITTED
+from dpiw.ledger.authors import Author
+from dpiw.ledger.history import count_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.report.formats import plain
 from dpiw.release.report.plots import Budget, budget_bar
@@ -23,12 +27,17 @@ from dpiw.release.report.template import render
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationView:
-    """One population: its terms, its budgets by their letters, a row per attempt of its runs."""
+    """One population: its terms, its budgets by their letters.
+
+    `charges` and `costs` have a row for each attempt of its runs.
+    """
 
     terms: PopulationTally
     unpaid_reads: int
     budgets: Mapping[str, Budget | None]
-    rows: tuple[tuple[str, ...], ...]
+    charges: tuple[tuple[str, ...], ...]
+    costs: tuple[tuple[str, ...], ...]
+    forecast: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +60,7 @@ class AuditView:
     folders: tuple[tuple[str, ...], ...]
     checked: tuple[str, ...]
     not_checked: tuple[str, ...]
+    next_steps: tuple[str, ...]
     version: str = __version__
 
 
@@ -77,12 +87,14 @@ def build_page(report: AuditReport) -> str:
         ),
         checked=checked(report),
         not_checked=not_checked(),
+        next_steps=next_steps(report),
     )
     return render("audit/audit.html.j2", view)
 
 
 def _population(population: PopulationTally, counted: Tally, report: AuditReport) -> PopulationView:
     runs = counted.runs_of(population.name)
+    attempts = [(run, attempt) for run in runs for attempt in run.attempts]
     released = Units()
     for run in runs:
         if run.manifest_digest is not None:
@@ -94,8 +106,25 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
             letter: _budget(population, released, letter, name)
             for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
-        rows=tuple(_row(run, attempt, report) for run in runs for attempt in run.attempts),
+        charges=tuple(_charge(run, attempt) for run, attempt in attempts),
+        costs=tuple(_cost(run, attempt, report) for run, attempt in attempts),
+        forecast=_forecast(population, counted),
     )
+
+
+def _forecast(population: PopulationTally, counted: Tally) -> str:
+    """How many more releases such as the last one fit, by our own count."""
+    name = population.name
+    if not (runs := counted.runs_of(name)):
+        return ""
+    one = runs[-1].attempts[0].cost
+    count = 0
+    if counted.unpaid_reads(name) < population.max_unpaid_reads:
+        count = bisect_left(
+            range(1, MOST_ADMITTED + 1), True,
+            key=lambda n: not fits(population, population.spent.plus(one.times(n))),
+        )  # fmt: skip
+    return f"{count_text(count)}, such as {_release(runs[-1], runs[-1].attempts[0])}"
 
 
 def _budget(population: PopulationTally, released: Units, letter: str, name: str) -> Budget | None:
@@ -110,26 +139,47 @@ def _budget(population: PopulationTally, released: Units, letter: str, name: str
     )  # fmt: skip
 
 
-def _row(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str, ...]:
+def _charge(run: RunTally, attempt: AttemptTally) -> tuple[str, ...]:
+    return (
+        f"{attempt.seq} · {attempt.at[:16].replace('T', ' ')}",
+        _release(run, attempt),
+        author(attempt),
+        run.state,
+        f"{attempt.number} (at most {run.max_attempts} paid)",
+        decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
+        plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),
+    )
+
+
+def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str, ...]:
     cost = report.costs.get((run.key, attempt.number))
     stages = ", ".join(
         f"{name} {stage.state}" + f" + {stage.conflicts} conflict" * bool(stage.conflicts)
         for name, stage in attempt.stages.items()
     )
     return (
-        run.period,
-        run.state,
-        f"{attempt.number} (at most {run.max_attempts} paid)",
-        decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
-        plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),
+        str(attempt.seq),
+        decimal_text(attempt.cost.epsilon, EPSILON_UNIT),
         "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",
         "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
         "–" if cost is None else _own(cost),
-        f"{attempt.seq} · {attempt.at[:16].replace('T', ' ')}",
         run.key[:12],
         run.plan_digest[:12],
         stages,
     )
+
+
+def _release(run: RunTally, attempt: AttemptTally) -> str:
+    """The release's name, if the reservation states it, and its period."""
+    return f"{attempt.stated.get('release', '')} {run.period}".strip()
+
+
+def author(attempt: AttemptTally) -> str:
+    """Who reserved it, by the entry's own word, and with which key they signed it."""
+    try:
+        return str(Author.from_json(attempt.stated.get("by")))
+    except ValueError:  # of earlier versions, or forged: a finding of its own
+        return "not stated"
 
 
 def _own(cost: Recomputed) -> str:
@@ -189,6 +239,29 @@ def checked(report: AuditReport) -> tuple[str, ...]:
         "Each whole folder against the ledger: its publishing entry, the head it was built on, "
         "costs, attempts, sums, budget and events at that head, and the release before it.",
     )
+
+
+def next_steps(report: AuditReport) -> tuple[str, ...]:
+    """Sentences about what an auditor does now."""
+    steps = []
+    if not report.ok:
+        steps.append("Stop: have nothing more released until every error above is explained.")
+    if not report.pinned:
+        steps.append("Get the curator's public key by another way, and audit again with --key.")
+    if not report.folders:
+        steps.append("Get the published folders, and audit again with --releases.")
+    if any(f.severity is Severity.WARNING for f in report.findings):
+        steps.append("Ask the curator about each warning; what to do stands beside it.")
+    if report.head is not None:
+        steps.append(
+            "Keep the ledger head below where the curator cannot change it. At the next audit: "
+            f"dpiw ledger verify --ledger URL --head {report.head.hash}"
+        )
+    steps.append(
+        "Ask the curator which public source each bound and level came from (schema.json of each "
+        "release says what was stated), and whether one identifier is one person."
+    )
+    return tuple(steps)
 
 
 def not_checked() -> tuple[str, ...]:

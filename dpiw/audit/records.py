@@ -33,13 +33,14 @@ class StageTally:
 
 @dataclass(kw_only=True)
 class AttemptTally:
-    """One reservation: what it charged, and what became of its stages."""
+    """One reservation: what it charged and `stated`, and what became of its stages."""
 
     number: int
     cost: Units
     stages: dict[str, StageTally]
     seq: int
     at: str
+    stated: Fields
     voided: bool = False
     reads: int = 0
 

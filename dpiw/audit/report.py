@@ -12,7 +12,7 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.page import build_page, checked, not_checked
+from dpiw.audit.page import author, build_page, checked, next_steps, not_checked
 from dpiw.audit.records import PopulationTally, RunTally, Tally, worth
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
@@ -64,6 +64,7 @@ def report_json(report: AuditReport) -> bytes:
         "releases": [_folder(folder) for folder in report.folders],
         "checked": list(checked(report)),
         "not_checked": list(not_checked()),
+        "next_steps": list(next_steps(report)),
     }
     return document_json(plain(value))
 
@@ -119,6 +120,7 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
                 "attempt": attempt.number,
                 "entry": attempt.seq,
                 "at": attempt.at,
+                "by": author(attempt),
                 "charged": _amount(attempt.cost),
                 "held": _amount(attempt.held),
                 "voided": attempt.voided,

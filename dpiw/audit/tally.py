@@ -250,9 +250,9 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     _check_again(counted, run, stages, entry)
     counted.runs[key] = run
     before = run.held
-    run.attempts.append(
-        AttemptTally(number=number, cost=cost, stages=stages, seq=entry["seq"], at=entry["at"])
-    )
+    run.attempts.append(AttemptTally(
+        number=number, cost=cost, stages=stages, seq=entry["seq"], at=entry["at"], stated=payload
+    ))  # fmt: skip
     if sum(not attempt.voided for attempt in run.attempts) > run.max_attempts:
         counted.tell(
             "too_many_attempts", f"run {key[:12]}",

@@ -72,6 +72,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         f" of {certificate.budget_delta}",
         f"weights: {certificate.verdict}"
         + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
+        *(f"  {reason}" for reason in certificate.diagnostics.get("reasons", ())),
     ]
     _say("\n".join(lines))
     return 0

@@ -268,7 +268,7 @@ class Column:
         if fault := name_fault(self.name):
             raise SchemaError(fault)
         if folded_name(self.name) in RESERVED_NAMES and self.role is not ColumnRole.IDENTIFIER:
-            raise self._refuse("name", "reserved for the weights of a release")
+            raise self._refuse("name", "reserved for the weights of a release; rename it")
 
     def _check_types(self) -> None:
         if not isinstance(self.kind, ColumnKind) or not isinstance(self.role, ColumnRole):

@@ -53,7 +53,7 @@ class VerifiedRelease:
     @property
     def statement(self) -> str:
         """One line for people."""
-        trust = "the expected key" if self.pinned else "not pinned: give the curator's public key"
+        trust = "the expected key" if self.pinned else "not pinned: name the key with --key"
         return f"release {self.manifest.facts.release_id}: signed by key id {self.key_id} ({trust})"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from dpiw.errors import ChecksumError, LedgerTamperedError, ManifestError
 from dpiw.ledger import Ledger
+from dpiw.release.verification import verify
 from dpiw.run.run import ReleaseRun
 from flows.server import ServerUnreachableError
 from tests.flows.conftest import ROOT, free_port
@@ -53,7 +55,9 @@ def test_nothing_is_started_spent_or_written(workplace: Any) -> None:
     again = start(workplace)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "already published, nothing spent" in again.stdout
-    assert folder.name in again.stdout
+    assert re.search(rf"verify \S*{folder.name} --key \S+/test\.pub\n", again.stdout)
+    for reason in verify(folder).certificate.diagnostics["reasons"]:
+        assert f"\n           {reason}\n" in again.stdout
     assert "loaded:\n" in again.stdout  # neither Prefect nor what reads or draws
     assert Ledger.open(workplace.ledger).head() == head
     assert bytes_of(folder) == kept

@@ -30,6 +30,7 @@ AT_LENGTH = {
     "dpiw release examples/population-neural/release.yaml": "clone",
     "python examples/population/simulate.py": "clone",
     "python -m tests.assurance --help": "clone",
+    "python -m docs.journeys": "clone",
     "prefect concurrency-limit create gpu 1": "prefect",
     "prefect concurrency-limit reset gpu": "prefect",
     "prefect work-pool create dpiw --type process": "prefect",

@@ -54,7 +54,7 @@ def read_only_line(path: Path) -> str:
                 more = stream.read(1)
         if not more:
             return line.decode("utf-8-sig").rstrip("\r\n")
-        told = "header: expected a file with one line; this one has more, and may be a table"
+        told = "header: expected one line; this may be a table: give --header its first line"
     raise SchemaError(told)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dpiw.data.columns import ColumnRole
 from dpiw.data.dictionary import OPEN
+from dpiw.data.names import RESERVED_NAMES, folded_name
 from dpiw.data.provenance import PROVENANCES
 from dpiw.data.yaml import MAX_BYTES
 from dpiw.errors import SchemaError
@@ -76,7 +77,10 @@ def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]
     for place, field in enumerate(dict.fromkeys((*named, *values))):
         comment = f"   # {comments[field]}" if comments.get(field) else ""
         yield f"{'  - ' if place == 0 else '    '}{field}: {_value(values[field])}{comment}"
-    yield from (f"    # {note}" for note in column.notes)
+    notes = column.notes
+    if folded_name(column.name) in RESERVED_NAMES and column.role is not ColumnRole.IDENTIFIER:
+        notes = (*notes, "this name is reserved for the weights: rename it, in the table too")
+    yield from (f"    # {note}" for note in notes)
 
 
 def _open(column: ColumnDraft) -> Iterator[tuple[str, str]]:

@@ -17,9 +17,10 @@ import pytest
 
 from dpiw.audit import KINDS, Severity, report_json, write_report
 from dpiw.audit import auditing as replay
+from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import _check_previous, _differences, release_folders
-from dpiw.audit.page import build_page
+from dpiw.audit.page import _forecast, author, build_page, next_steps
 from dpiw.audit.tally import tally
 from dpiw.data.documents import document_json
 from dpiw.errors import LedgerError, ReleaseError, SpecError
@@ -28,6 +29,7 @@ from dpiw.ledger.accounts import Account
 from dpiw.ledger.book import Book
 from dpiw.ledger.from_releases import missing_releases, verified_releases
 from dpiw.ledger.from_releases import recover as take_up
+from dpiw.ledger.history import more_such
 from dpiw.ledger.stores.store import Store
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.manifest import MANIFEST, SIGNATURE
@@ -76,6 +78,34 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     assert str(site.releases) not in page + data_path.read_text()
 
 
+def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
+    report, ledger = site.audit(), Ledger.open(site.ledger)
+    run = ledger.runs("town")[-1]
+    page = " ".join(build_page(report).split())
+    told = f"By our own count {more_such(ledger.account('town'), run)}, such as"
+    assert f"{told} {run.release or ''} {run.period}".replace("  ", " ") in page
+    by = {str(entry.by) for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
+    assert all(f"{one}</td>" in page for one in by)
+    assert f"--head {report.head.hash}" in page
+    assert "--key" not in " ".join(next_steps(report))
+    assert "--key" in next_steps(dataclasses.replace(report, pinned=False))[0]
+    assert next_steps(dataclasses.replace(report, findings=(
+        Finding(code="chain_broken", subject="entry 3", text=""),
+    )))[0].startswith("Stop")  # fmt: skip
+    attempt = next(iter(report.counted.runs.values())).attempts[0]
+    assert author(dataclasses.replace(attempt, stated={})) == "not stated"
+
+
+@pytest.mark.parametrize("reads", [0, 20])
+def test_the_forecast_counts_like_the_ledger(site, reads):
+    """Of a budget of 5, with nothing spent: two at 2 each; none where no read is left."""
+    counted = site.audit().counted
+    population = counted.populations["town"]
+    population.recovered_reads = reads
+    population.history.append((99, Units()))
+    assert _forecast(population, counted).startswith("no" if reads else "2 more such releases fit")
+
+
 def test_every_text_of_the_page_is_escaped(site):
     hostile = "<script>alert('x')</script>\" onload=\"y"
     report = site.audit()
@@ -90,7 +120,7 @@ def test_every_text_of_the_page_is_escaped(site):
             report, ledger=hostile, folders=folders, counted=counted, findings=findings
         )
     )
-    assert page.count("&lt;script&gt;") == 2 * len(KINDS) + 7
+    assert page.count("&lt;script&gt;") == 2 * len(KINDS) + 8
     assert "<script" not in page
     assert '" onload' not in page
 

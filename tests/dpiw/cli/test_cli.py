@@ -43,9 +43,14 @@ def test_verify_and_describe(released, workplace, capsys):
     assert main(["verify", str(released), "--key", str(key)]) == 0
     assert "the expected key" in capsys.readouterr().out
     assert main(["describe", str(released)]) == 0
-    assert "epsilon=2" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "epsilon=2" in told
     assert main(["describe", str(released), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["population"] == "town"
+    certificate = json.loads(capsys.readouterr().out)
+    assert certificate["population"] == "town"
+    reasons = certificate["diagnostics"]["reasons"]
+    assert reasons
+    assert told.splitlines()[-len(reasons) :] == [f"  {reason}" for reason in reasons]
 
 
 def test_verify_has_an_exit_code_for_each_way_to_fail(released, workplace, capsys):

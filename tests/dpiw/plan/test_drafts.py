@@ -262,6 +262,16 @@ def test_what_the_dictionary_would_refuse_is_opened_with_a_note():
     assert kept.admissible() is kept
 
 
+def test_a_name_that_no_released_column_may_have_is_told_in_the_draft():
+    told = "reserved for the weights"
+    for column, times in (("weight", 1), ("Log_Weight", 1), ("mass", 0)):
+        draft = draft_table("header", Metadata(place=f"{column},age"))
+        (text,) = dictionary_files(draft, name="town", origin="").values()
+        assert text.count(told) == times
+        without = draft.with_role(column, ColumnRole.IDENTIFIER)
+        assert told not in dictionary_files(without, name="town", origin="")[DICTIONARY]
+
+
 def test_long_lists_of_levels_go_to_files_of_their_own():
     levels = tuple(f"{number:04}" for number in range(40))
     draft = TableDraft(

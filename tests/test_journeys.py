@@ -1,0 +1,115 @@
+"""docs/journeys.md: what it prints is typed from an empty folder, and says what the page says.
+
+Here without Prefect: `flows` has its tests. As it stands the page is walked by its own script
+(nightly, in a copy of the repository: `test_documents_at_length.py`).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from docs import journeys
+from dpiw.audit import audit, write_report
+from dpiw.audit.auditing import AuditReport
+from dpiw.cli.main import main
+from tests.support.documented_desk import shell
+from tests.support.documents import blocks, filled, lines_of
+from tests.support.whole_runs import publish_run
+
+PAGE = journeys.PAGE.read_text()
+
+
+def shown(page: str) -> str:
+    """The text of a page of HTML."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def audited(line: str) -> AuditReport:
+    """What a line with `dpiw audit` finds; its report is written where the line says."""
+    _, command, *words = shlex.split(line)
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert (command, set(options)) == ("audit", {"--ledger", "--releases", "--key", "--out"})
+    folders = sorted(Path(options["--releases"]).iterdir())
+    report = audit(options["--ledger"], folders, Path(options["--key"]))
+    write_report(report, Path(options["--out"]))
+    return report
+
+
+def test_the_journeys_are_walked_from_an_empty_folder(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DPIW_ACTOR", "ada@clinic")
+    draft, rest, checked = blocks(journeys.PAGE, "sh")
+    exec(journeys.table_maker(), {})
+    assert "12 columns" in shell(draft.text, folder).stdout
+    journeys.settle(folder)
+    for line in lines_of(rest)[:-1]:
+        assert main(shlex.split(line)[1:]) == 0
+    assert "4 more such releases fit" in capsys.readouterr().out
+    assert lines_of(rest)[-1] == "dpiw release clinic/release.yaml"
+    _, published = publish_run(Path("clinic/release.yaml").absolute())
+
+    assert audited(*lines_of(checked)).ok
+    told = shown(Path("audit/audit.html").read_text())
+    answers = [row.split("|")[1:4] for row in re.findall(r"^\| .*\? \|.*$", PAGE, re.M)]
+    assert len(answers) == 10
+    for question, _, answer in answers:
+        for words in re.findall(r"`([^`]+)`", answer):
+            assert words in told, question
+
+    named = {journeys.NAMED: published.relative_to(folder)}
+    exec(filled(blocks(journeys.PAGE, "python")[1].text, named), {})
+    printed = capsys.readouterr().out.splitlines()
+    (output,) = [block.text for block in blocks(journeys.PAGE) if not block.language]
+    labels = [line.split()[:1] for line in output.splitlines()]
+    assert [line.split()[:1] for line in printed] == labels
+
+
+def test_the_stopwatch_counts_what_the_page_prints():
+    draft, rest, checked = blocks(journeys.PAGE, "sh")
+    typed = {
+        "curator": journeys.typed(draft, rest, files=blocks(journeys.PAGE, "yaml")),
+        "auditor": journeys.typed(checked),
+        "analyst": {"commands": 1, "characters": len(blocks(journeys.PAGE, "python")[1].text)},
+    }
+    for who, counts in typed.items():
+        row = re.search(rf"^\| {who} \| (\d+) \| ([\d,]+) \| .* ([\d.]+) \|$", PAGE, re.M)
+        assert int(row[1]) == counts["commands"]
+        assert int(row[2].replace(",", "")) == pytest.approx(counts["characters"], abs=30)
+        assert float(row[3]) < 15
+    lines = [line for line in blocks(journeys.PAGE, "python")[1].text.splitlines() if line]
+    assert len(lines) == 5
+
+
+def test_an_interval_that_misses_what_was_simulated_is_told():
+    around = {
+        name: {"lower": truth - 1, "upper": truth + 1, "verdict": "use"}
+        for name, truth in journeys.TRUTH.items()
+    }
+    assert journeys.held(around) == "Of 5 intervals in this walk 5 hold it."
+    missed = {"lower": 0, "upper": 1, "verdict": "use with care"}
+    told = journeys.held(around | {"age": missed})
+    assert told == "Of 5 intervals in this walk 4 hold it; missed: `age` (use with care)."
+
+
+def test_what_is_made_anew_replaces_what_stood_there():
+    once = journeys.written(PAGE, {"stopwatch": "one", "output": "two", "held": "three"})
+    assert journeys.written(once, {"stopwatch": "one", "output": "two"}) == once
+    assert "<!-- output -->\ntwo\n<!-- end -->" in once
+    with pytest.raises(AssertionError, match="nowhere"):
+        journeys.written(PAGE, {"nowhere": ""})
+
+
+@pytest.mark.parametrize("name", ["release", "audit"])
+def test_the_pictures_are_small(name):
+    path = journeys.PAGE.parent / "images" / f"journey-{name}.png"
+    assert path.stat().st_size < 100_000
+    with Image.open(path) as picture:
+        assert picture.width == 800
