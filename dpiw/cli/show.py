@@ -206,8 +206,8 @@ def _table(facts: dict[str, Any]) -> list[str]:
             f"  budget     {population['budget']}",
             f"  spent      {population['spent']}",
             f"  remaining  {population['remaining']}",
-            f"  reads      {population['unpaid_reads']} of at most"
-            f" {population['max_unpaid_reads']} for life ended without a draw",
+            f"  reads      {population['unpaid_reads']} ended without a draw, of at most"
+            f" {population['max_unpaid_reads']} that may, for life",
         ]
         lines += [
             f"  recovered  by entry {one['seq']}: {len(one['releases'])} release(s), charged"

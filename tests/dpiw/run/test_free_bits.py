@@ -297,7 +297,7 @@ def shown(place: Any, *words: str) -> str:
 
 def test_the_count_is_shown_and_audited(place: Any) -> None:
     torn(place, prepared(place, "2027-01"))
-    assert "1 of at most 3 for life ended without a draw" in shown(place)
+    assert "1 ended without a draw, of at most 3 that may, for life" in shown(place)
     (village,) = [
         one for one in json.loads(shown(place, "--json"))["populations"] if one["name"] == "village"
     ]
