@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,29 @@ def test_who_starts_it_hears_ctrl_c_at_the_end() -> None:
         start()
     assert heard == ["not inside"]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside() -> None:
+    heard: list[str] = []
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+
+    def start() -> None:
+        with shielded():
+            assert other.ident is not None
+            signal.pthread_kill(other.ident, signal.SIGINT)  # its handler is the main thread's
+            time.sleep(0.2)
+            heard.append("not inside")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+    finally:
+        over.set()
+        other.join()
+    assert heard == ["not inside"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(
