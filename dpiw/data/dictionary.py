@@ -54,6 +54,13 @@ def read_dictionary(path: Path, *, confidential: Path | None = None) -> Any:
     return {**mapping, "columns": [_with_levels(one, base, confidential) for one in columns]}
 
 
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether both name one file, by whatever links, or would if it were there; none is opened."""
+    with contextlib.suppress(OSError):
+        return os.path.samefile(path, other)
+    return path.resolve() == other.resolve()
+
+
 def refuse_open(value: Any, *, what: str, error: type[DPIWError]) -> None:
     """Raise `error` with every field of a mapping that is `TODO`, and what would settle it."""
     fields = list(_open_fields(value, ""))
@@ -87,9 +94,8 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
     named = column["levels_file"]
     if "levels" in column or not isinstance(named, str) or not named or "\0" in named:
         raise SchemaError(f"column {name}: levels_file: expected a path, and no `levels` beside it")
-    with contextlib.suppress(OSError):
-        if confidential is not None and os.path.samefile(base / named, confidential):
-            raise SchemaError(f"column {name}: levels_file: this is the confidential source")
+    if confidential is not None and is_same_file(base / named, confidential):
+        raise SchemaError(f"column {name}: levels_file: this is the confidential source")
     rest = {key: value for key, value in column.items() if key != "levels_file"}
     return {**rest, "levels": read_levels(base / named, column=name)}
 

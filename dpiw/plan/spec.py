@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError
 
 from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
-from dpiw.data.dictionary import refuse_open
+from dpiw.data.dictionary import is_same_file, refuse_open
 from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
@@ -326,7 +326,7 @@ def _located(base: Path, field: str, text: str) -> Path:
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
-    if spec.schema_path == str(Path(spec.source.path).resolve()):
+    if is_same_file(Path(spec.schema_path), Path(spec.source.path)):
         raise SpecError("schema: this is source.path, the confidential table")
     schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
     column, person = spec.unit.id_column, schema.identifier

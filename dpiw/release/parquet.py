@@ -84,6 +84,10 @@ def arrow_schema(schema: PublicSchema) -> Any:
     return pa.schema(released + numbers)
 
 
+_FIELD_KEYS = {b"description", b"role", b"PARQUET:field_id"}
+"""What a column's metadata may hold: ours, and a number of the format."""
+
+
 def _about(description: str, role: str) -> dict[str, str]:
     return {"description": description, "role": role} if description else {"role": role}
 
@@ -179,7 +183,7 @@ def read_footer(path: Path) -> Footer:
     """Read rows, columns and facts of a file that `write_synthetic` wrote.
 
     Raises:
-        ManifestError: not a Parquet file, or a footer with a key beside the allow-list.
+        ManifestError: not a Parquet file, or a footer or a column with a key beside the allow-list.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -191,6 +195,9 @@ def read_footer(path: Path) -> Footer:
     facts.pop(_ARROW_SCHEMA, None)
     for name in sorted(set(facts) - set(FACTS)):
         raise ManifestError(f"{path.name}: unknown footer key {name!r}")
+    for field in schema:
+        if not set(field.metadata or {}) <= _FIELD_KEYS:
+            raise ManifestError(f"{path.name}: column {field.name}: unknown key in its metadata")
     return Footer(rows=rows, columns=arrow_fields(schema), facts=facts)
 
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.plan.spec import load_spec, parse_spec
+from dpiw.plan.spec import load_schema, load_spec, parse_spec
 from dpiw.privacy.units import NeighbouringRelation
 from tests.support.specs import GOOD, REFUSED_CALIBRATIONS, REFUSED_FIELDS, changed
 
@@ -79,6 +79,17 @@ def test_paths_are_relative_to_the_spec_file(tmp_path):
     assert spec.source.path == str(tmp_path / "data.csv")
     assert spec.schema_path == str(tmp_path / "specs" / "schema.yaml")
     assert spec.state == str(tmp_path / "state")
+
+
+@pytest.mark.parametrize("link", ["hardlink_to", "symlink_to"])
+def test_a_dictionary_that_is_the_source_by_another_name_is_not_opened(workplace, link):
+    spec = load_spec(workplace.spec)
+    other = workplace.root / "other.yaml"
+    getattr(other, link)(workplace.source)
+    workplace.source.chmod(0)
+    for path in (str(other), str(other.resolve())):
+        with pytest.raises(SpecError, match=r"schema: this is source\.path"):
+            load_schema(spec.model_copy(update={"schema_path": path}))
 
 
 def test_a_number_of_rows_is_no_path(tmp_path):

@@ -244,6 +244,13 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_column_s_metadata_hold_nothing_beside_the_list(tmp_path: Path) -> None:
+    field = pa.field("a", pa.int64(), metadata={"role": "feature", "least": "canary"})
+    pq.write_table(pa.table({"a": [1]}, schema=pa.schema([field])), tmp_path / "p")
+    with pytest.raises(ManifestError, match="column a: unknown key in its metadata"):
+        read_footer(tmp_path / "p")
+
+
 def test_a_footer_key_beside_the_list_is_refused(tmp_path: Path) -> None:
     table = pa.table({"a": [1]}).replace_schema_metadata({"host": "canary"})
     pq.write_table(table, tmp_path / "p")
