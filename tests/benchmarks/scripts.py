@@ -20,7 +20,11 @@ def load(name):
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
         sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
+        sys.path.insert(0, str(FOLDER))  # as `python benchmarks/name.py` has it
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        finally:
+            sys.path.remove(str(FOLDER))
     return sys.modules[name]
 
 

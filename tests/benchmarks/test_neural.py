@@ -19,7 +19,6 @@ from tests.benchmarks.scripts import load, metrics, summary
 
 cells = load("neural_cells")
 page = load("neural_page")
-load("weights_table")  # of which the next imports
 table = load("neural_table")
 mnist = load("mnist")
 

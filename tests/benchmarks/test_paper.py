@@ -16,11 +16,7 @@ paper_measure = load("paper_measure")
 paper_cells = load("paper_cells")
 paper_known = load("paper_known")
 paper_summary = load("paper_summary")
-load("paper_studies")
-load("paper_figures")
 paper_page = load("paper_page")
-for name in ("weights_table", "mnist", "paper_mnist", "paper_peers"):
-    load(name)
 paper_report = load("paper_report")
 paper_peers = load("paper_peers")
 

@@ -21,8 +21,6 @@ from tests.benchmarks.scripts import load
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 TWINS = ("z", "x", "y")
 LEVELS = 8
-for name in ("paper_sets", "paper_measure", "paper_cells", "paper_summary"):
-    load(name)
 paper_peers = load("paper_peers")
 
 
