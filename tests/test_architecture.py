@@ -351,7 +351,6 @@ DEBTS = {
     "dpiw.audit.tally": 399,
     "dpiw.data.columns": 384,
     "dpiw.data.encoding": 354,
-    "dpiw.data.schema": 329,
     "dpiw.data.sources": 342,
     "dpiw.ledger.stores.sqlite": 309,
     "dpiw.methods.generators.adversarial": 356,
