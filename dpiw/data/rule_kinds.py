@@ -1,7 +1,8 @@
 """Each kind of constraint, decided row by row, and the nearest row that does not break it.
 
-Nearest: of a `Never`, by the change of one cell (`dpiw.data.regions.Region.outside`); of a
-`Lookup`, by the one cell that follows; of a `Total`, by the least sum of squares in own units.
+Nearest: of a `Never`, by the change of one cell (`dpiw.data.regions.Region.outside`), where that
+can be of a column that no `Lookup` fixes; of a `Lookup`, by the one cell that follows; of a
+`Total`, by the least sum of squares in own units.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ _LARGEST = 2**61
 
 @dataclass(frozen=True, kw_only=True)
 class NeverRule:
-    """Of a `Never`: a region for each column."""
+    """Of a `Never`: a region for each column.
+
+    Attributes:
+        regions: whose cells a row may not have all at once.
+        derived: columns that follow from others, and would be set back: they move last.
+    """
 
     regions: Mapping[str, Region]
+    derived: frozenset[str]
 
     @classmethod
-    def of(cls, constraint: Never, lattices: Mapping[str, Lattice]) -> Self:
+    def of(
+        cls, constraint: Never, lattices: Mapping[str, Lattice], derived: frozenset[str]
+    ) -> Self:
         """Raises SchemaError: a condition cannot be met, or no row is left."""
         regions = {
             name: _region(constraint, "never", condition, lattices[name])
@@ -37,7 +46,7 @@ class NeverRule:
         }
         if all(_is_everything(region) for region in regions.values()):
             raise _fault(constraint, "never", "forbids every row")
-        return cls(regions=regions)
+        return cls(regions=regions, derived=derived)
 
     def broken(self, cells: Cells) -> Mask:
         """Rows that meet every condition."""
@@ -47,7 +56,9 @@ class NeverRule:
     def projected(self, cells: Cells) -> Cells:
         """With the one cell changed that is nearest to what is let through; ties: the first."""
         moves = {n: r.outside(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()}
-        choice = np.argmin([far for _, _, far in moves.values()], axis=0)
+        last = 2.0  # further than any cell moves
+        far = [move[2] + last * (name in self.derived) for name, move in moves.items()]
+        choice = np.argmin(far, axis=0)
         for place, (name, (whole, missing, _)) in enumerate(moves.items()):
             mine = choice == place
             cells = cells.changed(
@@ -76,7 +87,9 @@ class LookupRule:
     if_missing: tuple[int, bool]
 
     @classmethod
-    def of(cls, constraint: Lookup, lattices: Mapping[str, Lattice]) -> Self:
+    def of(
+        cls, constraint: Lookup, lattices: Mapping[str, Lattice], derived: frozenset[str]
+    ) -> Self:
         """Raises SchemaError: a case that cannot be, or cells in no case or in several."""
         if constraint.of == constraint.column:
             raise _fault(constraint, "of", "expected another column")
@@ -133,7 +146,9 @@ class TotalRule:
     exact: bool
 
     @classmethod
-    def of(cls, constraint: Total, lattices: Mapping[str, Lattice]) -> Self:
+    def of(
+        cls, constraint: Total, lattices: Mapping[str, Lattice], derived: frozenset[str]
+    ) -> Self:
         """Raises SchemaError: columns that cannot be added, or a total out of reach."""
         names = constraint.columns
         if len(set(names)) < len(names):

@@ -77,9 +77,10 @@ class Rules:
                     told = f"no released column is called {name}{nearest(name, columns)}"
                     raise SchemaError(f"constraint {constraint.name}: {told}")
                 lattices[name] = _lattice(constraint, columns[name])
+        derived = frozenset(one.column for one in constraints if isinstance(one, Lookup))
         made = cls(
             constraints=tuple(constraints),
-            rules=tuple(_KINDS[type(one)].of(one, lattices) for one in constraints),
+            rules=tuple(_KINDS[type(one)].of(one, lattices, derived) for one in constraints),
             lattices=lattices,
         )
         made.check_together()
