@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -262,6 +263,31 @@ def test_a_constraint_that_cannot_be_is_refused_by_name(stated: Any, told: str) 
     with pytest.raises(SchemaError, match=told) as refusal:
         dictionary(stated)
     assert str(refusal.value).startswith("constraint")
+
+
+WORDS = st.sampled_from(
+    [*(column["name"] for column in COLUMNS), "male", "child", "lower", "upper", "when", "is", "c",
+     "2020-02-30", "2020-02-03"]
+)  # fmt: skip
+SCALARS = WORDS | st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+VALUES = st.recursive(
+    SCALARS,
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(WORDS, one, max_size=2),
+    max_leaves=6,
+)
+KEYS = ("never", "column", "of", "cases", "sum", "at_most", "equals", "repair")
+
+
+@PROPERTY
+@given(st.fixed_dictionaries({"name": st.just("c")}, optional=dict.fromkeys(KEYS, VALUES)))
+def test_whatever_is_stated_is_taken_or_refused(stated: dict[str, Any]) -> None:
+    with contextlib.suppress(SchemaError):
+        dictionary(stated)
+    never = {"name": "c", "never": {"births": stated.get("of"), "came": stated.get("sum")}}
+    with contextlib.suppress(SchemaError):
+        dictionary(never)
+    with contextlib.suppress(SchemaError):
+        dictionary({"name": "c", "sum": ["age"], "at_most": stated.get("sum")})
 
 
 def test_constraints_that_cannot_hold_together_are_refused() -> None:
