@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from dpiw.data.regions import Condition
 from dpiw.errors import SchemaError, one_of
@@ -123,6 +123,39 @@ class Total:
 
 
 Constraint = Never | Lookup | Total
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """Columns that follow from others, so that what else moves them is undone.
+
+    Attributes:
+        follows: by constraint, the column that its others decide: of a lookup, or the total of a
+            sum, unless an earlier constraint decides it.
+        fixed: those that others decide wholly.
+    """
+
+    follows: Mapping[str, str]
+    fixed: frozenset[str]
+
+    @classmethod
+    def of(cls, constraints: Sequence[Constraint]) -> Self:
+        """In the order of statement, lookups first."""
+        follows = {one.name: one.column for one in constraints if isinstance(one, Lookup)}
+        fixed = set(follows.values())
+        for one in constraints:
+            total = one.total if isinstance(one, Total) else None
+            if isinstance(total, str) and total not in follows.values():
+                follows[one.name] = total
+                fixed |= {total} if one.usual is Repair.PROJECT else set()
+        return cls(follows=follows, fixed=frozenset(fixed))
+
+    def holds(self, constraint: Total) -> tuple[frozenset[str], ...]:
+        """Columns of a sum that stay, for as long as it can be mended so: ever fewer."""
+        own = self.follows.get(constraint.name)
+        others = frozenset(self.follows.values()) - {own}
+        first = [] if own is None else [frozenset(constraint.columns) - {own}]
+        return (*first, others, frozenset())
 
 
 def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpiw.data.columns import ColumnKind
-from dpiw.data.constraints import Constraint, Lookup, Never, Total
+from dpiw.data.constraints import Constraint, Derived, Lookup, Never, Total
 from dpiw.data.lattice import Cells, Lattice, Mask, Whole
 from dpiw.data.regions import Condition, Region
 from dpiw.errors import SchemaError
@@ -36,9 +36,7 @@ class NeverRule:
     derived: frozenset[str]
 
     @classmethod
-    def of(
-        cls, constraint: Never, lattices: Mapping[str, Lattice], derived: frozenset[str]
-    ) -> Self:
+    def of(cls, constraint: Never, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
         """Raises SchemaError: a condition cannot be met, or no row is left."""
         regions = {
             name: _region(constraint, "never", condition, lattices[name])
@@ -46,14 +44,14 @@ class NeverRule:
         }
         if all(_is_everything(region) for region in regions.values()):
             raise _fault(constraint, "never", "forbids every row")
-        return cls(regions=regions, derived=derived)
+        return cls(regions=regions, derived=derived.fixed)
 
     def broken(self, cells: Cells) -> Mask:
         """Rows that meet every condition."""
         met = [r.holds(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()]
         return np.asarray(np.logical_and.reduce(met))
 
-    def projected(self, cells: Cells) -> Cells:
+    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
         """With the one cell changed that is nearest to what is let through; ties: the first."""
         moves = {n: r.outside(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()}
         last = 2.0  # further than any cell moves
@@ -87,9 +85,7 @@ class LookupRule:
     if_missing: tuple[int, bool]
 
     @classmethod
-    def of(
-        cls, constraint: Lookup, lattices: Mapping[str, Lattice], derived: frozenset[str]
-    ) -> Self:
+    def of(cls, constraint: Lookup, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
         """Raises SchemaError: a case that cannot be, or cells in no case or in several."""
         if constraint.of == constraint.column:
             raise _fault(constraint, "of", "expected another column")
@@ -124,7 +120,7 @@ class LookupRule:
         same = (whole == cells.whole[self.column]) & ~gone
         return np.where(cells.missing[self.column], ~gone, ~same)
 
-    def projected(self, cells: Cells) -> Cells:
+    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
         """With the cell that follows."""
         return cells.changed(self.column, *self._follows(cells))
 
@@ -138,17 +134,17 @@ class TotalRule:
         lattices: theirs; all of one step.
         constant: in steps.
         exact: whether it equals it.
+        holds: columns that stay where rules are mended in turn (`Derived.holds`).
     """
 
     signs: Mapping[str, int]
     lattices: Mapping[str, Lattice]
     constant: int
     exact: bool
+    holds: tuple[frozenset[str], ...]
 
     @classmethod
-    def of(
-        cls, constraint: Total, lattices: Mapping[str, Lattice], derived: frozenset[str]
-    ) -> Self:
+    def of(cls, constraint: Total, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
         """Raises SchemaError: columns that cannot be added, or a total out of reach."""
         names = constraint.columns
         if len(set(names)) < len(names):
@@ -171,7 +167,10 @@ class TotalRule:
             raise _fault(constraint, "sum", "bounds too large to be added exactly")
         if least > constant or (constraint.exact and most < constant):
             raise _fault(constraint, "sum", "cannot hold within the bounds of its columns")
-        return cls(signs=signs, lattices=mine, constant=constant, exact=constraint.exact)
+        return cls(
+            signs=signs, lattices=mine, constant=constant, exact=constraint.exact,
+            holds=derived.holds(constraint),
+        )  # fmt: skip
 
     def broken(self, cells: Cells) -> Mask:
         """Rows whose sum is not as stated; none where a cell is missing."""
@@ -180,16 +179,30 @@ class TotalRule:
         off = total != self.constant if self.exact else total > self.constant
         return np.asarray(off & ~cells.any_missing(names))
 
-    def projected(self, cells: Cells) -> Cells:
-        """The nearest whole numbers within the bounds; ties: the first columns move least.
+    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
+        """The nearest whole numbers within the bounds; ties: the first columns move least."""
+        left = np.ones(cells.any_missing([*self.signs]).shape, dtype=np.bool_)
+        made = cells
+        for held in self.holds if in_turn else (frozenset[str](),):
+            whole, within_reach = self._nearest(cells, held)
+            now = left & within_reach
+            for name, values in whole.items():
+                values = np.where(now, values, made.whole[name])
+                made = made.changed(name, values, cells.missing[name])
+            left &= ~now
+        return made
 
-        All columns move by one amount towards the total, as far as their bounds let them: each
+    def _nearest(self, cells: Cells, held: frozenset[str]) -> tuple[dict[str, Whole], Mask]:
+        """Whole numbers while some columns stay, and whether that can be.
+
+        All others move by one amount towards the total, as far as their bounds let them: each
         further step costs the same in every column that still moves, so no other choice is nearer.
         """
         signs = np.array([*self.signs.values()], dtype=np.int64)[:, None]
         given = np.array([cells.whole[name] for name in self.signs]) * signs
         ends = [_ends(self.lattices[name], sign) for name, sign in self.signs.items()]
-        low, high = np.array(ends, dtype=np.int64).T[:, :, None]
+        stays = np.array([name in held for name in self.signs])[:, None]
+        low, high = np.where(stays, given, np.array(ends, dtype=np.int64).T[:, :, None])
         rows = given.sum(axis=0) < self.constant  # mirrored, so that every sum comes down
         given = np.where(rows, -given, given)
         low, high = np.where(rows, -high, low), np.where(rows, -low, high)
@@ -208,9 +221,7 @@ class TotalRule:
         free = before > nearest  # one step of each column that moved last may be given back
         nearest = nearest + (free & (np.cumsum(free, axis=0) <= spare))
         whole = np.where(rows, -nearest, nearest) * signs
-        for place, name in enumerate(self.signs):
-            cells = cells.changed(name, whole[place], cells.missing[name])
-        return cells
+        return dict(zip(self.signs, whole, strict=True)), spare >= 0
 
 
 def _fault(constraint: Constraint, field: str, why: str) -> SchemaError:

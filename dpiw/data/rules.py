@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dpiw.data.columns import Column
-from dpiw.data.constraints import Constraint, Lookup, Never, Repair, Total
+from dpiw.data.constraints import Constraint, Derived, Lookup, Never, Repair, Total
 from dpiw.data.lattice import Cells, Lattice, Mask
 from dpiw.data.rule_kinds import LookupRule, NeverRule, TotalRule
 from dpiw.data.scaled import ScaledTable
@@ -35,8 +35,14 @@ class Rule(Protocol):
         """Which rows break it."""
         ...
 
-    def projected(self, cells: Cells) -> Cells:
-        """The nearest rows that do not, of rows that do."""
+    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
+        """The nearest rows that do not, of rows that do.
+
+        Args:
+            cells: the rows.
+            in_turn: whether to move what follows from other columns, and not these, if that can be:
+                where the nearest rows of several rules do not come together.
+        """
         ...
 
 
@@ -74,10 +80,10 @@ class Rules:
             names.add(constraint.name)
             for name in constraint.columns:
                 if name not in columns:
-                    told = f"no released column is called {name}{nearest(name, columns)}"
+                    told = f"no released column is called {name[:64]}{nearest(name, columns)}"
                     raise SchemaError(f"constraint {constraint.name}: {told}")
                 lattices[name] = _lattice(constraint, columns[name])
-        derived = frozenset(one.column for one in constraints if isinstance(one, Lookup))
+        derived = Derived.of(constraints)
         made = cls(
             constraints=tuple(constraints),
             rules=tuple(_KINDS[type(one)].of(one, lattices, derived) for one in constraints),
@@ -101,23 +107,18 @@ class Rules:
             scaled: admissible rows.
             only: by the constraints of this repair; None: by all.
         """
-        cells, names = self._read(scaled), set[str]()
+        cells = self._read(scaled)
         chosen = [
-            (constraint, rule)
+            rule
             for constraint, rule in zip(self.constraints, self.rules, strict=True)
             if only in (None, constraint.repair)
         ]
-        for _ in range(ROUNDS):
-            moved = False
-            for constraint, rule in chosen:
-                rows = rule.broken(cells)
-                if rows.any():
-                    cells = cells.put(rows, rule.projected(cells.take(rows)))
-                    names.update(constraint.columns)
-                    moved = True
-            if not moved:
+        for in_turn in (False, True):
+            rows = _any_broken(chosen, cells)
+            if not rows.any():
                 break
-        written = {n: self.lattices[n].write(cells.whole[n], cells.missing[n]) for n in names}
+            cells = cells.put(rows, _settled(chosen, cells.take(rows), in_turn=in_turn))
+        written = {n: o.write(cells.whole[n], cells.missing[n]) for n, o in self.lattices.items()}
         return ScaledTable({**scaled.columns, **written}, scaled.rows)
 
     def check_together(self) -> None:
@@ -153,3 +154,20 @@ def _lattice(constraint: Constraint, column: Column) -> Lattice:
         return Lattice(column=column)
     except SchemaError as reason:
         raise SchemaError(f"constraint {constraint.name}: {reason}") from None
+
+
+def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
+    rows = np.zeros(next(iter(cells.missing.values())).shape, dtype=np.bool_)
+    return np.asarray(np.logical_or.reduce([rows, *(rule.broken(cells) for rule in rules)]))
+
+
+def _settled(rules: Sequence[Rule], cells: Cells, *, in_turn: bool) -> Cells:
+    """Rows mended by each rule, again and again until none breaks one."""
+    for _ in range(ROUNDS):
+        if not _any_broken(rules, cells).any():
+            break
+        for rule in rules:
+            rows = rule.broken(cells)
+            if rows.any():
+                cells = cells.put(rows, rule.projected(cells.take(rows), in_turn=in_turn))
+    return cells

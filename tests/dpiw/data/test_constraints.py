@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,37 @@ def test_repaired_rows_satisfy_and_stay_as_they_are(seed: int, rows: int) -> Non
     assert rules.projected(TOWN.scale(TOWN.unscale(made))).equals(made)
     rows_that_hold = ~np.any([*broken(TOWN, scaled).values()], axis=0)
     assert made.take(rows_that_hold).equals(scaled.take(rows_that_hold))
+
+
+AMOUNTS = [
+    {"name": name, "kind": "continuous", "lower": 0, "upper": 1e5, "decimals": 2}
+    for name in "abcdefg"
+]
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        ["a+b=c", "c+d=e", "e+f=g"],
+        ["a+b=c", "a+d=e", "b+d<c"],
+        ["a+b=c", "a+c=e"],
+        ["d<e", "c<d", "b<c", "a<b"],
+        ["a+b=g", "d+e=g", "a+d=c", "b+e=f"],
+        ["a<b", "b<a"],
+    ],
+    ids=str,
+)
+def test_sums_that_share_columns_are_mended_together(stated: list[str]) -> None:
+    """One after the other the nearest rows need not come together; what follows is then set."""
+    made = []
+    for number, text in enumerate(stated):
+        parts, total = re.split("[<=]", text)
+        bound = {"equals" if "=" in text else "at_most": total}
+        made.append({"name": f"c{number}", "sum": parts.split("+"), **bound})
+    schema = dictionary(*made, columns=AMOUNTS)
+    assert schema.rules is not None
+    mended = schema.rules.projected(rows_of(schema, 500, 7))
+    assert not any(map(any, broken(schema, mended).values()))
 
 
 def test_only_constraints_of_the_asked_repair_move_rows() -> None:

@@ -195,7 +195,7 @@ class _Stubborn:
     def broken(self, cells: Any) -> Any:
         return cells.whole["n"] % 4 > (0 if self.mends else -1)
 
-    def projected(self, cells: Any) -> Any:
+    def projected(self, cells: Any, *, in_turn: bool) -> Any:
         return cells
 
 
