@@ -84,7 +84,8 @@ def _open_fields(value: Any, place: str) -> Iterator[str]:
         for one in value:  # a level may be called TODO; a column's field may not
             if isinstance(one, Mapping):
                 settled = {k: v for k, v in one.items() if k not in _NEVER_OPEN}
-                yield from _open_fields(settled, f"column {str(one.get('name'))[:64]}")
+                item = place.removesuffix("s") or "item"
+                yield from _open_fields(settled, f"{item} {str(one.get('name'))[:64]}")
 
 
 def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:

@@ -53,7 +53,7 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
     if column.is_discrete:
         return _filled_codes(column, _codes(column, cells))
     numbers, missing = _whole(column, cells) if column.is_whole else _real(column, cells)
-    scaled = _to_unit(column, numbers)
+    scaled = to_unit(column, numbers)
     scaled[missing] = np.nan
     return _filled_unit(column, scaled)
 
@@ -78,7 +78,7 @@ def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
         return _filled_codes(column, codes.astype(np.int32))
     unit = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
     missing = np.isnan(unit)
-    scaled = _to_unit(column, _from_unit(column, np.where(missing, 0.0, unit)))
+    scaled = to_unit(column, from_unit(column, np.where(missing, 0.0, unit)))
     scaled[missing] = np.nan
     return _filled_unit(column, scaled)
 
@@ -93,7 +93,7 @@ def unscale_cells(column: Column, values: NDArray[Any]) -> pd.Series[Any]:
     if column.is_discrete:
         return _level_cells(column, projected)
     missing = np.isnan(projected)
-    numbers = _from_unit(column, np.where(missing, 0.0, projected))
+    numbers = from_unit(column, np.where(missing, 0.0, projected))
     if column.kind is ColumnKind.CONTINUOUS:
         return pd.Series(np.where(missing, np.nan, numbers))
     if column.kind is ColumnKind.INTEGER:
@@ -116,7 +116,7 @@ def _level_cells(column: Column, codes: NDArray[Any]) -> pd.Series[Any]:
     return pd.Series(names[codes], dtype="str")
 
 
-def _to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
+def to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
     """Own units -> [0, 1], clamped. Whole numbers: int64, subtracted exactly before dividing."""
     low, high = column.number(column.lower), column.number(column.upper)
     if column.is_whole:
@@ -126,7 +126,7 @@ def _to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.clip(unit, 0.0, 1.0) + 0.0)  # + 0.0: no negative zero
 
 
-def _from_unit(column: Column, unit: NDArray[np.float64]) -> NDArray[Any]:
+def from_unit(column: Column, unit: NDArray[np.float64]) -> NDArray[Any]:
     """[0, 1] without NaN -> own units: int64 for whole kinds, else float64."""
     low, high = column.number(column.lower), column.number(column.upper)
     if column.is_whole:
@@ -154,7 +154,7 @@ def _filled_unit(column: Column, scaled: NDArray[np.float64]) -> NDArray[np.floa
     if not column.nullable:
         fill: Any = column.lower if column.fill is None else column.fill
         kind = np.int64 if column.is_whole else np.float64
-        scaled[np.isnan(scaled)] = _to_unit(column, np.array([column.number(fill)], dtype=kind))[0]
+        scaled[np.isnan(scaled)] = to_unit(column, np.array([column.number(fill)], dtype=kind))[0]
     return scaled
 
 

@@ -26,7 +26,12 @@ from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, RawTable, copy_source, read_csv, read_parquet
 from dpiw.data.tables import write_snapshot
-from dpiw.data.validation import validate_scaled, validate_structure, validate_values
+from dpiw.data.validation import (
+    validate_constraints,
+    validate_scaled,
+    validate_structure,
+    validate_values,
+)
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -88,8 +93,8 @@ def ingest(
         frame = frame.take(rows_within_unit(frame, person, unit))
     if public_rows is not None and len(frame) != public_rows:
         raise SourceError("the number of rows is not the one declared for the replace-one relation")
-    values = _value_verdicts(frame, schema)
     scaled = schema.scale(frame)
+    values = _value_verdicts(frame, scaled, schema)
     encoded = validate_scaled(encoded_extremes(scaled, schema), schema)
     verdicts = {"structure": structure, "values": values, "scaled": encoded}
     write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
@@ -172,10 +177,15 @@ def _person_ids(cells: pd.Series[Any]) -> list[str | None]:
     return [text or None for text in stripped]
 
 
-def _value_verdicts(frame: pd.DataFrame, schema: PublicSchema) -> dict[str, bool] | None:
-    """Verdicts on raw values, None where they could not be had: they never decide anything."""
+def _value_verdicts(
+    frame: pd.DataFrame, scaled: ScaledTable, schema: PublicSchema
+) -> dict[str, bool] | None:
+    """Verdicts on raw values and on constraints, None where they could not be had.
+
+    They never decide anything.
+    """
     try:
-        return validate_values(frame, schema)
+        return validate_values(frame, schema) | validate_constraints(scaled, schema)
     except Exception:
         return None
 

@@ -9,7 +9,7 @@ the declared types and ranges.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,75 +17,19 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.constraints import Constraint, read_constraint
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.names import folded_name
+from dpiw.data.rules import Rules
+from dpiw.data.scaled import ScaledTable
 from dpiw.errors import SchemaError, SourceError
 
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ScaledTable:
-    """Scaled values by column, in released order. Holds private values as long as its rows do.
-
-    Attributes:
-        columns: numeric kinds: float64 in [0, 1], NaN = missing; discrete kinds: int32 level
-            indices, -1 = missing. Each shape (rows,).
-        rows: number of rows.
-    """
-
-    columns: Mapping[str, NDArray[Any]]
-    rows: int
-
-    def __post_init__(self) -> None:
-        columns = {name: np.asarray(values) for name, values in self.columns.items()}
-        for name, values in columns.items():
-            if values.shape != (self.rows,):
-                raise SchemaError(f"column {name}: a scaled column has another number of rows")
-        object.__setattr__(self, "columns", columns)
-
-    def __repr__(self) -> str:
-        return f"ScaledTable({', '.join(self.columns)})"  # names are public, rows are not
-
-    def take(self, indices: ArrayLike) -> ScaledTable:
-        """The rows at integer `indices` (shape (k,)), or where a boolean mask is true."""
-        chosen = np.asarray(indices)
-        if chosen.dtype == np.bool_:
-            chosen = np.flatnonzero(chosen)
-        chosen = chosen.astype(np.int64)
-        return ScaledTable({n: values[chosen] for n, values in self.columns.items()}, len(chosen))
-
-    @classmethod
-    def concatenate(cls, tables: Sequence[ScaledTable]) -> ScaledTable:
-        """The rows of all `tables` (at least one, of the same columns), in order."""
-        names = list(tables[0].columns)
-        if any(list(table.columns) != names for table in tables):
-            raise SchemaError("concatenate: the tables have different columns")
-        columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in names}
-        return cls(columns, sum(table.rows for table in tables))
-
-    def equals(self, other: ScaledTable) -> bool:
-        """Same columns in the same order with the same values, missing equal to missing."""
-        return list(self.columns) == list(other.columns) and all(
-            np.array_equal(values, other.columns[name], equal_nan=values.dtype.kind == "f")
-            for name, values in self.columns.items()
-        )
-
-    def to_arrow(self) -> pa.Table:
-        """For storage: the same arrays, no metadata; missing stays NaN and -1, never null."""
-        return pa.table({name: pa.array(values) for name, values in self.columns.items()})
-
-    @classmethod
-    def from_arrow(cls, table: pa.Table) -> ScaledTable:
-        """Read what `to_arrow` gave."""
-        columns = {name: table.column(name).to_numpy() for name in table.column_names}
-        return cls(columns, table.num_rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +62,20 @@ class PublicSchema:
     Attributes:
         name: matches `[a-z0-9][a-z0-9_-]{0,62}`.
         columns: in file order, identifiers included.
+        constraints: what no row can be; synthetic rows are made to satisfy them.
     """
 
     name: str
     columns: tuple[Column, ...]
+    constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises SchemaError: bad name, duplicate names, nothing released, several targets."""
+        """Raises SchemaError: bad name, duplicate names, nothing released, several targets.
+
+        So do constraints that do not fit the columns, or each other (`Rules.of`).
+        """
         object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "constraints", tuple(self.constraints))
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise SchemaError("schema name: expected lower-case letters, digits, `-` and `_`")
         if not all(isinstance(column, Column) for column in self.columns):
@@ -144,16 +94,26 @@ class PublicSchema:
             raise SchemaError(
                 f"schema {self.name}: a column is called as an indicator of another is (a=b, a:b)"
             )
+        _ = self.rules
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Read `to_mapping`'s form; unknown keys are refused."""
-        if not isinstance(mapping, Mapping) or set(mapping) != {"name", "columns"}:
-            raise SchemaError("a data dictionary: expected exactly the keys `name` and `columns`")
-        columns = mapping["columns"]
-        if not isinstance(columns, (list, tuple)):
-            raise SchemaError("columns: expected a list")
-        return cls(name=mapping["name"], columns=tuple(map(Column.from_mapping, columns)))
+        known = {"name", "columns"}
+        if not isinstance(mapping, Mapping) or set(mapping) - {"constraints"} != known:
+            raise SchemaError(
+                "a data dictionary: expected exactly the keys `name` and `columns`, and perhaps"
+                " `constraints`"
+            )
+        columns, constraints = mapping["columns"], mapping.get("constraints", ())
+        for key, items in (("columns", columns), ("constraints", constraints)):
+            if not isinstance(items, (list, tuple)):
+                raise SchemaError(f"{key}: expected a list")
+        return cls(
+            name=mapping["name"],
+            columns=tuple(map(Column.from_mapping, columns)),
+            constraints=tuple(map(read_constraint, constraints)),
+        )
 
     @classmethod
     def from_yaml(cls, path: Path | str, *, confidential: Path | None = None) -> Self:
@@ -166,7 +126,17 @@ class PublicSchema:
 
     def to_mapping(self) -> dict[str, Any]:
         """JSON values; `from_mapping(to_mapping())` equals self."""
-        return {"name": self.name, "columns": [column.to_mapping() for column in self.columns]}
+        constraints = [constraint.to_mapping() for constraint in self.constraints]
+        return {
+            "name": self.name,
+            "columns": [column.to_mapping() for column in self.columns],
+            **({"constraints": constraints} if constraints else {}),
+        }
+
+    @cached_property
+    def rules(self) -> Rules | None:
+        """The constraints, ready to be asked of synthetic rows; None without any."""
+        return Rules.of(self.constraints, self.released) if self.constraints else None
 
     @cached_property
     def released(self) -> tuple[Column, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SourceError, StageFailedError
 
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -114,6 +114,18 @@ def validate_values(frame: pd.DataFrame, schema: PublicSchema) -> Results:
             checks.append(expect.ExpectColumnValuesToNotBeNull(column=column.name))
         readable[column.name] = cells
     return run_checks(pd.DataFrame(readable), checks) if checks and len(frame) else {}
+
+
+def validate_constraints(scaled: ScaledTable, schema: PublicSchema) -> Results:
+    """Whether all rows satisfy each of the dictionary's constraints. Never raises on a value.
+
+    Rows that do not are used as they are, as values out of bounds are once they were clamped.
+
+    Privacy:
+        The verdicts depend on exact rows: confidential workspace only.
+    """
+    broken = {} if schema.rules is None else schema.rules.broken(scaled)
+    return {f"constraint {name}": not mask.any() for name, mask in broken.items()}
 
 
 def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:

@@ -196,7 +196,8 @@ def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
 
     Args:
         path: a configuration file that was read by `load_file`.
-        errors: classes whose messages begin with a field, `column NAME: FIELD`, or a line each.
+        errors: classes whose messages begin with a field, `column NAME: FIELD` or
+            `constraint NAME: FIELD`, or a line each.
 
     Raises:
         errors: with the place before each line of the message.
@@ -219,10 +220,10 @@ def _placed(path: Path, told: str) -> str:
 
 def _mark_of(path: Path, told: str) -> yaml.Mark | None:
     """Where the field stands that a message begins with, or the nearest thing around it."""
-    column = re.match(r"columns? (.+?)(?: and .+?)?: ([\w/]*)", told)
+    item = re.match(r"(column|constraint)s? (.+?)(?: and .+?)?: ([\w/]*)", told)
     field = re.match(r"[\w.]+", told)
-    if column:
-        keys = ["columns", column[1], *column[2].split("/")[:1]]
+    if item:
+        keys = [f"{item[1]}s", item[2], *item[3].split("/")[:1]]
     elif field:
         keys = field[0].split(".")
     else:

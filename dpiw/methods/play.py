@@ -12,6 +12,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.admission import Admission, admitted
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.beta_map_fit import PublicRows
@@ -51,14 +52,28 @@ class Recipe:
         public = PublicRows(table=table, declared=step.declared)
         return replace(self, weighing=replace(self.weighing, public=public))
 
+    def draw(
+        self, model: GenerativeModel, rows: int, *, rng: np.random.Generator
+    ) -> tuple[SyntheticTable, Admission | None]:
+        """Rows of the model that satisfy the constraints: the one door of every generator's rows.
+
+        Costs nothing.
+
+        Raises:
+            SchemaError: names a constraint; in practice the schema has refused it before.
+        """
+        rules = self.schema.rules
+        if rules is None:
+            return model.sample(rows, rng=rng), None
+        drawn, admission = admitted(
+            lambda wanted: model.sample(wanted, rng=rng).scaled, rows, rules=rules, rng=rng
+        )
+        return SyntheticTable(schema=self.schema, scaled=drawn), admission
+
     def sample(self, model: GenerativeModel, *, rng: np.random.Generator) -> SampledRows:
         """The model's rows. Costs nothing."""
-        weighed, fitting = self.sampled
-        return SampledRows(
-            weighed=model.sample(weighed, rng=rng),
-            fitting=model.sample(fitting, rng=rng),
-            one_way=model.one_way,
-        )
+        weighed, fitting = (self.draw(model, rows, rng=rng)[0] for rows in self.sampled)
+        return SampledRows(weighed=weighed, fitting=fitting, one_way=model.one_way)
 
     def weigh(
         self,

@@ -73,6 +73,11 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
 def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     """Sentences about the use of the rows and weights."""
     sentences = ["Synthetic rows are not records of people; single rows carry no information."]
+    if plan.schema.constraints:
+        sentences.append(
+            "Every row satisfies the data dictionary's constraints, because it was made to. Whether"
+            " the confidential rows do, this release does not say."
+        )
     if not weighted:
         return (*sentences, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column
+from dpiw.data.constraints import CONSTRAINT_NAME, Repair
 from dpiw.plan.spec import ReleaseSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -42,6 +43,7 @@ def dictionary_schema() -> dict[str, Any]:
         "properties": {
             "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"},
             "columns": {"type": "array", "items": {"$ref": "#/$defs/Column"}, "minItems": 1},
+            "constraints": {"type": "array", "items": {"oneOf": _constraints()}},
         },
         "required": ["name", "columns"],
         "additionalProperties": False,
@@ -57,6 +59,48 @@ def dictionary_schema() -> dict[str, Any]:
         },
     }
     return _standard(made)
+
+
+def _constraints() -> list[dict[str, Any]]:
+    """Each kind of constraint (`dpiw.data.constraints.read_constraint`)."""
+    value = {"type": ["string", "number", "boolean", "null"]}
+    bound = {"type": ["string", "number"]}
+    interval = {"properties": {"lower": bound, "upper": bound}, "minProperties": 1}
+    condition = {
+        "anyOf": [
+            value,
+            {"type": "array", "items": value, "minItems": 1},
+            {"type": "object", **interval, "additionalProperties": False},
+        ]
+    }
+    column = {"type": "string"}
+    case = {
+        "type": "object",
+        "properties": {"when": condition, "is": value},
+        "required": ["when", "is"],
+        "additionalProperties": False,
+    }
+    kinds: list[dict[str, Any]] = [
+        {"never": {"type": "object", "additionalProperties": condition, "minProperties": 1}},
+        {"column": column, "of": column, "cases": {"type": "array", "items": case, "minItems": 1}},
+        *(
+            {"sum": {"type": "array", "items": column, "minItems": 1}, key: bound}
+            for key in ("at_most", "equals")
+        ),
+    ]
+    own = {
+        "name": {"type": "string", "pattern": CONSTRAINT_NAME},
+        "repair": {"enum": [repair.value for repair in Repair]},
+    }
+    return [
+        {
+            "type": "object",
+            "properties": {**own, **kind},
+            "required": ["name", *kind],
+            "additionalProperties": False,
+        }
+        for kind in kinds
+    ]
 
 
 SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema}

@@ -39,6 +39,11 @@ def _provenances(plan: Plan) -> list[str]:
     return [f"  bounds, levels  {told}"] if told else []
 
 
+def _constraints(plan: Plan) -> list[str]:
+    names = ", ".join(constraint.name for constraint in plan.schema.constraints)
+    return [f"  constraints     {names}: every published row satisfies them"] if names else []
+
+
 def plan_table(plan: Plan) -> str:
     """Stages, events, noise scales, cost, forecast and warnings, as text."""
     spec, unit = plan.spec, plan.spec.privacy_unit
@@ -49,6 +54,7 @@ def plan_table(plan: Plan) -> str:
         f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
         f"  synthetic rows  {spec.synthetic_rows}",
         *_provenances(plan),
+        *_constraints(plan),
         f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"
         + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (check)"),
         "private stages",

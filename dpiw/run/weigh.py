@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -18,6 +19,7 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
+from dpiw.methods.admission import Admission
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
@@ -85,7 +87,23 @@ def draw_synthetic(run: ReleaseRun) -> None:
         for name, rows in _tables(run).items():
             if not (run.directory / name).exists():
                 rng = np.random.default_rng(secrets.randbits(128))
-                _write_rows(run, name, model.sample(rows, rng=rng).scaled)
+                drawn, admission = run.plan.recipe.draw(model, rows, rng=rng)
+                if admission is not None:  # before its rows: who finds them, finds this
+                    record = compact_json(dataclasses.asdict(admission)).encode()
+                    write_durably(_admission_path(run, name), record)
+                _write_rows(run, name, drawn.scaled)
+
+
+def _admission_path(run: ReleaseRun, rows: str) -> Path:
+    return run.directory / f"{Path(rows).stem}.constraints.json"
+
+
+def _admission(run: ReleaseRun) -> Admission | None:
+    """How often constraints bound the rows that `draw_synthetic` left; None without any."""
+    paths = [_admission_path(run, name) for name in _tables(run)]
+    if run.plan.schema.rules is None:
+        return None
+    return Admission.together([Admission(**json.loads(path.read_bytes())) for path in paths])
 
 
 def _model(run: ReleaseRun) -> GenerativeModel:
@@ -149,7 +167,11 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
     write_durably(run.directory / "weights.npz", buffer.getvalue())
     judged = weights.diagnostics.to_json() | dict(weights.facts)
-    facts = {"steps": list(weights.steps), "diagnostics": judged}
+    steps, admission = list(weights.steps), _admission(run)
+    if admission is not None:
+        judged |= {"constraints": admission.to_json()}
+        steps = [*admission.steps, *steps]
+    facts = {"steps": steps, "diagnostics": judged}
     write_durably(run.directory / "weights.json", compact_json(facts).encode())
 
 

@@ -198,8 +198,10 @@ def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
     return seen
 
 
-def compare_releases(factory: Any, pairs: int, **changes: str) -> None:
+def compare_releases(factory: Any, pairs: int, *, dictionary: str = "", **changes: str) -> None:
     template = leaks.template_of(factory, **changes)
+    with (template.root / "schema.yaml").open("a") as file:
+        file.write(dictionary)
     rng = np.random.default_rng(20_240_402)
     first = view_of(template, 0, any_lines(rng))
     assert first["ends"] == ["ok"] * 8
@@ -211,6 +213,13 @@ def compare_releases(factory: Any, pairs: int, **changes: str) -> None:
 
 MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
 """Measured weights of a whole release, as small as they are useful."""
+
+CONSTRAINTS = """
+constraints:
+  - {name: healthy, never: {region: [north, other], ill: true}}
+  - {name: old, never: {age: {upper: 70}, region: south}, repair: project}
+"""
+"""Of a data dictionary: many confidential rows break them, and nobody may hear of that."""
 
 
 # Controls: a planted leak is seen

@@ -139,6 +139,7 @@ def fit_generalised_pareto(excesses: Array) -> tuple[float, float]:
     quartile = ordered[math.floor(count / 4 + 0.5) - 1]
     steps = np.arange(1, grid + 1)
     theta = 1 / ordered[-1] + (1 - np.sqrt(grid / (steps - 0.5))) / (3 * quartile)
+    theta[theta == 0] = 1e-12 / ordered[-1]  # of tied weights; there 0/0 has this limit
     shapes = np.array([np.log1p(-value * ordered).mean() for value in theta])
     profile = count * (np.log(-theta / shapes) - shapes - 1)
     posterior = np.exp(profile - profile.max())

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.methods.admission import admitted
 
 Array = NDArray[np.float64]
 
@@ -112,7 +114,10 @@ class RandomLaw:
     loadings: Array
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
-        """`rows` independent rows."""
+        """`rows` independent rows, that satisfy the dictionary's constraints."""
+        return admitted(partial(self._drawn, rng=rng), rows, rules=self.schema.rules, rng=rng)[0]
+
+    def _drawn(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
         from scipy.special import ndtr
 
         factors = rng.standard_normal((rows, self.loadings.shape[1]))

@@ -53,6 +53,7 @@ class ReportView:
         reasons: of the verdict.
         truth: whether the truth of columns is public.
         usage: names for the example, as code has them.
+        constraints: name, statement, and share of the drawn rows that broke it.
     """
 
     certificate: Certificate
@@ -71,6 +72,7 @@ class ReportView:
     columns: tuple[figures.ColumnCard, ...]
     truth: bool
     usage: Mapping[str, str]
+    constraints: tuple[tuple[str, str, str], ...]
     events: tuple[tuple[str, str, str], ...]
     settings: tuple[tuple[str, str, str], ...]
 
@@ -123,6 +125,7 @@ def build_report(
         columns=figures.column_cards(frame, weights if weighted else None, schema, known),
         truth=bool(known),
         usage=_usage(certificate, schema),
+        constraints=_constraints(certificate, schema),
         events=tuple(
             (stage.stage, stage.method, _code(event))
             for stage in certificate.stages
@@ -142,6 +145,22 @@ def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:
         elif column.levels:
             usage |= {"discrete": _code(column.name), "level": _code(column.levels[0])}
     return usage
+
+
+def _constraints(
+    certificate: Certificate, schema: PublicSchema
+) -> tuple[tuple[str, str, str], ...]:
+    bound = certificate.diagnostics.get("constraints", {})
+    broken = bound.get("broken", {}) if isinstance(bound, Mapping) else {}
+    stated = [(one.name, one.to_mapping()) for one in schema.constraints]
+    return tuple(
+        (name, _code({k: v for k, v in mapping.items() if k != "name"}), _share(broken.get(name)))
+        for name, mapping in stated
+    )
+
+
+def _share(value: object) -> str:
+    return f"{value:.2%}" if isinstance(value, int | float) else "not stated"
 
 
 def _settings(stage: CertifiedStage) -> tuple[str, str, str]:

@@ -71,6 +71,24 @@ def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not(path: 
     assert not refused(other, "dictionary")
 
 
+@pytest.mark.parametrize(
+    ("constraint", "fault"),
+    [
+        ({"never": {"a": None, "b": ["x", 1, True], "c": {"lower": 1}}}, {"never": {"a": {}}}),
+        ({"sum": ["a"], "at_most": "b", "repair": "project"}, {"repair": "drop"}),
+        ({"sum": ["a", "b"], "equals": 100}, {"at_most": 100}),
+        ({"column": "a", "of": "b", "cases": [{"when": {"upper": 3}, "is": None}]}, {"of": 3}),
+    ],
+)
+def test_the_schema_takes_every_kind_of_constraint(
+    constraint: dict[str, Any], fault: dict[str, Any]
+) -> None:
+    columns = [{"name": "a", "kind": "boolean"}]
+    for stated, is_fault in ((constraint, False), (constraint | fault, True)):
+        document = {"name": "t", "columns": columns, "constraints": [{"name": "c", **stated}]}
+        assert refused(document, "dictionary") is is_fault
+
+
 def test_completion_knows_every_command_and_is_a_script(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

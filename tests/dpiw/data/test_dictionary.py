@@ -46,6 +46,13 @@ def test_open_fields_are_refused_all_at_once_with_what_would_settle_them(tmp_pat
     assert told.endswith("never what the confidential table holds")
 
 
+def test_an_open_field_of_a_constraint_is_told_by_its_name(tmp_path):
+    path = tmp_path / "schema.yaml"
+    path.write_text("name: t\ncolumns: []\nconstraints: [{name: c, sum: [a], at_most: TODO}]")
+    with pytest.raises(SchemaError, match=r"constraint c\.at_most"):
+        PublicSchema.from_yaml(path)
+
+
 def test_a_level_a_name_and_a_description_may_say_todo(tmp_path):
     schema = PublicSchema.from_yaml(
         dictionary(

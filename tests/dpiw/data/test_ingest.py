@@ -68,6 +68,17 @@ def test_verdicts_stay_in_the_private_directory(run):
     assert verdicts["values"]["n: expect_column_values_to_be_between"] is False
 
 
+def test_rows_that_break_a_constraint_are_kept_as_they_are_and_only_the_custodian_is_told(run):
+    never = {"name": "low", "never": {"n": {"upper": 5}, "c": "a"}}
+    stated = PublicSchema.from_mapping({**SCHEMA.to_mapping(), "constraints": [never]})
+    for text, holds in ((TEXT, False), (TEXT.replace("5", "6"), True)):
+        plain = run(text)
+        assert run(text, schema=stated).equals(plain)
+        verdicts = json.loads((run.private / "validation.json").read_text())
+        assert verdicts["values"]["constraint low"] is holds
+        assert "low" not in (run.private / "cells.txt").read_text()
+
+
 def test_parquet_and_csv_give_the_same_snapshot(run):
     table = pa.table(
         {

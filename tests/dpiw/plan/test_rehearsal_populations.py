@@ -42,6 +42,15 @@ def test_every_column_kind_is_drawn_and_admissible(kind):
     assert all(frame[name].nunique() > 1 for name in frame if name != "only")
 
 
+def test_stand_ins_satisfy_the_dictionarys_constraints():
+    never = {"name": "c", "never": {"flag": [True, None], "whole": {"lower": 5}}}
+    schema = PublicSchema.from_mapping({**EVERY_KIND.to_mapping(), "constraints": [never]})
+    law = random_law(schema, KINDS["weak"], rng=np.random.default_rng(3))
+    rows = law.draw(500, rng=np.random.default_rng(4))
+    assert rows.rows == 500
+    assert not schema.rules.broken(rows)["c"].any()
+
+
 def test_equal_states_give_equal_populations_and_others_do_not():
     def draw(seed):
         rng = np.random.default_rng(seed)

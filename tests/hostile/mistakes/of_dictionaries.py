@@ -6,6 +6,14 @@ from tests.hostile.mistakes.mistake import Mistake, in_dictionary
 
 PLACE = "schema.yaml, line "
 
+
+def constrained(constraint: str, *words: str) -> Mistake:
+    """A constraint in line 9 that cannot be."""
+    return in_dictionary(
+        "role: target}", f"role: target}}\nconstraints:\n  - {{name: c, {constraint}}}", *words
+    )
+
+
 DICTIONARIES: dict[str, Mistake] = {
     "another word for integer": in_dictionary(
         "kind: integer", "kind: int", PLACE + "4, column 17: column age: kind: expected one of",
@@ -51,5 +59,24 @@ DICTIONARIES: dict[str, Mistake] = {
         "columns:", "colums:", "schema.yaml: a data dictionary: expected exactly the keys `name`"),
     "a time zone of no place": in_dictionary(
         "upper: 100}", "upper: 100, time_zone: Berlin}", "no IANA time zone, such as Europe/"),
+    "a constraint on a column that there is not": constrained(
+        "never: {regoin: north}", PLACE + "9, column 5: constraint c: no released column is called",
+        "did you mean 'region'?"),
+    "a constraint on a level that there is not": constrained(
+        "never: {region: nort}", PLACE + "9, column 15: constraint c: never: column region: expect",
+        "did you mean 'north'?"),
+    "a constraint in words": constrained(
+        "rule: age <= income", "constraint c: expected one of the keys never, of, sum"),
+    "a constraint on amounts of any precision": constrained(
+        "never: {income: {lower: 500}}", "constraint c: column income: decimals: expected a num"),
+    "a sum that is out of reach": constrained(
+        "sum: [age], equals: 200", PLACE + "9, column 15: constraint c: sum: cannot hold within"),
+    "a constraint that forbids every row": constrained(
+        "never: {age: {lower: 0}}", PLACE + "9, column 15: constraint c: never: forbids every row"),
+    "a lookup that leaves out a level": constrained(
+        "column: ill, of: region, cases: [{when: north, is: true}]",
+        PLACE + "9, column 40: constraint c: cases: expected every value of column region in exac"),
+    "another word for project": constrained(
+        "never: {age: 3}, repair: projct", "c: repair: expected one of reject, project; did you"),
     "a column's own weight": in_dictionary("name: age", "name: weight", "reserved for the weights"),
 }  # fmt: skip

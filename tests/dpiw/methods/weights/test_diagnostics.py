@@ -93,6 +93,13 @@ def test_k_hat_of_pareto_weights(shape):
     assert abs(np.mean(found) - pulled) < 4 * np.std(found) / math.sqrt(20) + 0.01
 
 
+def test_a_tail_of_ties_has_a_shape():
+    """A point of the grid is then zero, where the profile is 0/0 with a limit."""
+    tied = np.r_[0.5, np.ones(109)]
+    moved = tied * np.r_[np.ones(109), 1 + 1e-7]
+    assert fit_generalised_pareto(tied) == pytest.approx(fit_generalised_pareto(moved), rel=1e-4)
+
+
 def test_k_hat_is_none_without_a_tail():
     assert k_hat(np.zeros(1000)) is None
     assert k_hat(np.random.default_rng(0).standard_normal(24)) is None

@@ -1,0 +1,278 @@
+"""Constraints of a data dictionary: what no row of a table can be, by public knowledge alone.
+
+Here they are stated and read; `dpiw.data.rules` decides them and repairs synthetic rows.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from dpiw.data.regions import Condition
+from dpiw.errors import SchemaError, one_of
+
+CONSTRAINT_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
+_BOUNDS = ("at_most", "equals")
+
+
+class Repair(enum.Enum):
+    """What becomes of a synthetic row that breaks a constraint.
+
+    `REJECT`: it is left out, and another one is drawn. `PROJECT`: it becomes the nearest row that
+    does not break it.
+    """
+
+    REJECT = "reject"
+    PROJECT = "project"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Never:
+    """A structural zero: a combination of cells that cannot occur.
+
+    Attributes:
+        name: of the constraint.
+        never: conditions by column; a row that meets all of them breaks it.
+        repair: of rows that break it.
+    """
+
+    name: str
+    never: tuple[tuple[str, Condition], ...]
+    repair: Repair = Repair.REJECT
+
+    usual: ClassVar[Repair] = Repair.REJECT
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """That it names."""
+        return tuple(column for column, _ in self.never)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON values, which `read_constraint` reads as this."""
+        never = {column: condition.to_json() for column, condition in self.never}
+        return _mapping(self, never=never)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """A functional dependency: a column is a public function of another.
+
+    Attributes:
+        name: of the constraint.
+        column: whose cell follows.
+        of: from which it follows.
+        cases: a condition on `of`, and the cell that follows; None: a missing one. Every cell that
+            `of` can have meets exactly one.
+        repair: of rows that break it.
+    """
+
+    name: str
+    column: str
+    of: str
+    cases: tuple[tuple[Condition, Any], ...]
+    repair: Repair = Repair.PROJECT
+
+    usual: ClassVar[Repair] = Repair.PROJECT
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """That it names."""
+        return (self.of, self.column)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON values, which `read_constraint` reads as this."""
+        cases = [{"when": when.to_json(), "is": then} for when, then in self.cases]
+        return _mapping(self, column=self.column, of=self.of, cases=cases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """An inequality between columns, or a fixed total: a sum of columns has a bound or a value.
+
+    Attributes:
+        name: of the constraint.
+        parts: the columns that are added up; one is enough.
+        total: a column, or a number.
+        exact: whether the sum equals the total; if not, it is at most that.
+        repair: of rows that break it.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    total: str | int | float
+    exact: bool
+    repair: Repair = Repair.REJECT
+
+    @property
+    def usual(self) -> Repair:
+        """Sums are hardly ever equal by chance."""
+        return Repair.PROJECT if self.exact else Repair.REJECT
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """That it names."""
+        return (*self.parts, *([self.total] if isinstance(self.total, str) else []))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON values, which `read_constraint` reads as this."""
+        bound = {_BOUNDS[self.exact]: self.total}
+        return _mapping(self, sum=list(self.parts), **bound)
+
+
+Constraint = Never | Lookup | Total
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """Columns that follow from others, so that what else moves them is undone.
+
+    Attributes:
+        follows: by constraint, the column that its others decide: of a lookup, or the total of a
+            sum, unless an earlier constraint decides it.
+        fixed: those that others decide wholly.
+    """
+
+    follows: Mapping[str, str]
+    fixed: frozenset[str]
+
+    @classmethod
+    def of(cls, constraints: Sequence[Constraint]) -> Self:
+        """In the order of statement, lookups first."""
+        follows = {one.name: one.column for one in constraints if isinstance(one, Lookup)}
+        fixed = set(follows.values())
+        for one in constraints:
+            total = one.total if isinstance(one, Total) else None
+            if isinstance(total, str) and total not in follows.values():
+                follows[one.name] = total
+                fixed |= {total} if one.usual is Repair.PROJECT else set()
+        return cls(follows=follows, fixed=frozenset(fixed))
+
+    def holds(self, constraint: Total) -> tuple[frozenset[str], ...]:
+        """Columns of a sum that stay, for as long as it can be mended so: ever fewer."""
+        own = self.follows.get(constraint.name)
+        others = frozenset(self.follows.values()) - {own}
+        first = [] if own is None else [frozenset(constraint.columns) - {own}]
+        return (*first, others, frozenset())
+
+
+def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
+    told = constraint.repair is not constraint.usual
+    repair = {"repair": constraint.repair.value} if told else {}
+    return {"name": constraint.name, **fields, **repair}
+
+
+def read_constraint(declared: Any) -> Constraint:
+    """One item of a dictionary's `constraints`.
+
+    Raises:
+        SchemaError: begins with `constraint NAME: FIELD:`.
+    """
+    if not isinstance(declared, Mapping) or not _is_name(declared.get("name")):
+        raise SchemaError(
+            "constraints: expected a list of mappings, each with a `name` of lower-case letters,"
+            " digits, `-` and `_`"
+        )
+    name = declared["name"]
+    for key, (needed, read) in _KINDS.items():
+        if key in declared:
+            _check_keys(declared, needed)
+            return read(declared)
+    raise SchemaError(f"constraint {name}: expected one of the keys {', '.join(_KINDS)}")
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(CONSTRAINT_NAME[1:-1], name) is not None
+
+
+def _check_keys(declared: Mapping[str, Any], needed: tuple[str, ...]) -> None:
+    known = {"name", "repair", *needed, *(_BOUNDS if "sum" in needed else ())}
+    for key in declared:
+        if key not in known:
+            raise _fault(declared, str(key)[:40], f"unknown key; {one_of(key, sorted(known))}")
+    for key in needed:
+        if key not in declared:
+            raise _fault(declared, key, "missing")
+
+
+def _fault(declared: Mapping[str, Any], field: str, why: str) -> SchemaError:
+    return SchemaError(f"constraint {declared['name']}: {field}: {why}")
+
+
+def _repair(declared: Mapping[str, Any], usual: Repair) -> Repair:
+    stated = declared.get("repair", usual.value)
+    allowed = [one.value for one in Repair]
+    if stated not in allowed:
+        raise _fault(declared, "repair", one_of(stated, allowed))
+    return Repair(stated)
+
+
+def _condition(declared: Mapping[str, Any], field: str, stated: Any) -> Condition:
+    try:
+        return Condition.of(stated)
+    except SchemaError as reason:
+        raise _fault(declared, field, str(reason)) from None
+
+
+def _column(declared: Mapping[str, Any], field: str, stated: Any) -> str:
+    if not isinstance(stated, str):
+        raise _fault(declared, field, "expected the name of a column")
+    return stated
+
+
+def _read_never(declared: Mapping[str, Any]) -> Never:
+    never = declared["never"]
+    if not isinstance(never, Mapping) or not never:
+        raise _fault(declared, "never", "expected a mapping of columns to what they cannot all be")
+    return Never(
+        name=declared["name"],
+        never=tuple((str(one), _condition(declared, "never", never[one])) for one in never),
+        repair=_repair(declared, Never.usual),
+    )
+
+
+def _read_lookup(declared: Mapping[str, Any]) -> Lookup:
+    cases = declared["cases"]
+    if not isinstance(cases, list | tuple) or not cases:
+        raise _fault(declared, "cases", "expected a list of {when: ..., is: ...}")
+    for case in cases:
+        if not isinstance(case, Mapping) or set(case) != {"when", "is"}:
+            raise _fault(declared, "cases", "expected mappings of exactly the keys when, is")
+        if isinstance(case["is"], Mapping | list | tuple):
+            raise _fault(declared, "cases", "is: expected one value, or null")
+    return Lookup(
+        name=declared["name"],
+        column=_column(declared, "column", declared["column"]),
+        of=_column(declared, "of", declared["of"]),
+        cases=tuple((_condition(declared, "cases", one["when"]), one["is"]) for one in cases),
+        repair=_repair(declared, Lookup.usual),
+    )
+
+
+def _read_total(declared: Mapping[str, Any]) -> Total:
+    parts, bounds = declared["sum"], [bound for bound in _BOUNDS if bound in declared]
+    if not isinstance(parts, list | tuple) or not parts:
+        raise _fault(declared, "sum", "expected a list of columns; one is enough")
+    if len(bounds) != 1:
+        raise _fault(declared, "sum", "expected at_most or equals beside it, one of them")
+    total = declared[bounds[0]]
+    if isinstance(total, bool) or not isinstance(total, str | int | float):
+        raise _fault(declared, bounds[0], "expected a column or a number")
+    exact = bounds[0] == "equals"
+    return Total(
+        name=declared["name"],
+        parts=tuple(_column(declared, "sum", part) for part in parts),
+        total=total,
+        exact=exact,
+        repair=_repair(declared, Repair.PROJECT if exact else Repair.REJECT),
+    )
+
+
+_KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Constraint]]] = {
+    "never": (("never",), _read_never),
+    "of": (("column", "of", "cases"), _read_lookup),
+    "sum": (("sum",), _read_total),
+}
+"""Kinds by the key that tells them: further keys, and who reads them."""

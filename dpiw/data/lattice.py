@@ -1,0 +1,139 @@
+"""A released column's values as whole numbers, so that constraints are decided exactly.
+
+Days, seconds, whole numbers, steps of the last declared decimal, or the place of a level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.encoding import from_unit, to_unit
+from dpiw.errors import SchemaError, nearest
+
+Whole = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_LARGEST = 2**60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice:
+    """The whole numbers of one column; missing is apart.
+
+    Attributes:
+        column: a released one; a continuous one declares `decimals`.
+    """
+
+    column: Column
+
+    def __post_init__(self) -> None:
+        """Raises SchemaError: a continuous column that states no decimals; bounds too large."""
+        if self.column.kind is ColumnKind.CONTINUOUS and self.column.decimals is None:
+            raise SchemaError(
+                f"column {self.column.name}: decimals: expected a number, as a constraint names"
+                " this continuous column and is decided exactly"
+            )
+        if max(abs(self.low), abs(self.high)) > _LARGEST:
+            raise SchemaError(f"column {self.column.name}: bounds beyond 2^60 in a constraint")
+
+    @property
+    def decimals(self) -> int:
+        """Of a step: a value is its whole number over 10^decimals."""
+        return self.column.decimals or 0
+
+    @cached_property
+    def low(self) -> int:
+        """The least value."""
+        return 0 if self.column.is_discrete else self.whole(self.column.lower)
+
+    @cached_property
+    def high(self) -> int:
+        """The largest value."""
+        column = self.column
+        return column.cardinality - 1 if column.is_discrete else self.whole(column.upper)
+
+    def whole(self, value: Any) -> int:
+        """The whole number of a declared value, which may be out of bounds.
+
+        Raises:
+            SchemaError: it is no value of this kind, no known level, or between two steps.
+        """
+        column = self.column
+        if column.kind is ColumnKind.BOOLEAN:
+            if not isinstance(value, bool):
+                raise SchemaError(f"column {column.name}: expected true or false")
+            return int(value)
+        if column.is_discrete:
+            if value not in column.levels:
+                near = nearest(value, column.levels) if isinstance(value, str) else ""
+                raise SchemaError(f"column {column.name}: expected a level, as text{near}")
+            return column.levels.index(value)
+        steps = Decimal(str(column.number(value))).scaleb(self.decimals)
+        if not steps.is_finite() or steps != steps.to_integral_value():
+            raise SchemaError(
+                f"column {column.name}: expected a value of {self.decimals} decimals at most"
+            )
+        return int(steps)
+
+    def read(self, values: NDArray[Any]) -> tuple[Whole, Mask]:
+        """Whole numbers of admissible scaled values, and which are missing; shapes (rows,)."""
+        column = self.column
+        if column.is_discrete:
+            return np.asarray(values, dtype=np.int64), np.asarray(values < 0)
+        missing = np.isnan(values)
+        numbers = from_unit(column, np.where(missing, 0.0, values))
+        if not column.is_whole:
+            numbers = np.rint(numbers * 10.0**self.decimals)
+        return np.asarray(numbers, dtype=np.int64), missing
+
+    def write(self, whole: Whole, missing: Mask) -> NDArray[Any]:
+        """Inverse of `read`."""
+        column = self.column
+        if column.is_discrete:
+            return np.where(missing, np.int32(-1), whole.astype(np.int32))
+        scaled = to_unit(column, whole if column.is_whole else whole / 10.0**self.decimals)
+        return np.where(missing, np.nan, scaled)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cells:
+    """Rows in whole numbers: of some columns, by name; each array of shape (rows,)."""
+
+    whole: Mapping[str, Whole]
+    missing: Mapping[str, Mask]
+
+    def take(self, rows: Mask) -> Cells:
+        """Those rows."""
+        return Cells(
+            whole={name: values[rows] for name, values in self.whole.items()},
+            missing={name: mask[rows] for name, mask in self.missing.items()},
+        )
+
+    def put(self, rows: Mask, others: Cells) -> Cells:
+        """With `others` in the place of those rows."""
+
+        def replaced(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[Any]:
+            mine = mine.copy()
+            mine[rows] = theirs
+            return mine
+
+        return Cells(
+            whole={n: replaced(v, others.whole[n]) for n, v in self.whole.items()},
+            missing={n: replaced(m, others.missing[n]) for n, m in self.missing.items()},
+        )
+
+    def changed(self, name: str, whole: Whole, missing: Mask) -> Cells:
+        """With another column of that name."""
+        return Cells(whole={**self.whole, name: whole}, missing={**self.missing, name: missing})
+
+    def any_missing(self, names: Sequence[str]) -> Mask:
+        """Which rows lack a value in one of those columns."""
+        return np.asarray(np.logical_or.reduce([self.missing[name] for name in names]))

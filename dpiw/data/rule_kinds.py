@@ -1,0 +1,277 @@
+"""Each kind of constraint, decided row by row, and the nearest row that does not break it.
+
+Nearest: of a `Never`, by the change of one cell (`dpiw.data.regions.Region.outside`), where that
+can be of a column that no `Lookup` fixes; of a `Lookup`, by the one cell that follows; of a
+`Total`, by the least sum of squares in own units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from dpiw.data.columns import ColumnKind
+from dpiw.data.constraints import Constraint, Derived, Lookup, Never, Total
+from dpiw.data.lattice import Cells, Lattice, Mask, Whole
+from dpiw.data.regions import Condition, Region
+from dpiw.errors import SchemaError
+
+_LARGEST = 2**61
+"""Of a sum, so that none overflows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverRule:
+    """Of a `Never`: a region for each column.
+
+    Attributes:
+        regions: whose cells a row may not have all at once.
+        derived: columns that follow from others, and would be set back: they move last.
+    """
+
+    regions: Mapping[str, Region]
+    derived: frozenset[str]
+
+    @classmethod
+    def of(cls, constraint: Never, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
+        """Raises SchemaError: a condition cannot be met, or no row is left."""
+        regions = {
+            name: _region(constraint, "never", condition, lattices[name])
+            for name, condition in constraint.never
+        }
+        if all(_is_everything(region) for region in regions.values()):
+            raise _fault(constraint, "never", "forbids every row")
+        return cls(regions=regions, derived=derived.fixed)
+
+    def broken(self, cells: Cells) -> Mask:
+        """Rows that meet every condition."""
+        met = [r.holds(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()]
+        return np.asarray(np.logical_and.reduce(met))
+
+    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
+        """With the one cell changed that is nearest to what is let through; ties: the first."""
+        moves = {n: r.outside(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()}
+        last = 2.0  # further than any cell moves
+        far = [move[2] + last * (name in self.derived) for name, move in moves.items()]
+        choice = np.argmin(far, axis=0)
+        for place, (name, (whole, missing, _)) in enumerate(moves.items()):
+            mine = choice == place
+            cells = cells.changed(
+                name,
+                np.where(mine, whole, cells.whole[name]),
+                np.where(mine, missing, cells.missing[name]),
+            )
+        return cells
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LookupRule:
+    """Of a `Lookup`: what follows, by where an interval of `of` starts.
+
+    Attributes:
+        starts: of intervals that cover the column, increasing, shape (k,).
+        then: what follows in each, shape (k,); where it is missing, `gone`.
+        if_missing: what follows from a missing cell, and whether that is missing itself.
+    """
+
+    column: str
+    of_column: str
+    starts: Whole
+    then: Whole
+    gone: Mask
+    if_missing: tuple[int, bool]
+
+    @classmethod
+    def of(cls, constraint: Lookup, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
+        """Raises SchemaError: a case that cannot be, or cells in no case or in several."""
+        if constraint.of == constraint.column:
+            raise _fault(constraint, "of", "expected another column")
+        given, follows = lattices[constraint.of], lattices[constraint.column]
+        cases, of_missing = [], []
+        for when, then in constraint.cases:
+            region = _region(constraint, "cases", when, given)
+            value = _following(constraint, then, follows)
+            of_missing += [value] if region.missing else []
+            cases += [(*ends, *value) for ends in zip(region.lows, region.highs, strict=True)]
+        cases.sort()
+        begins, ends = [given.low, *(c[1] + 1 for c in cases)], [*(c[0] for c in cases)]
+        if begins != [*ends, given.high + 1] or len(of_missing) != int(given.column.nullable):
+            also = ", and null," if given.column.nullable else ""
+            told = f"expected every value{also} of column {constraint.of} in exactly one"
+            raise _fault(constraint, "cases", told)
+        starts, _, then, gone = (np.array(part) for part in zip(*cases, strict=True))
+        return cls(
+            column=constraint.column, of_column=constraint.of, starts=starts, then=then,
+            gone=gone.astype(np.bool_), if_missing=of_missing[0] if of_missing else (0, False),
+        )  # fmt: skip
+
+    def _follows(self, cells: Cells) -> tuple[Whole, Mask]:
+        whole, missing = cells.whole[self.of_column], cells.missing[self.of_column]
+        place = np.maximum(np.searchsorted(self.starts, whole, side="right") - 1, 0)
+        then, gone = self.if_missing
+        return np.where(missing, then, self.then[place]), np.where(missing, gone, self.gone[place])
+
+    def broken(self, cells: Cells) -> Mask:
+        """Rows whose cell is not the one that follows."""
+        whole, gone = self._follows(cells)
+        same = (whole == cells.whole[self.column]) & ~gone
+        return np.where(cells.missing[self.column], ~gone, ~same)
+
+    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
+        """With the cell that follows."""
+        return cells.changed(self.column, *self._follows(cells))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TotalRule:
+    """Of a `Total`: sum of sign times value is at most the constant, or equals it.
+
+    Attributes:
+        signs: 1 of a part, -1 of the total, by column.
+        lattices: theirs; all of one step.
+        constant: in steps.
+        exact: whether it equals it.
+        holds: columns that stay where rules are mended in turn (`Derived.holds`).
+    """
+
+    signs: Mapping[str, int]
+    lattices: Mapping[str, Lattice]
+    constant: int
+    exact: bool
+    holds: tuple[frozenset[str], ...]
+
+    @classmethod
+    def of(cls, constraint: Total, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
+        """Raises SchemaError: columns that cannot be added, or a total out of reach."""
+        names = constraint.columns
+        if len(set(names)) < len(names):
+            raise _fault(constraint, "sum", "a column is named twice")
+        mine = {name: lattices[name] for name in names}
+        signs = {name: 1 if name in constraint.parts else -1 for name in names}
+        _check_units(constraint, mine, signs)
+        constant = 0
+        if not isinstance(constraint.total, str):
+            first = mine[names[0]]
+            try:
+                constant = first.whole(constraint.total)
+            except SchemaError:
+                raise _fault(
+                    constraint, "sum", f"expected a total of at most {first.decimals} decimals"
+                ) from None
+        least = sum(_ends(mine[name], sign)[0] for name, sign in signs.items())
+        most = sum(_ends(mine[name], sign)[1] for name, sign in signs.items())
+        if max(abs(least), abs(most), abs(constant)) > _LARGEST:
+            raise _fault(constraint, "sum", "bounds too large to be added exactly")
+        if least > constant or (constraint.exact and most < constant):
+            raise _fault(constraint, "sum", "cannot hold within the bounds of its columns")
+        return cls(
+            signs=signs, lattices=mine, constant=constant, exact=constraint.exact,
+            holds=derived.holds(constraint),
+        )  # fmt: skip
+
+    def broken(self, cells: Cells) -> Mask:
+        """Rows whose sum is not as stated; none where a cell is missing."""
+        names = [*self.signs]
+        total = np.sum([sign * cells.whole[name] for name, sign in self.signs.items()], axis=0)
+        off = total != self.constant if self.exact else total > self.constant
+        return np.asarray(off & ~cells.any_missing(names))
+
+    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
+        """The nearest whole numbers within the bounds; ties: the first columns move least."""
+        left = np.ones(cells.any_missing([*self.signs]).shape, dtype=np.bool_)
+        made = cells
+        for held in self.holds if in_turn else (frozenset[str](),):
+            whole, within_reach = self._nearest(cells, held)
+            now = left & within_reach
+            for name, values in whole.items():
+                values = np.where(now, values, made.whole[name])
+                made = made.changed(name, values, cells.missing[name])
+            left &= ~now
+        return made
+
+    def _nearest(self, cells: Cells, held: frozenset[str]) -> tuple[dict[str, Whole], Mask]:
+        """Whole numbers while some columns stay, and whether that can be.
+
+        All others move by one amount towards the total, as far as their bounds let them: each
+        further step costs the same in every column that still moves, so no other choice is nearer.
+        """
+        signs = np.array([*self.signs.values()], dtype=np.int64)[:, None]
+        given = np.array([cells.whole[name] for name in self.signs]) * signs
+        ends = [_ends(self.lattices[name], sign) for name, sign in self.signs.items()]
+        stays = np.array([name in held for name in self.signs])[:, None]
+        low, high = np.where(stays, given, np.array(ends, dtype=np.int64).T[:, :, None])
+        rows = given.sum(axis=0) < self.constant  # mirrored, so that every sum comes down
+        given = np.where(rows, -given, given)
+        low, high = np.where(rows, -high, low), np.where(rows, -low, high)
+        goal = np.where(rows, -self.constant, self.constant)
+
+        def moved(step: Whole) -> Whole:
+            return np.asarray(np.clip(given - step, low, high))
+
+        short, enough = np.zeros(rows.shape, dtype=np.int64), (given - low).max(axis=0)
+        while np.any(enough - short > 1):
+            middle = short + (enough - short) // 2
+            reached = moved(middle).sum(axis=0) <= goal
+            short, enough = np.where(reached, short, middle), np.where(reached, middle, enough)
+        nearest, before = moved(enough), moved(short)
+        spare = goal - nearest.sum(axis=0)
+        free = before > nearest  # one step of each column that moved last may be given back
+        nearest = nearest + (free & (np.cumsum(free, axis=0) <= spare))
+        whole = np.where(rows, -nearest, nearest) * signs
+        return dict(zip(self.signs, whole, strict=True)), spare >= 0
+
+
+def _fault(constraint: Constraint, field: str, why: str) -> SchemaError:
+    return SchemaError(f"constraint {constraint.name}: {field}: {why}")
+
+
+def _region(constraint: Constraint, field: str, condition: Condition, lattice: Lattice) -> Region:
+    try:
+        return Region.of(condition, lattice)
+    except SchemaError as reason:
+        raise _fault(constraint, field, str(reason)) from None
+
+
+def _is_everything(region: Region) -> bool:
+    lattice = region.lattice
+    whole = region.lows.size == 1 and (region.lows[0], region.highs[0]) == (
+        lattice.low, lattice.high,
+    )  # fmt: skip
+    return bool(whole) and (region.missing or not lattice.column.nullable)
+
+
+def _following(constraint: Lookup, then: Any, lattice: Lattice) -> tuple[int, bool]:
+    """The cell that follows, and whether it is missing."""
+    region = _region(constraint, "cases", Condition(values=(then,)), lattice)
+    return (lattice.low, True) if region.missing else (int(region.lows[0]), False)
+
+
+def _ends(lattice: Lattice, sign: int) -> tuple[int, int]:
+    """Least and largest value of a column times its sign."""
+    ends = (sign * lattice.low, sign * lattice.high)
+    return min(ends), max(ends)
+
+
+def _check_units(
+    constraint: Total, lattices: Mapping[str, Lattice], signs: Mapping[str, int]
+) -> None:
+    """Raise SchemaError unless the columns can be added: numbers of one step, or times.
+
+    A date and days make a date, a datetime and seconds a datetime.
+    """
+    kinds = {name: lattice.column.kind for name, lattice in lattices.items()}
+    if any(lattice.column.is_discrete for lattice in lattices.values()):
+        raise _fault(constraint, "sum", "expected columns of numbers or dates; see `never`")
+    timed = {kind for kind in kinds.values() if kind in (ColumnKind.DATE, ColumnKind.DATETIME)}
+    if len({lattice.decimals for lattice in lattices.values()}) > 1:
+        raise _fault(constraint, "sum", "expected columns of the same `decimals`; of integers, 0")
+    if not timed:
+        return
+    clocks = [sign for name, sign in signs.items() if kinds[name] in timed]
+    if len(timed) > 1 or sorted(clocks) != [-1, 1]:
+        raise _fault(
+            constraint, "sum", "expected one date on both sides, of the same kind, and numbers"
+        )

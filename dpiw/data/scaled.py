@@ -1,0 +1,71 @@
+"""Scaled values of a table, column by column: what every method computes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from dpiw.errors import SchemaError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScaledTable:
+    """Scaled values by column, in released order. Holds private values as long as its rows do.
+
+    Attributes:
+        columns: numeric kinds: float64 in [0, 1], NaN = missing; discrete kinds: int32 level
+            indices, -1 = missing. Each shape (rows,).
+        rows: number of rows.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    rows: int
+
+    def __post_init__(self) -> None:
+        columns = {name: np.asarray(values) for name, values in self.columns.items()}
+        for name, values in columns.items():
+            if values.shape != (self.rows,):
+                raise SchemaError(f"column {name}: a scaled column has another number of rows")
+        object.__setattr__(self, "columns", columns)
+
+    def __repr__(self) -> str:
+        return f"ScaledTable({', '.join(self.columns)})"  # names are public, rows are not
+
+    def take(self, indices: ArrayLike) -> ScaledTable:
+        """The rows at integer `indices` (shape (k,)), or where a boolean mask is true."""
+        chosen = np.asarray(indices)
+        if chosen.dtype == np.bool_:
+            chosen = np.flatnonzero(chosen)
+        chosen = chosen.astype(np.int64)
+        return ScaledTable({n: values[chosen] for n, values in self.columns.items()}, len(chosen))
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[ScaledTable]) -> ScaledTable:
+        """The rows of all `tables` (at least one, of the same columns), in order."""
+        names = list(tables[0].columns)
+        if any(list(table.columns) != names for table in tables):
+            raise SchemaError("concatenate: the tables have different columns")
+        columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in names}
+        return cls(columns, sum(table.rows for table in tables))
+
+    def equals(self, other: ScaledTable) -> bool:
+        """Same columns in the same order with the same values, missing equal to missing."""
+        return list(self.columns) == list(other.columns) and all(
+            np.array_equal(values, other.columns[name], equal_nan=values.dtype.kind == "f")
+            for name, values in self.columns.items()
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """For storage: the same arrays, no metadata; missing stays NaN and -1, never null."""
+        return pa.table({name: pa.array(values) for name, values in self.columns.items()})
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> ScaledTable:
+        """Read what `to_arrow` gave."""
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+        return cls(columns, table.num_rows)

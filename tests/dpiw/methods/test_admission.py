@@ -1,0 +1,218 @@
+"""Rows of every generator satisfy the dictionary's constraints, and how that is brought about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.data.rules import Rules
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SchemaError
+from dpiw.methods.admission import MOST_DRAWN, Admission, admitted
+from dpiw.methods.generators.registry import GENERATORS, make_generator
+from dpiw.methods.play import Recipe, play
+from dpiw.methods.weights.base import Weighing
+from dpiw.methods.weights.post_processing import PostProcessing
+from dpiw.methods.weights.registry import make_weights
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+TOWN = PublicSchema.from_mapping({
+    "name": "town",
+    "columns": [
+        {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
+        {"name": "group", "kind": "ordinal", "levels": ["child", "adult"]},
+        {"name": "rent", "kind": "continuous", "lower": 0, "upper": 90, "decimals": 1},
+        {"name": "spent", "kind": "continuous", "lower": 0, "upper": 100, "decimals": 1},
+        {"name": "left", "kind": "date", "lower": "2020-01-01", "upper": "2020-12-31",
+         "nullable": True},
+        {"name": "came", "kind": "date", "lower": "2020-01-01", "upper": "2020-12-31"},
+        {"name": "ill", "kind": "boolean", "role": "target"},
+    ],
+    "constraints": [
+        {"name": "group", "column": "group", "of": "age", "cases": [
+            {"when": {"upper": 17}, "is": "child"}, {"when": {"lower": 18}, "is": "adult"}]},
+        {"name": "money", "sum": ["rent"], "at_most": "spent"},
+        {"name": "stay", "sum": ["came"], "at_most": "left"},
+        {"name": "healthy", "never": {"group": "child", "ill": True}},
+    ],
+})  # fmt: skip
+GAME: dict[str, Any] = {"steps": 2, "lot": 8, "batch": 8, "generator": [3], "discriminator": [3]}
+SMALL: dict[str, dict[str, Any]] = {
+    "dpgan": GAME, "dpcgan": GAME,
+    "pategan": {"rounds": 2, "batch": 8, "generator": [3], "student": [3], "teacher": 2},
+}  # fmt: skip
+
+
+def table() -> PrivateTable:
+    """Most rows break a constraint: what is confidential is measured as it is."""
+    rng = np.random.default_rng(1)
+    codes = TOWN.decode(rng.random((60, TOWN.width)))
+    assert TOWN.rules is not None
+    assert np.mean(np.any([*TOWN.rules.broken(codes).values()], axis=0)) > 0.5
+    return PrivateTable(schema=TOWN, scaled=codes)
+
+
+def recipe_of(generator: str, rows: int, *, weights: Any = None) -> Recipe:
+    made = make_generator(generator, SMALL.get(generator, {}), pure=False)
+    facts: dict[str, Any] = {"schema": TOWN, "unit": UNIT, "nominal_rows": 60}
+    return Recipe(
+        schema=TOWN,
+        generator=made.calibrate(rho=0.5, **facts),
+        weights=weights and weights.calibrate(rho=0.5, **facts),
+        weighing=Weighing(rows=rows, post_processing=PostProcessing()),
+    )
+
+
+def check(frame: pd.DataFrame) -> None:
+    """The constraints again, in the words of a data frame."""
+    assert ((frame["age"] < 18) == (frame["group"] == "child")).all()
+    assert ((frame["rent"] * 10).round() <= (frame["spent"] * 10).round()).all()
+    assert (frame["left"].isna() | (frame["came"] <= frame["left"])).all()
+    assert not ((frame["group"] == "child") & frame["ill"]).any()
+
+
+@pytest.mark.parametrize("method", sorted(GENERATORS))
+def test_every_generator_s_rows_satisfy_every_constraint(method: str) -> None:
+    recipe, rng = recipe_of(method, 80), np.random.default_rng(3)
+    fitted = recipe.generator.measure(table(), noise=SeededNoise(2))
+    model = recipe.generator.model(fitted, schema=TOWN)
+    rows, admission = recipe.draw(model, 80, rng=rng)
+    assert rows.rows == 80
+    check(rows.frame())
+    assert admission is not None
+    assert set(admission.broken) == {"group", "money", "stay", "healthy"}
+    assert admission.broken["group"] > 0
+    check(recipe.sample(model, rng=rng).weighed.frame())
+
+
+def test_weighted_rows_satisfy_them_too() -> None:
+    settings = {"frequencies": 5, "omega_seed": 1, "base_rows": 400}
+    weights = make_weights("measured", settings, pure=False, rows=50)
+    made = play(
+        recipe_of("privbayes", 50, weights=weights), table(), noise=SeededNoise(2),
+        rng=np.random.default_rng(3),
+    )  # fmt: skip
+    assert made.rows.rows == 50
+    check(made.rows.frame())
+
+
+# The door itself
+
+DIGITS: list[dict[str, Any]] = [
+    {"name": "n", "kind": "integer", "lower": 0, "upper": 999},
+    {"name": "m", "kind": "integer", "lower": 0, "upper": 999},
+]
+
+
+def digits(*constraints: dict[str, Any]) -> Rules:
+    stated = {"name": "d", "columns": DIGITS, "constraints": list(constraints)}
+    rules = PublicSchema.from_mapping(stated).rules
+    assert rules is not None
+    return rules
+
+
+def uniform(seed: int, sizes: list[int]) -> Callable[[int], ScaledTable]:
+    """Rows of two independent numbers; keeps how many were asked for."""
+    rng = np.random.default_rng(seed)
+
+    def draw(rows: int) -> ScaledTable:
+        sizes.append(rows)
+        return ScaledTable({name: rng.integers(1000, size=rows) / 999 for name in "nm"}, rows)
+
+    return draw
+
+
+def let_through(rules: Rules, rows: int) -> tuple[np.ndarray, Admission, int]:
+    sizes: list[int] = []
+    made, told = admitted(uniform(5, sizes), rows, rules=rules, rng=np.random.default_rng(6))
+    assert told is not None
+    assert made.rows == rows
+    assert sum(sizes) == told.drawn
+    assert not any(mask.any() for mask in rules.broken(made).values())
+    return np.rint(999 * made.columns["n"]), told, len(sizes)
+
+
+def test_rejected_rows_leave_the_first_good_ones_in_their_order() -> None:
+    """So what is left has the model's own distribution, given that no constraint is broken."""
+    made, told, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 250}}}), 400)
+    assert set(made) <= set(range(250))
+    assert told.projected == told.repeated == 0
+    assert told.rejected == told.broken["c"]
+    assert told.rejected / told.drawn == pytest.approx(0.75, abs=0.05)
+    first = np.rint(999 * uniform(5, [])(400).columns["n"])
+    assert made[: np.sum(first < 250)].tolist() == first[first < 250].tolist()
+    assert made.mean() == pytest.approx(124.5, abs=4 * 72 / 20)
+
+
+def test_without_a_constraint_one_table_is_drawn_as_it_is() -> None:
+    sizes: list[int] = []
+    made, told = admitted(uniform(5, sizes), 30, rules=None, rng=np.random.default_rng(6))
+    assert told is None
+    assert sizes == [30]
+    assert made.equals(uniform(5, [])(30))
+
+
+def test_where_rejection_is_too_rare_rows_are_projected_and_that_is_said() -> None:
+    made, told, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 1}}}), 300)
+    assert set(made) == {0}
+    assert told.given_up
+    assert MOST_DRAWN * 300 <= told.drawn <= (MOST_DRAWN + 2) * 300
+    assert told.projected > 280
+    assert any("projected onto them" in step for step in told.steps)
+
+
+def test_what_is_projected_at_once_is_not_drawn_again() -> None:
+    constraint = {"name": "c", "sum": ["n", "m"], "equals": 900}
+    _, told, batches = let_through(digits(constraint), 300)
+    assert batches == 1
+    assert told.rejected == 0
+    assert not told.given_up
+    assert told.projected == told.broken["c"] > 290
+
+
+def test_several_tables_are_counted_together() -> None:
+    rules = digits({"name": "c", "never": {"n": {"lower": 500}}})
+    one, two = let_through(rules, 100)[1], let_through(rules, 200)[1]
+    both = Admission.together([one, two])
+    assert both.drawn == one.drawn + two.drawn
+    assert both.to_json()["broken"]["c"] == pytest.approx(0.5, abs=0.1)
+    assert both.steps[0].startswith(f"satisfy declared constraints: of {both.drawn} rows drawn, 0.")
+
+
+class _Stubborn:
+    """A rule whose projection mends one row in four, or none."""
+
+    def __init__(self, *, mends: bool) -> None:
+        self.mends = mends
+
+    def broken(self, cells: Any) -> Any:
+        return cells.whole["n"] % 4 > (0 if self.mends else -1)
+
+    def projected(self, cells: Any, *, in_turn: bool) -> Any:
+        return cells
+
+
+def stubborn(*, mends: bool) -> Rules:
+    rules = digits({"name": "c", "never": {"n": 5}})
+    rule = _Stubborn(mends=mends)
+    return Rules(constraints=rules.constraints, rules=(rule,), lattices=rules.lattices)
+
+
+def test_rows_that_no_projection_mends_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpiw.methods.admission.MOST_DRAWN", 1)
+    made, told, _ = let_through(stubborn(mends=True), 200)
+    assert told.repeated > 50
+    assert not np.any(made % 4)
+    assert f"repeat {told.repeated} rows" in told.steps[-1]
+
+
+def test_where_nothing_can_be_mended_the_constraint_is_named() -> None:
+    with pytest.raises(SchemaError, match=r"^constraint c: no row of the generator"):
+        let_through(stubborn(mends=False), 20)

@@ -1,0 +1,40 @@
+"""A release whose dictionary states constraints: its rows and its certificate."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from tests.proof.blind import CONSTRAINTS, MEASURED
+from tests.support.whole_runs import draw, finish, loaded, prepared
+
+
+def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(
+    make_workplace: Any,
+) -> None:
+    place = make_workplace(weights=MEASURED)
+    with (place.root / "schema.yaml").open("a") as file:
+        file.write(CONSTRAINTS)
+    run = draw(prepared(place))
+    before = (run.directory / "synthetic_rows.constraints.json").read_bytes()
+    steps.draw_synthetic(run)  # what is there is not drawn again
+    assert (run.directory / "synthetic_rows.constraints.json").read_bytes() == before
+    folder = finish(run)
+    table = loaded(folder).table
+    assert len(table) == 300
+    assert not (table["region"].isin(["north", "other"]) & table["ill"]).any()
+    assert not ((table["age"] <= 70) & (table["region"] == "south")).any()
+    certificate = verify(folder).certificate
+    bound = certificate.diagnostics["constraints"]
+    assert set(bound["broken"]) == {"healthy", "old"}
+    assert 0 < bound["rejected"] < 1
+    assert 0 < bound["projected"] < 1
+    assert certificate.post_processing[0].startswith("satisfy declared constraints: of ")
+    assert any("Every row satisfies the data dictionary's constraints" in one
+               for one in certificate.caveats)  # fmt: skip
+    page = (folder / "report.html").read_text()
+    assert "What no row can be" in page
+    assert f"{bound['broken']['old']:.2%}" in page
+    assert json.loads((folder / "schema.json").read_bytes())["constraints"][0]["name"] == "healthy"
