@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.names import folded_name
-from dpiw.errors import SchemaError, SourceError
+from dpiw.errors import SchemaError, SourceError, each
 
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
 
@@ -116,8 +116,8 @@ class PublicSchema:
     """The public data dictionary of one table.
 
     Attributes:
-        name: matches `[a-z0-9][a-z0-9_-]{0,62}`.
-        columns: in file order, identifiers included.
+        name: of the table: 1 to 63 lower-case letters, digits, `-` and `_`, the first no sign.
+        columns: every column of the file in its order, identifiers included.
     """
 
     name: str
@@ -153,7 +153,7 @@ class PublicSchema:
         columns = mapping["columns"]
         if not isinstance(columns, (list, tuple)):
             raise SchemaError("columns: expected a list")
-        return cls(name=mapping["name"], columns=tuple(map(Column.from_mapping, columns)))
+        return cls(name=mapping["name"], columns=each(Column.from_mapping, columns, SchemaError))
 
     @classmethod
     def from_yaml(cls, path: Path | str, *, confidential: Path | None = None) -> Self:
