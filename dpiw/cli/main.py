@@ -151,7 +151,11 @@ def _stands_in_a_file(error: DPIWError) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status; our errors become one clear line."""
-    parsed = _parser().parse_args(arguments)
+    parser = _parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
+    parsed = parser.parse_args(arguments)
     handler: Handler = parsed.handler
     try:
         return handler(parsed)

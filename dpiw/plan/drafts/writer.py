@@ -140,7 +140,7 @@ population: {name}     # whose budget pays: one name for all releases about the 
 cadence: once
 
 source:
-  path: {open}         # the confidential table; `dpiw init` and `dpiw plan` do not open it
+  path: {open}         # the confidential table, from this file's folder; opened by a release alone
   format: csv
 schema: {dictionary}
 
