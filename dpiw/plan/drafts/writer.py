@@ -42,9 +42,10 @@ _HEAD = """\
 #   kind: categorical, levels: [north, south], provenance: earlier release
 #   kind: ordinal, levels: [low, high], provenance: law
 #   kind: boolean
-# `nullable: true`: a missing cell is a value of its own, which costs accuracy. Delete it where the
-# form lets no cell be empty. A column that is not to be released, such as free text, is written
-# {{name: NAME, role: identifier}}. All fields: docs/spec.md, `dpiw schema dictionary`.
+# `nullable: true`: a missing cell is a value of its own. That costs accuracy, and some synthetic
+# cells are missing even if none of the table is: delete it where the form lets no cell be empty.
+# A column that is not to be released, such as free text, is written {{name: NAME, role: identifier}}.
+# All fields: docs/spec.md, `dpiw schema dictionary`.
 """
 
 
