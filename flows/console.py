@@ -113,10 +113,10 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        told = f"{type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {error}"
         with contextlib.suppress(DPIWError):
-            told = filled_in(told, load_spec(spec))
-        return told
+            said = filled_in(said, load_spec(spec))
+        return said
     run = ReleaseRun.prepare(spec, period=period)
     told = failure_file(run.directory, error.stage)
     reason = told.read_text(encoding="utf-8").strip() if told.exists() else str(error)

@@ -44,7 +44,7 @@ _HEAD = """\
 #   kind: boolean
 # `nullable: true`: a missing cell is a value of its own. That costs accuracy, and some synthetic
 # cells are missing even if none of the table is: delete it where the form lets no cell be empty.
-# A column that is not to be released, such as free text, is written {{name: NAME, role: identifier}}.
+# A column that is not to be released, such as free text: {{name: NAME, role: identifier}}.
 # All fields: docs/spec.md, `dpiw schema dictionary`.
 """
 
