@@ -31,7 +31,7 @@ from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh
 from dpiw.plan.plan import Plan, compile_plan
-from dpiw.plan.spec import WeightsSpec
+from dpiw.plan.sections import WeightsSpec
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit

@@ -139,7 +139,8 @@ def stopwatch(laps: list[Lap]) -> str:
     told = (
         f"Typing at {RATE} characters a minute, every character of the files included. Machine: "
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python "
-        f"{platform.python_version()}, shared with other work; {today:%d %B %Y}."
+        f"{platform.python_version()}, shared with other work (load {os.getloadavg()[2]:.0f});"
+        f" {today:%d %B %Y}."
     )
     return "\n".join((head, "|---|---|---|---|---|---|", *(lap.row for lap in laps), "", told))
 

@@ -35,9 +35,14 @@ MODULES = {
         "dpiw.methods.weights.smoothing",
         "dpiw.methods.weights.diagnostics",
     ),
+    "fields": (
+        "dpiw.plan.sections",
+        "dpiw.data.columns.Column",
+        "dpiw.data.cell_formats.CellFormat",
+    ),
     "errors": ("dpiw.errors",),
 }
-"""Page of the reference: the modules whose public names it shows."""
+"""Page of the reference: the modules whose public names it shows, or the classes."""
 
 _TARGET = re.compile(r"\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 _FORMULA = re.compile(r"\$\$(.+?)\$\$", re.S)

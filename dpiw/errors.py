@@ -33,9 +33,12 @@ a code never tells data apart. Who started a stage process ends with the code of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 def nearest(word: object, allowed: Iterable[str]) -> str:
@@ -66,6 +69,23 @@ class DPIWError(Exception):
 
     exit_code: int = 1
     advice: str = "start the run again: it goes on where it stopped"
+
+
+def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) -> tuple[B, ...]:
+    """What `make` gives for every value; all that it refuses is told at once, a line each.
+
+    Raises:
+        error: `make` raised it.
+    """
+    made, refused = [], []
+    for value in values:
+        try:
+            made.append(make(value))
+        except error as refusal:
+            refused.append(str(refusal))
+    if refused:
+        raise error("\n".join(dict.fromkeys(refused)))
+    return tuple(made)
 
 
 class SpecError(DPIWError):

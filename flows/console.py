@@ -25,6 +25,7 @@ from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
 from dpiw.plan.spec import load_spec
 from dpiw.release.verification import verify
+from dpiw.run.commands import filled_in, ledger_place
 from dpiw.run.process import failure_file
 from dpiw.run.publish import published
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
@@ -112,7 +113,10 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        return f"{type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(DPIWError):
+            said = filled_in(said, load_spec(spec))
+        return said
     run = ReleaseRun.prepare(spec, period=period)
     told = failure_file(run.directory, error.stage)
     reason = told.read_text(encoding="utf-8").strip() if told.exists() else str(error)
@@ -158,11 +162,6 @@ def _left(spec: Path, population: str, key: str) -> str:
         return f"not known ({type(error).__name__})"
 
 
-def _ledger(spec: Path) -> str:
-    url = ledger_url(load_spec(spec))
-    return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
-
-
 def _key(spec: Path) -> str:
     """The option that names the public key beside the signing key, if it lies there."""
     public = Path(load_spec(spec).signing_key).with_suffix(".pub")
@@ -180,7 +179,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
     diagnostics = certificate.diagnostics
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
-    shown = os.path.relpath(folder)
+    shown, ledger = os.path.relpath(folder), ledger_place(load_spec(spec))
     lines = [
         "",
         f"release    {shown}",
@@ -199,7 +198,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         "next, look at it:          open " + str(Path(shown) / "report.html"),
         f"     check it, offline:    {_command()} verify {shown}{_key(spec)}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
-        f"     see what was spent:   {_command()} ledger show --ledger {_ledger(spec)}",
+        f"     see what was spent:   {_command()} ledger show --ledger {ledger}",
         "     how cells were read (exact counts, for the custodian alone): "
         + _cells(spec, certificate.population, certificate.release_id[-8:]),
     ]

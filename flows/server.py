@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -63,23 +65,26 @@ def _own_server() -> Iterator[_OwnServer]:
     """Start a server in a process of its own; it may not answer yet.
 
     It inherits a socket that listens already: no other process can take its port, and what is
-    asked early is answered when it is up.
+    asked early is answered when it is up. It inherits a pipe, too, of which the other end is held
+    here alone: when this process ends, by whatever signal, so does the server.
     """
     process = None
+    held, life = os.pipe()
     try:
-        with socket.socket() as listening:
+        with open(held, "rb"), socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             listening.listen()
             port = int(listening.getsockname()[1])
             handed = listening.fileno()
             with shielded():  # it lives on when Ctrl-C is to let a step end
                 process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
-                    [sys.executable, "-m", "flows.server", str(handed)],
-                    pass_fds=[handed],
+                    [sys.executable, "-m", "flows.server", str(handed), str(held)],
+                    pass_fds=[handed, held],
                     env=os.environ | {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"},
                 )
         yield _OwnServer(url=f"http://127.0.0.1:{port}/api", process=process)
     finally:  # also of a Ctrl-C that was held back while it started
+        os.close(life)
         if process is not None:
             _stop(process)
 
@@ -154,8 +159,15 @@ def _answers() -> bool:
         return False
 
 
-def _serve(descriptor: int) -> None:
-    """Be the short-lived server, on a socket that listens already, until a signal ends it."""
+def _end_with(life: int) -> None:
+    """Wait until nobody holds the other end of a pipe; then end as by a signal."""
+    os.read(life, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _serve(descriptor: int, life: int) -> None:
+    """Be the short-lived server, on a socket that listens already, as long as its run lives."""
+    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
     import uvicorn
     from prefect.server.api.server import create_app
 
@@ -167,4 +179,4 @@ def _serve(descriptor: int) -> None:
 __all__ = ["ServerUnreachableError", "prefect_server", "wait_for_server"]
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _serve(*map(int, sys.argv[1:]))

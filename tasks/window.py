@@ -8,8 +8,12 @@ nothing: after two failures in a row a task goes on without its window.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import datetime
 import logging
+import queue
+import threading
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -19,8 +23,8 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import TaskRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-TIMEOUT_SECONDS = 3.0
-"""For one request to Prefect; the HTTP client tries a connection four times."""
+TIMEOUT_SECONDS = 5.0
+"""For one request to Prefect as a whole, however slowly its answer drips."""
 
 PATIENCE = 2
 """Requests in a row that may fail before a task goes on without its window."""
@@ -35,7 +39,7 @@ class Window:
     Args:
         task_run: it belongs to.
         flow_run: it belongs to; None: to none.
-        timeout: seconds for one request.
+        timeout: seconds for one request, connection and answer together.
     """
 
     def __init__(
@@ -88,18 +92,36 @@ class Window:
     def _send(self, ask: Callable[[SyncPrefectClient], R]) -> R | None:
         if self._failures == PATIENCE:
             return None
-        settings = {"timeout": self._timeout}
         try:
             with (
                 temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-                get_client(httpx_settings=settings, sync_client=True) as client,
+                get_client(httpx_settings={"timeout": self._timeout}, sync_client=True) as client,
             ):
-                answer = ask(client)
+                answer = _within(self._timeout, lambda: ask(client))
         except Exception:
             self._failures += 1
             return None
         self._failures = 0
         return answer
+
+
+def _within(seconds: float, ask: Callable[[], R]) -> R:
+    """What `ask` answers in time: the client's own limit is one for each read.
+
+    Raises:
+        queue.Empty: nothing in time, or an error. Of a thread that is left behind nobody hears.
+    """
+    answers: queue.SimpleQueue[R] = queue.SimpleQueue()
+
+    def request() -> None:
+        with contextlib.suppress(Exception):
+            answers.put(ask())
+
+    settings = contextvars.copy_context()
+    thread = threading.Thread(target=settings.run, args=(request,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers.get_nowait()
 
 
 __all__ = ["PATIENCE", "TIMEOUT_SECONDS", "Window"]

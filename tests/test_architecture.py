@@ -372,7 +372,6 @@ DEBTS = {
     "dpiw.methods.weights.measured": 364,
     "dpiw.methods.weights.output": 307,
     "dpiw.methods.weights.tilting": 306,
-    "dpiw.plan.spec": 338,
     "dpiw.privacy.randomness": 317,
 }
 """Files that are longer than they should be, and how long they may be (22 November 2026)."""

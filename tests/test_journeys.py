@@ -48,7 +48,7 @@ def test_the_journeys_are_walked_from_an_empty_folder(tmp_path, monkeypatch, cap
     monkeypatch.setenv("DPIW_ACTOR", "ada@clinic")
     draft, rest, checked = blocks(journeys.PAGE, "sh")
     exec(journeys.table_maker(), {})
-    assert "12 columns" in shell(draft.text, folder).stdout
+    assert "12 columns, 16 open fields" in shell(draft.text, folder).stdout
     journeys.settle(folder)
     for line in lines_of(rest)[:-1]:
         assert main(shlex.split(line)[1:]) == 0

@@ -7,7 +7,6 @@ never the network.
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -54,8 +53,12 @@ def add_init_command(subparsers: Any) -> None:
 def run_init(arguments: argparse.Namespace) -> int:
     """Draft, write and say what to do next. Nothing is written over."""
     from dpiw.data.columns import ColumnRole
+    from dpiw.data.dictionary import open_fields
+    from dpiw.data.yaml import load_text
     from dpiw.plan.drafts.formats import Metadata, draft_table
     from dpiw.plan.drafts.writer import (
+        DICTIONARY,
+        SPEC,
         dictionary_files,
         dictionary_name,
         next_commands,
@@ -83,10 +86,14 @@ def run_init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     name = dictionary_name(arguments.name or "", draft.name, folder.resolve().name, "table")
     files = dictionary_files(draft, name=name, origin=f"from --{chosen}")
-    files["release.yaml"] = spec_text(draft, name=name)
+    files[SPEC] = spec_text(draft, name=name)
     _write(folder, files)
     quoted = shlex.quote(str(folder))
-    still = sum(len(re.findall(r"^[ -]*\w+: TODO\b", text, re.M)) for text in files.values())
+    still = sum(
+        len(open_fields(load_text(text, what=name, exact=True)))
+        for name, text in files.items()
+        if name in (DICTIONARY, SPEC)
+    )
     write_lines(
         arguments,
         [

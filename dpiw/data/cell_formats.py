@@ -50,8 +50,8 @@ class CellFormat:
     """How text cells are written. None: not stated here.
 
     Attributes:
-        decimal: `.` or `,`.
-        thousands: a key of `THOUSANDS`; groups are of three digits, or there are none at all.
+        decimal: the decimal mark, `.` or `,`.
+        thousands: what stands between groups of three digits: `none`, `,`, `.`, `space` or `'`.
         date_format, datetime_format: `iso`, or a pattern such as `%d.%m.%Y` or
             `%m/%d/%Y %H:%M`. No names of months, no two-digit years, no other directives.
         missing: tokens that mean missing, compared after stripping white space, case and all.

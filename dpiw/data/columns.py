@@ -92,8 +92,8 @@ class Column:
             `exact`, or `casefold` (Unicode NFC, then case folded).
         null_is_own_person: identifiers only: each row without id counts as one person. Otherwise
             such a row makes the source inadmissible.
-        description: for people.
-        provenance: which public knowledge the bounds or levels come from (`dpiw.data.provenance`).
+        description: what the column holds, for people.
+        provenance: where its bounds or levels come from: law, codebook, earlier release or other.
         written: how the source writes the cells; no part of what they are, nor of a comparison.
     """
 

@@ -23,7 +23,8 @@ MAX_LEVEL_BYTES = 1 << 23
 """Of one file of levels."""
 
 _ADVICE = {
-    "kind": "what the cells are, by the form or the manual that the table was filled in by",
+    "kind": "what the cells are, by the form or the manual that the table was filled in by; with"
+    " bounds or levels",
     "lower": "the least value that can occur, by a law, a form, a codebook or an earlier release",
     "upper": "the largest value that can occur, likewise; values beyond it are clamped",
     "levels": "every code that can occur, by a classification, a codebook or an earlier release",
@@ -61,17 +62,36 @@ def is_same_file(path: Path, other: Path) -> bool:
     return path.resolve() == other.resolve()
 
 
-def refuse_open(value: Any, *, what: str, error: type[DPIWError]) -> None:
-    """Raise `error` with every field of a mapping that is `TODO`, and what would settle it."""
-    fields = list(_open_fields(value, ""))
-    if not fields:
+def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | None = None) -> None:
+    """Raise `error` with every field of a mapping that is `TODO`, and what would settle it.
+
+    Args:
+        value: what a file holds.
+        what: the file's name.
+        error: the class to raise.
+        also: a data dictionary, whose open fields are told with those of `value`.
+    """
+    open_in = {what: open_fields(value)}
+    if not open_in[what]:
         return
-    names = dict.fromkeys(place.rpartition(".")[2] for place in fields)
+    if also is not None:
+        with contextlib.suppress(DPIWError):  # what else is wrong with it is told in its turn
+            open_in[also.name] = open_fields(load_file(also, what=also.name))
+    lines = []
+    for name, fields in open_in.items():
+        if fields:
+            count = "1 field is" if len(fields) == 1 else f"{len(fields)} fields are"
+            lines += [f"{name}: {count} still {OPEN}", *(f"  {one}" for one in fields)]
+    names = {one.rpartition(".")[2]: None for fields in open_in.values() for one in fields}
     advice = [f"  {name}: {_ADVICE[name]}" for name in names if name in _ADVICE]
-    bounds = {"lower", "upper", "levels"} & names.keys()
+    bounds = {"kind", "lower", "upper", "levels"} & names.keys()
     caution = ["  never what the confidential table holds"] if bounds else []
-    lines = [f"{what}: {len(fields)} fields are still {OPEN}", *(f"  {one}" for one in fields)]
     raise error("\n".join([*lines, *(["what settles them:"] if advice else []), *advice, *caution]))
+
+
+def open_fields(value: Any) -> list[str]:
+    """The fields that are `TODO`: `source.path` of a spec, `column age.kind` of a dictionary."""
+    return list(_open_fields(value, ""))
 
 
 def _open_fields(value: Any, place: str) -> Iterator[str]:

@@ -204,7 +204,10 @@ def check_is_file(source: Path) -> None:
     except OSError:
         mode = 0
     if mode == 0:  # outside the handler: what the system says holds the path
-        raise SourceError("source.path: no such file, or a folder above it is closed to you")
+        raise SourceError(
+            "source.path: no such file, or a folder above it is closed to you; a path starts at the"
+            " spec's folder"
+        )
     if not stat.S_ISREG(mode):
         link = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
         raise SourceError(f"source.path: {link}; expected the table's regular file")

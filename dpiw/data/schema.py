@@ -25,7 +25,7 @@ from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.names import folded_name
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
-from dpiw.errors import SchemaError, SourceError
+from dpiw.errors import SchemaError, SourceError, each
 
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
 
@@ -60,8 +60,8 @@ class PublicSchema:
     """The public data dictionary of one table.
 
     Attributes:
-        name: matches `[a-z0-9][a-z0-9_-]{0,62}`.
-        columns: in file order, identifiers included.
+        name: of the table: 1 to 63 lower-case letters, digits, `-` and `_`, the first no sign.
+        columns: every column of the file in its order, identifiers included.
         constraints: what no row can be; synthetic rows are made to satisfy them.
     """
 
@@ -111,7 +111,7 @@ class PublicSchema:
                 raise SchemaError(f"{key}: expected a list")
         return cls(
             name=mapping["name"],
-            columns=tuple(map(Column.from_mapping, columns)),
+            columns=each(Column.from_mapping, columns, SchemaError),
             constraints=tuple(map(read_constraint, constraints)),
         )
 

@@ -187,7 +187,7 @@ def _unreadable(path: Path, problem: OSError) -> str:
     beside: list[str] = []
     with contextlib.suppress(OSError):
         beside = [one.name for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")]
-    return f"no such file{nearest(path.name, beside)}"
+    return f"no such file{nearest(path.name, beside) or '; dpiw init drafts one'}"
 
 
 @contextlib.contextmanager

@@ -1,19 +1,24 @@
 """JSON Schema of release specs and data dictionaries, for editors; made of the types themselves.
 
-A schema knows fields, types and ranges, and refuses a field that there is not. What one field means
-for another (bounds in order, a delta that fits the rows) is for `dpiw plan` to say.
+A schema knows fields, types and ranges, refuses a field that there is not, and says what each is
+for in the words of the docstrings. What one field means for another (bounds in order, a delta that
+fits the rows) is for `dpiw plan` to say.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from dpiw.data.cell_formats import CellFormat
-from dpiw.data.columns import Column
-from dpiw.data.constraints import CONSTRAINT_NAME, Repair
+from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.constraints import CONSTRAINT_NAME, Lookup, Never, Repair, Total
+from dpiw.data.schema import PublicSchema
+from dpiw.plan import sections
 from dpiw.plan.spec import ReleaseSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,7 +30,9 @@ _STANDARD = {"ge": "minimum", "le": "maximum"}
 def spec_schema() -> dict[str, Any]:
     """Of a release spec (`dpiw.plan.spec.ReleaseSpec`)."""
     made = _standard(ReleaseSpec.model_json_schema(by_alias=True))
-    return {"$schema": DIALECT, **made, "title": "dpiw release spec"}
+    named = {name: getattr(sections, name) for name in made["$defs"]}
+    made["$defs"] = {name: _told(made["$defs"][name], kind) for name, kind in named.items()}
+    return {"$schema": DIALECT, **_told(made, ReleaseSpec), "title": "dpiw release spec"}
 
 
 def dictionary_schema() -> dict[str, Any]:
@@ -33,11 +40,14 @@ def dictionary_schema() -> dict[str, Any]:
     column = TypeAdapter(Column).json_schema()
     definitions = column.pop("$defs")
     definitions.pop(CellFormat.__name__)
-    fields = {**column["properties"], **TypeAdapter(CellFormat).json_schema()["properties"]}
+    fields = {
+        **_told(column, Column)["properties"],
+        **_told(TypeAdapter(CellFormat).json_schema(), CellFormat)["properties"],
+        "levels_file": {"type": "string", "description": LEVELS_FILE},
+    }
     del fields["written"]  # its fields stand among the column's own
     identifier = {"properties": {"role": {"const": "identifier"}}, "required": ["role"]}
-    made = {
-        "$schema": DIALECT,
+    whole = {
         "title": "dpiw data dictionary",
         "type": "object",
         "properties": {
@@ -47,15 +57,20 @@ def dictionary_schema() -> dict[str, Any]:
         },
         "required": ["name", "columns"],
         "additionalProperties": False,
+    }
+    kinds = {kind.__name__: kind for kind in (ColumnKind, ColumnRole)}
+    rest = {
+        "properties": fields,
+        "required": ["name"],
+        "anyOf": [{"required": ["kind"]}, identifier],
+        "additionalProperties": False,
+    }
+    made = {
+        "$schema": DIALECT,
+        **_told(whole, PublicSchema),
         "$defs": {
-            **definitions,
-            "Column": {
-                **column,
-                "properties": fields,
-                "required": ["name"],
-                "anyOf": [{"required": ["kind"]}, identifier],
-                "additionalProperties": False,
-            },
+            **{name: _told(definitions[name], kind) for name, kind in kinds.items()},
+            "Column": {**_told(column, Column), **rest},
         },
     }
     return _standard(made)
@@ -80,11 +95,21 @@ def _constraints() -> list[dict[str, Any]]:
         "required": ["when", "is"],
         "additionalProperties": False,
     }
-    kinds: list[dict[str, Any]] = [
-        {"never": {"type": "object", "additionalProperties": condition, "minProperties": 1}},
-        {"column": column, "of": column, "cases": {"type": "array", "items": case, "minItems": 1}},
+    kinds: list[tuple[type, dict[str, Any]]] = [
+        (
+            Never,
+            {"never": {"type": "object", "additionalProperties": condition, "minProperties": 1}},
+        ),
+        (
+            Lookup,
+            {
+                "column": column,
+                "of": column,
+                "cases": {"type": "array", "items": case, "minItems": 1},
+            },
+        ),
         *(
-            {"sum": {"type": "array", "items": column, "minItems": 1}, key: bound}
+            (Total, {"sum": {"type": "array", "items": column, "minItems": 1}, key: bound})
             for key in ("at_most", "equals")
         ),
     ]
@@ -92,15 +117,62 @@ def _constraints() -> list[dict[str, Any]]:
         "name": {"type": "string", "pattern": CONSTRAINT_NAME},
         "repair": {"enum": [repair.value for repair in Repair]},
     }
-    return [
-        {
-            "type": "object",
-            "properties": {**own, **kind},
-            "required": ["name", *kind],
-            "additionalProperties": False,
+    return [_constraint(kind, {**own, **fields}) for kind, fields in kinds]
+
+
+def _constraint(kind: type, fields: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """One kind; all of its fields but `repair` are needed."""
+    said = _of_fields(kind)
+    attributes = {"sum": "parts", "at_most": "total", "equals": "total"}
+    return {
+        "type": "object",
+        "description": _parts(kind)[0],
+        "properties": {
+            name: {**field, "description": said[attributes.get(name, name)]}
+            for name, field in fields.items()
+        },
+        "required": [name for name in fields if name != "repair"],
+        "additionalProperties": False,
+    }
+
+
+LEVELS_FILE = "a public file with one level on each line, in the place of `levels`."
+"""Of a field that a file may have and a `Column` has not (`dpiw.data.dictionary`)."""
+
+
+def _told(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The same, with what the docstrings of a class say of it and of its fields."""
+    said = _of_fields(kind)
+    told = {**schema, "description": _parts(kind)[0]}
+    if "properties" in schema:
+        aliases = {
+            field.alias or name: name
+            for name, field in (kind.model_fields if issubclass(kind, BaseModel) else {}).items()
         }
-        for kind in kinds
-    ]
+        told["properties"] = {
+            name: {**field, "description": said[aliases.get(name, name)]}
+            for name, field in schema["properties"].items()
+        }
+    return told
+
+
+def _parts(kind: type) -> tuple[str, str]:
+    """A class's docstring, as far as the section of its attributes, and that section."""
+    about, _, section = inspect.cleandoc(kind.__dict__["__doc__"]).partition("\n\nAttributes:\n")
+    return about, section
+
+
+def _of_fields(kind: type) -> dict[str, str]:
+    """What the docstrings of a class and of those it is made of say of each field."""
+    said: dict[str, str] = {}
+    for one in kind.__mro__:
+        if one.__module__.startswith("dpiw."):
+            for names, text in _ATTRIBUTE.findall(_parts(one)[1]):
+                said |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return said
+
+
+_ATTRIBUTE = re.compile(r"^    (\w[\w, ]*): (.+(?:\n {8}.*)*)", re.M)
 
 
 SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema}

@@ -10,7 +10,8 @@ from dpiw import __version__
 from dpiw.data.cell_formats import without_defaults
 from dpiw.data.schema import PublicSchema
 from dpiw.methods.weights.post_processing import files_of
-from dpiw.plan.spec import Places, ReleaseSpec, SourceFormat, SourceSpec
+from dpiw.plan.sections import Places, SourceFormat, SourceSpec
+from dpiw.plan.spec import ReleaseSpec
 
 
 def compact_json(value: object) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat, settled_formats, source_fault
+from dpiw.data.cell_formats import settled_formats, source_fault
 from dpiw.data.dictionary import is_same_file, refuse_open
 from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
@@ -22,19 +22,10 @@ from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import SchemaError, SpecError
 from dpiw.ledger.location import absolute_location
 from dpiw.methods.weights.post_processing import BetaCalibrate, files_of, parse_post_processing
-from dpiw.methods.weights.registry import NONE, check_known_everywhere, usual_effort
+from dpiw.methods.weights.registry import check_known_everywhere
+from dpiw.plan.sections import Places, Promise
 from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_types import (
-    Count,
-    Exact,
-    Location,
-    Name,
-    PlainText,
-    Section,
-    Settings,
-    Share,
-    is_plain,
-)
+from dpiw.plan.spec_types import is_plain
 from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
@@ -45,136 +36,6 @@ from dpiw.privacy.units import (
 
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
-
-
-class SourceFormat(Section):
-    """How the confidential table's bytes are to be read.
-
-    `snapshot` is the curator's public label of this state of the file. It is part of the run's
-    identity: the same label, period and plan are the same run, whatever happens to the file.
-    How cells are written (`decimal` to `missing`) is for every column that does not say otherwise
-    in the data dictionary; see `dpiw.data.cell_formats`.
-
-    So are the limits: a read that fails at one tells about the table, and another limit is another
-    run. There is none on the number of rows, and that on memory is large, so that no setting makes
-    the size of an ordinary table decide how a run ends.
-    """
-
-    format: Literal["csv", "parquet"]
-    encoding: Literal["utf-8", "utf-16", "latin-1", "cp1252"] = "utf-8"
-    delimiter: Literal[",", ";", "\t", "|"] = ","
-    decimal: str = "."
-    thousands: str = "none"
-    date_format: str = ISO
-    datetime_format: str = ISO
-    missing: tuple[Any, ...] = ()
-    snapshot: Name = "initial"
-    max_columns: Annotated[Count, Field(ge=1, le=100_000)] = 1_000
-    max_cell_bytes: Annotated[Count, Field(ge=1, le=1 << 24)] = 10_000
-    max_memory_bytes: Annotated[Count, Field(ge=1 << 32, le=1 << 42)] = 16 << 30
-
-    @property
-    def written(self) -> CellFormat:
-        """How the file's cells are written."""
-        return CellFormat(**{name: getattr(self, name) for name in FORMAT_FIELDS})
-
-
-class SourceSpec(SourceFormat):
-    """Where the confidential table lies, and how its bytes are to be read."""
-
-    path: PlainText
-
-
-class UnitSpec(Section):
-    """Whose contribution is protected: at most `max_rows` rows that share an `id_column` value."""
-
-    id_column: str | None = None
-    max_rows: Annotated[Count, Field(ge=1, le=1000)] = 1
-
-
-class GeneratorSpec(Section):
-    """The SDGP and its public settings (see the method's own docstring)."""
-
-    method: PlainText
-    settings: Settings = Field(default_factory=dict)
-
-
-class WeightsSpec(Section):
-    """The weight estimator and its public settings.
-
-    `when_infeasible` decides, from public facts and before data is read, what happens if weights
-    are not worth their budget: `none` publishes unweighted rows and gives the whole budget to the
-    generator, `refuse` stops the plan, `keep` makes them all the same.
-    """
-
-    method: PlainText
-    settings: Settings = Field(default_factory=dict)
-    normalisation: Literal["self", "unnormalised"] = "self"
-    post_processing: list[Settings] = Field(default_factory=list)
-    when_infeasible: Literal["none", "refuse", "keep"] = "none"
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there are to be weights at all."""
-        return self.method != NONE
-
-
-class SharesSpec(Section):
-    """Wishes about effort: how much of the joint budget each private stage gets."""
-
-    generator: Share = 0.5
-    weights: Share = 0.5
-
-    @classmethod
-    def usual(cls, method: str) -> Self:
-        """As weights of that method say they are worth it."""
-        weights = usual_effort(method)
-        return cls(generator=1 - weights, weights=weights)
-
-
-class CatalogueSpec(Section):
-    """What a data catalogue should say about the release's owner and licence."""
-
-    creator: PlainText = "not stated"
-    licence: PlainText = "not stated"
-    url: PlainText = "not stated"
-
-
-def _usual_shares(given: dict[str, Any]) -> SharesSpec:
-    """Those of a spec that has none; `given` holds the fields above that are admissible."""
-    return SharesSpec.usual(given["weights"].method) if "weights" in given else SharesSpec()
-
-
-class Promise(Section):
-    """What a release promises: all of it, and nothing else, makes its digest and its run key."""
-
-    format: Literal[1]
-    name: Name
-    population: Name
-    cadence: Literal["once", "daily", "weekly", "monthly", "quarterly", "yearly"] = "once"
-    source: SourceSpec
-    unit: UnitSpec = UnitSpec()
-    relation: Literal["add_or_remove_one", "replace_one"] = "add_or_remove_one"
-    epsilon: Exact
-    delta: Exact
-    nominal_rows: Annotated[Count, Field(ge=1, le=10**12)]
-    generator: GeneratorSpec
-    weights: WeightsSpec
-    shares: SharesSpec = Field(default_factory=_usual_shares)
-    synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
-
-
-class Places(Section):
-    """Where a release's files lie, and how it is run: to move or change them changes no promise."""
-
-    schema_path: PlainText = Field(alias="schema")
-    max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
-    state: PlainText
-    ledger: Location | None = None
-    signing_key: PlainText
-    publish_to: PlainText
-    catalogue: CatalogueSpec = CatalogueSpec()
-    public_truth: PlainText | None = None
 
 
 class ReleaseSpec(Places, Promise):
@@ -271,9 +132,20 @@ def load_spec(path: Path) -> ReleaseSpec:
         raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
     if "columns" in mapping and "source" not in mapping:
         raise SpecError(f"{name}: a data dictionary; expected the release spec that names it")
-    refuse_open(mapping, what=name, error=SpecError)
+    refuse_open(mapping, what=name, error=SpecError, also=_dictionary(mapping, path.parent))
     with told_in(path, SpecError):
         return _located_spec(parse_spec(mapping), path.resolve().parent)
+
+
+def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
+    """The data dictionary that a spec with open fields names; None where it may be the source."""
+    named, source = mapping.get("schema"), mapping.get("source")
+    place = source.get("path", "") if isinstance(source, dict) else ""
+    if not all(isinstance(one, str) and is_plain(one) for one in (named, place)):
+        return None
+    path = base / str(named)
+    is_source = is_same_file(path, base / str(place))
+    return None if is_source or path.suffix not in (".yaml", ".yml") else path
 
 
 def _located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:

@@ -7,6 +7,7 @@ from dpiw.ledger import Ledger
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text
 from dpiw.plan.plan import Plan
+from dpiw.run.commands import filled_in
 from dpiw.run.run import ledger_url
 
 
@@ -21,7 +22,7 @@ def budget_line(plan: Plan) -> str:
     try:
         account = Ledger.open(ledger_url(plan.spec)).account(name)
     except DPIWError as error:
-        return f"ledger: not known what is left: {error}"
+        return f"ledger: not known what is left: {filled_in(str(error), plan.spec)}"
     stages = frozenset(stage.name for stage in plan.stages)
     vector = plan.stage_renyi(stages) if account.population.renyi else None
     fits = count_text(account.admits(Charge(cost=plan.cost, renyi=vector)))

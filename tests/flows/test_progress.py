@@ -178,6 +178,34 @@ def broken():
 
 
 @pytest.fixture
+def dripping():
+    """A server whose answers never end, one byte of a header after the other; its requests."""
+    met, over, ends = [], threading.Event(), time.monotonic() + 60
+
+    class Drips(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            met.append(self.path)
+            with contextlib.suppress(OSError):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+                while not over.wait(0.05) and time.monotonic() < ends:
+                    self.wfile.write(b"x")
+
+        def do_GET(self):
+            self.do_POST()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Drips) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/api", met
+        over.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
 def absent():
     """An address where nobody listens."""
     with socket.socket() as probe:
@@ -185,7 +213,7 @@ def absent():
         return f"http://127.0.0.1:{probe.getsockname()[1]}/api", None
 
 
-@pytest.mark.parametrize("kind", ["deaf", "broken", "absent"])
+@pytest.mark.parametrize("kind", ["deaf", "broken", "dripping", "absent"])
 def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     url, met = request.getfixturevalue(kind)
     own = Window(task_run=uuid4(), flow_run=None, timeout=0.3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from flows import audit, console
 from flows import server as waiting
 from flows.server import ServerUnreachableError, wait_for_server
 from tests.flows.conftest import ROOT, free_port
+from tests.support.patience import SECONDS
 
 
 class Version(http.server.BaseHTTPRequestHandler):
@@ -152,6 +154,29 @@ def test_a_run_without_a_server_starts_one_and_stops_it(tmp_path: Path) -> None:
         prefect.__version__, "False True", "None False", "nothing is left behind",
     ]  # fmt: skip
     assert (tmp_path / "prefect.db").stat().st_mode & 0o077 == 0
+
+
+HELD = """
+import time, urllib.request
+from flows.server import _own_server
+with _own_server() as server:
+    print(urllib.request.urlopen(server.url + "/health").read().decode(), flush=True)
+    time.sleep(600)
+"""
+"""A run under way, once its own server is up; what it prints to is the server's, too."""
+
+
+@pytest.mark.flow
+def test_a_run_that_sigterm_ends_leaves_no_server(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env=os.environ | {"PREFECT_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "true\n"
+    process.terminate()
+    assert process.communicate(timeout=SECONDS)[0] == ""  # nobody holds it any more
+    assert process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.flow

@@ -1,7 +1,8 @@
 """A draft as files: the data dictionary with its open fields, and a first release spec.
 
-What nothing public has settled yet is written as `TODO`, with a comment on where to look.
-`dpiw plan` refuses both files until the last of them is gone.
+A column is a line. What nothing public has settled yet is written as `TODO`; what needs nobody's
+knowledge is filled in. `dpiw plan` refuses both files until the last `TODO` is gone, and a number
+without bounds or a category without levels in any case.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any
 from dpiw.data.columns import ColumnRole
 from dpiw.data.dictionary import OPEN
 from dpiw.data.names import RESERVED_NAMES, folded_name
-from dpiw.data.provenance import PROVENANCES
 from dpiw.data.yaml import MAX_BYTES
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
@@ -25,16 +25,27 @@ _LONG_LIST = 30
 
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WORDS = frozenset({"true", "false", "null"})
-_TEXT_NOTE = "text: every level that may occur; free text cannot be released (role: identifier)"
-_KIND_NOTE = "continuous, integer, boolean, categorical, ordinal, date or datetime"
+_LINE = 120
+"""Characters of a column that stands in one line."""
+
 _HEAD = """\
 # Draft of a public data dictionary, made by `dpiw init` {origin}.
 #
 # No row was read. Everything here is public: settle each {open} by a law, a form, a codebook or an
-# earlier release, never by looking at the confidential table, and delete the comments. Check the
-# settled fields too: a codebook made from the table may state what the table holds, not what can
-# occur. A column that is not to be released is given `role: identifier`.
-# Fields: docs/spec.md. Provenance: {provenances}, then a colon and words.
+# earlier release, never by looking at the confidential table. Check the settled fields too: a
+# codebook made from the table may state what the table holds, not what can occur.
+#
+# In the place of `kind: {open}` goes one of these, with bounds or levels of your own:
+#   kind: integer, lower: 0, upper: 110, provenance: law
+#   kind: continuous, lower: 0, upper: 500000, provenance: codebook
+#   kind: date, lower: 2020-01-01, upper: 2029-12-31, provenance: "other: the form of 2020"
+#   kind: categorical, levels: [north, south], provenance: earlier release
+#   kind: ordinal, levels: [low, high], provenance: law
+#   kind: boolean
+# `nullable: true`: a missing cell is a value of its own. That costs accuracy, and some synthetic
+# cells are missing even if none of the table is: delete it where the form lets no cell be empty.
+# A column that is not to be released, such as free text: {{name: NAME, role: identifier}}.
+# All fields: docs/spec.md, `dpiw schema dictionary`.
 """
 
 
@@ -50,7 +61,7 @@ def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, 
         SchemaError: more than a data dictionary may hold.
     """
     files: dict[str, str] = {}
-    lines = [_HEAD.format(origin=origin, open=OPEN, provenances=", ".join(PROVENANCES))]
+    lines = [_HEAD.format(origin=origin, open=OPEN)]
     lines.append(f"name: {_scalar(name)}\ncolumns:")
     for place, column in enumerate(draft.columns, start=1):
         levels = column.levels if column.needs_levels else ()
@@ -65,45 +76,41 @@ def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, 
 
 
 def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]:
-    values, comments = dict(column.to_mapping()), dict[str, str]()
+    """One line, or a block where that would be long; then the notes."""
+    values = dict(column.to_mapping())
     if levels_file is not None:
-        values = {"levels_file" if k == "levels" else k: v for k, v in values.items()}
         values["levels_file"] = levels_file
+        values.pop("levels")
     if column.role is not ColumnRole.IDENTIFIER:
-        for field, comment in _open(column):
-            values[field], comments[field] = OPEN, comment
+        values |= dict.fromkeys(_open(column), OPEN)
+        values.setdefault("nullable", True)
     order = ("name", "kind", "role", "nullable", "lower", "upper", "levels", "levels_file")
-    named = [field for field in order if field in values]
-    for place, field in enumerate(dict.fromkeys((*named, *values))):
-        comment = f"   # {comments[field]}" if comments.get(field) else ""
-        yield f"{'  - ' if place == 0 else '    '}{field}: {_value(values[field])}{comment}"
+    named = dict.fromkeys((*(field for field in order if field in values), *values))
+    fields = [f"{field}: {_value(values[field])}" for field in named]
+    line = f"  - {{{', '.join(fields)}}}"
+    yield line if len(line) <= _LINE else "  - " + "\n    ".join(fields)
     notes = column.notes
     if folded_name(column.name) in RESERVED_NAMES and column.role is not ColumnRole.IDENTIFIER:
         notes = (*notes, "this name is reserved for the weights: rename it, in the table too")
     yield from (f"    # {note}" for note in notes)
 
 
-def _open(column: ColumnDraft) -> Iterator[tuple[str, str]]:
-    """Fields that only public knowledge can settle, each with a comment."""
+def _open(column: ColumnDraft) -> Iterator[str]:
+    """Fields that only public knowledge can settle; what depends on an open kind goes with it."""
     if column.kind is None:
-        yield "kind", _KIND_NOTE
-    if column.nullable is None:
-        yield "nullable", "true: a missing cell is a value of its own; false: it is filled"
-    bounded = column.needs_bounds or column.kind is None
-    if bounded and column.lower is None:
-        yield "lower", "" if column.kind else "of numbers and dates; delete it for other kinds"
-    if bounded and column.upper is None:
-        yield "upper", "" if column.kind else "likewise"
-    if (column.needs_levels or column.kind is None) and not column.levels:
-        yield "levels", _TEXT_NOTE if column.kind else "of categories; delete it for other kinds"
-    if (bounded or column.needs_levels) and not column.provenance:
-        yield "provenance", "where bounds or levels come from"
+        yield "kind"
+    if column.needs_bounds and column.lower is None:
+        yield "lower"
+    if column.needs_bounds and column.upper is None:
+        yield "upper"
+    if column.needs_levels and not column.levels:
+        yield "levels"
+    if (column.needs_bounds or column.needs_levels) and not column.provenance:
+        yield "provenance"
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_scalar(one) for one in value)}]"
-    return value if value == OPEN else _scalar(value)
+    return f"[{', '.join(map(_scalar, value))}]" if isinstance(value, list) else _scalar(value)
 
 
 def _scalar(value: Any) -> str:
@@ -130,11 +137,11 @@ _SPEC = """\
 # All fields: docs/spec.md.
 format: 1
 name: {name}
-population: {open}     # whose budget pays: the people of the table, for all releases about them
+population: {name}     # whose budget pays: one name for all releases about the same people
 cadence: once
 
 source:
-  path: {open}         # the confidential table; `dpiw init` and `dpiw plan` do not open it
+  path: {open}         # the confidential table, from this file's folder; opened by a release alone
   format: csv
 schema: {dictionary}
 
@@ -146,7 +153,7 @@ nominal_rows: {open}   # a public guess at the size, such as a census has; never
 
 generator: {{method: privbayes}}
 weights: {{method: measured, settings: {{omega_seed: 1, frequencies: 100}}}}
-synthetic_rows: {open} # rows to publish: any number, such as the guess above
+synthetic_rows: 20000  # rows to publish: any number, such as the guess above
 
 state: state          # ledger and confidential workspace
 signing_key: keys/curator.key
@@ -168,14 +175,14 @@ def dictionary_name(*candidates: str) -> str:
 
 
 def next_commands(name: str, *, folder: str, draft: TableDraft) -> list[str]:
-    """What to type once the open fields are settled; names in capitals stand for a decision."""
+    """What to type once the open fields are settled; letters in capitals stand for a decision."""
     person = next((one.name for one in draft.columns if one.role is ColumnRole.IDENTIFIER), None)
     unit = "" if person is None else f" --id-column {json.dumps(person)} --max-rows K"
     return [
         f"dpiw plan {folder}/{SPEC}",
         f"dpiw rehearse {folder}/{SPEC}   # free; minutes for a small table",
         f"dpiw key new {folder}/keys/curator",
-        f"dpiw ledger register POPULATION --ledger {folder}/state/ledger.sqlite --create"
+        f"dpiw ledger register {name} --ledger {folder}/state/ledger.sqlite --create"
         f" --epsilon E --delta D --relation add_or_remove_one{unit}",
         f"dpiw release {folder}/{SPEC}",
     ]

@@ -14,7 +14,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.weights.registry import NONE, WEIGHTS
 from dpiw.plan.plan import Plan, compile_plan
-from dpiw.plan.spec import ReleaseSpec, SharesSpec
+from dpiw.plan.sections import SharesSpec
+from dpiw.plan.spec import ReleaseSpec
 
 OWN = "spec"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 import runpy
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from dpiw.errors import ReleaseError
 from dpiw.release.parquet import WEIGHT_ROLES
 
 ROOT = Path(__file__).resolve().parents[3]
+GUIDE = ROOT / "docs" / "analysts.md"
 RECIPES = ROOT / "examples" / "recipes"
 REPLICATES = "measured, settings: {omega_seed: 5, frequencies: 20, base_rows: 3000, replicates: 40}"
 
@@ -60,6 +62,34 @@ def test_stata_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
             assert set(value_labels[name].values()) == set(labels_of(released, name))
             told = values.astype(str).str.lower() if values.dtype == bool else values
             assert list(named[name].astype(str)) == list(told.astype(str))
+
+
+def test_another_reader_of_stata_s_files_sees_the_same(released, tmp_path):
+    library = pytest.importorskip("pyreadstat")
+    frame, about = library.read_dta(released.export(tmp_path / "rows.dta"))
+    same(frame, released)
+    assert about.column_names_to_labels["weight"] == WEIGHT_ROLES["weight"]
+    assert "svyset [pweight = weight]" in about.file_label
+    assert list(about.variable_value_labels["region"].values()) == labels_of(released, "region")
+
+
+@pytest.mark.skipif(shutil.which("pspp") is None, reason="needs PSPP")
+def test_the_lines_for_spss_give_the_same_means(released, tmp_path):
+    pytest.importorskip("pyreadstat")
+    row = re.search(r"^\| SPSS \|.*$", GUIDE.read_text(), re.M).group()
+    lines = [f'GET FILE="{released.export(tmp_path / "rows.sav")}".', *re.findall("`(.*?)`", row)]
+    (tmp_path / "means.sps").write_text("\n".join(lines))
+    told = subprocess.run(
+        ["pspp", "-O", "format=csv", "-o", tmp_path / "told.csv", tmp_path / "means.sps"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout
+    theirs = dict(re.findall(r"^(\w+),([\d.]+)$", (tmp_path / "told.csv").read_text(), re.M))
+    ours = analysis.mean(released, "income", by="region")
+    levels = sorted(labels_of(released, "region"))
+    np.testing.assert_allclose([float(theirs[one]) for one in levels], ours.values, atol=0.006)
+    plain = analysis.mean((released.table, None), "income", by="region")
+    assert np.abs(plain.values - ours.values).max() > 0.1  # the weights are not left out
 
 
 def test_spss_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):

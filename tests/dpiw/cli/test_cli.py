@@ -131,3 +131,9 @@ def test_exit_codes_are_distinct():
     codes = [value.exit_code for value in classes]
     assert len(set(codes)) == len(codes)
     assert BudgetExceededError.exit_code == 22
+
+
+def test_alone_it_shows_its_commands(capsys):
+    assert main([]) == 2
+    told = capsys.readouterr().err
+    assert all(f"\n    {name} " in told for name in ("init", "plan", "release", "audit"))

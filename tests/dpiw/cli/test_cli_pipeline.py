@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,23 @@ def test_schema_is_printed_as_json(kind: str, capsys: pytest.CaptureFixture[str]
     jsonschema.Draft202012Validator.check_schema(told)
     assert told == SCHEMAS[kind]()
     assert '"ge"' not in json.dumps(told)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_editors_show_a_sentence_on_every_section_and_field(kind: str) -> None:
+    whole = SCHEMAS[kind]()
+    for section in (whole, *whole["$defs"].values()):
+        fields = section.get("properties", {}).values()
+        for told in (one["description"] for one in (section, *fields)):
+            assert re.fullmatch(r"\S.{10,}[.)]", told, re.S), told
+            assert "Attributes" not in told
+    columns = whole["$defs"].get("Column", {}).get("properties", {})
+    assert all("`iso`" in columns[name]["description"] for name in columns if "_format" in name)
+
+
+def test_the_schema_takes_a_file_of_levels() -> None:
+    column = {"name": "job", "kind": "categorical", "levels_file": "jobs.csv"}
+    assert not refused({"name": "town", "columns": [column]}, "dictionary")
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: f"{path.parent.name}-{path.name}")

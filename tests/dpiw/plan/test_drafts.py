@@ -293,9 +293,9 @@ def test_a_spec_is_left_open_where_a_person_decides():
     mapping = load_text(spec_text(TableDraft(columns=(ColumnDraft(name="age"),)), name="2024"),
                         what="spec", exact=True)  # fmt: skip
     open_fields = {key for key, value in mapping.items() if value == "TODO"}
-    assert open_fields == {"population", "epsilon", "delta", "nominal_rows", "synthetic_rows"}
+    assert open_fields == {"epsilon", "delta", "nominal_rows"}
     assert mapping["source"]["path"] == "TODO"
-    assert mapping["name"] == "2024"
+    assert mapping["name"] == mapping["population"] == "2024"
 
 
 NAMES = st.sampled_from(

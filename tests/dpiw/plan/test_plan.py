@@ -21,13 +21,8 @@ from dpiw.plan.plan import (
     restore_plan,
 )
 from dpiw.plan.promise import compact_json
-from dpiw.plan.spec import (
-    Places,
-    Promise,
-    ReleaseSpec,
-    SourceFormat,
-    SourceSpec,
-)
+from dpiw.plan.sections import Places, Promise, SourceFormat, SourceSpec
+from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent

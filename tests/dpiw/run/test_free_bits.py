@@ -34,7 +34,7 @@ from dpiw.errors import (
 from dpiw.ledger import MAX_UNPAID_READS, EntryKind, Ledger
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import chained
-from dpiw.plan.spec import SourceSpec
+from dpiw.plan.sections import SourceSpec
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun

@@ -106,12 +106,13 @@ READS: dict[str, Mistake] = {
 
 BEGINNINGS: dict[str, Mistake] = {
     "a source misspelt": run(
-        spec("path: data.csv", "path: dta.csv"), 12, "source.path: no such file"),
+        spec("path: data.csv", "path: dta.csv"), 12,
+        "source.path: no such file", "the spec's folder"),
     "a folder for the source": run(
         spec("path: data.csv", "path: state"), 12, "source.path: no regular file"),
     "a link for the source": run(_linked, 12, "source.path: a symbolic link"),
     "no signing key": run(
-        _gone("state/keys/test.key"), 50, "key file test.key: No such file", "dpiw key new PATH"),
+        _gone("state/keys/test.key"), 50, "key file test.key: No such file", "new state/keys/test"),
     "a signing key open to others": run(
         mode("state/keys/test.key", 0o644), 50, "mode 0644: expected 0600 (chmod 600)"),
     "the public key to sign": run(_public_for_secret, 50, "it is the public one: name the .key"),
@@ -119,7 +120,8 @@ BEGINNINGS: dict[str, Mistake] = {
         spec("state/keys/test.key", "schema.yaml"), 50, "key file schema.yaml"),
     "a population that nobody registered": run(
         spec("population: town", "population: tawn"), 31, "no population 'tawn' is registered",
-        "did you mean 'town'?", "dpiw ledger register tawn --ledger PATH --epsilon E --delta D"),
+        "did you mean 'town'?",
+        "ledger register tawn --ledger state/ledger.sqlite --epsilon E --delta D --relation add_"),
     "another relation": run(
         spec("relation: add_or_remove_one", "relation: replace_one"), 21,
         "relation=replace_one: population town is registered under add_or_remove_one"),

@@ -1,0 +1,41 @@
+"""The commands that a message names, as the curator of a spec has to type them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from dpiw.ledger.location import REGISTER
+from dpiw.plan.spec import ReleaseSpec
+from dpiw.run.run import ledger_url
+
+
+def ledger_place(spec: ReleaseSpec) -> str:
+    """Where a spec's ledger lies: a path from here, or a URL."""
+    url = ledger_url(spec)
+    return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
+
+
+def filled_in(told: str, spec: ReleaseSpec) -> str:
+    """A message with the spec's own names in the commands that it advises.
+
+    A population keeps for life what it was registered with, so its command says what the spec
+    promises. The budget is for people to decide.
+
+    Args:
+        told: an error's text.
+        spec: of the run that it ended; its paths are absolute.
+    """
+    unit, name = spec.privacy_unit, spec.population
+    person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"
+    terms = f"--epsilon E --delta D --relation {unit.relation.value}{person}"
+    terms += "" if unit.max_rows == 1 else f" --max-rows {unit.max_rows}"
+    register = f"dpiw ledger register {name} --ledger {shlex.quote(ledger_place(spec))} {terms}"
+    for generic in ("NAME", name):
+        told = told.replace(REGISTER.format(name=generic, ledger="PATH"), register)
+    key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
+    return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
+
+
+__all__ = ["filled_in", "ledger_place"]
