@@ -45,7 +45,9 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         real = isinstance(defaults[key], float)
         admissible = (int, float) if real else (type(defaults[key]),)
         if isinstance(value, bool) or not isinstance(value, admissible):
-            kind = "a number" if real else "a whole number"
+            kind = (
+                "a number" if real else "a word" if type(defaults[key]) is str else "a whole number"
+            )
             raise SpecError(f"generator.settings.{key}: expected {kind}")
     return settings
 
