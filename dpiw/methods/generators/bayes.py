@@ -27,11 +27,10 @@ from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayes_model import BayesDesign, BayesModel
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import measured_domain
-from dpiw.methods.generators.grid_laws import ColumnLaw, Part
+from dpiw.methods.generators.grid_laws import ColumnLaw
 from dpiw.methods.generators.marginal_noise import selection_epsilon, typed, useful_bins
 from dpiw.methods.generators.pseudo_posterior import (
     SMALLEST_WIDTH,
-    Array,
     Window,
     contributions,
     pilot_weights,
@@ -45,12 +44,12 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 MOST_CHOICES = 50_000
-"""Grid points chosen at most; beyond it a fit takes minutes, so the plan refuses."""
+"""Parameters drawn at most; beyond it a fit takes minutes, so the plan refuses."""
 
 _WORDS = {
     "numeric": ("shape", "splits"),
     "given": ("target", "nothing"),
-    "weights": ("public", "two_stage", "none"),
+    "weights": ("public", "two_stage"),
 }
 """Admissible words of the settings that are words."""
 
@@ -74,8 +73,7 @@ class Bayes:
             nominal sizes get fewer (`useful_bins`).
         numeric: law of numeric columns: `shape`, a normal law within the bounds, or `splits`.
         given: what the other columns are given: the `target`'s code, or `nothing`.
-        weights: `public`; `two_stage`, from parameters drawn first, which cost a draw more; or
-            `none`, censoring alone.
+        weights: `public`, or `two_stage`: from parameters drawn first, which cost a draw more.
         prior: pseudo-rows in all, spread evenly over a column's codes.
         smallest: least probability of either side of a split.
         draws: of the parameters. Each costs one event a column, and gives its share of the rows.
@@ -246,24 +244,20 @@ class Bayes:
             noise: where the draws come from.
         """
         units = window.units // law.depth
+        width = units / window.per_nat
         points = np.zeros((self._events, len(counts), len(law.parts)), dtype=np.int64)
         for draw, code, place in np.ndindex(points.shape):
             part = law.parts[place]
-            pilot = int(points[0, code, place]) if draw and self.weights == "two_stage" else None
-            weights = self._alpha(part, pilot, width=units / window.per_nat)
+            weights = (
+                pilot_weights(part.log_pmf, points[0, code, place], width=width)
+                if draw and self.weights == "two_stage"
+                else public_weights(part.log_pmf, width=width)
+            )
             entries = contributions(part.log_pmf, weights, units=units, per_nat=window.per_nat)
             tally = part.tally(counts[code])
             scores = posterior_scores(tally, entries, part.log_prior, per_nat=window.per_nat)
             points[draw, code, place] = window.draw(scores, noise=noise)
         return points[self._events - self.draws :]
-
-    def _alpha(self, part: Part, pilot: int | None, *, width: float) -> Array:
-        """A record's weight by its outcome; public."""
-        if self.weights == "none":
-            return np.ones(part.log_pmf.shape[1])
-        if pilot is None:
-            return public_weights(part.log_pmf, width=width)
-        return pilot_weights(part.log_pmf, pilot, width=width)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> BayesModel:
         """The laws at the drawn points.

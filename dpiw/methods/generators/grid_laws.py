@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 SPLIT_POINTS = 129
 """Points of a split's grid, evenly spaced in the logit."""
 
-MEANS, SPREADS = 33, 13
+MEANS, SPREADS = 65, 17
 """Points of a shape's grid: means over the bounds, standard deviations from half a bin to one."""
 
 UNIFORM_SHARE = 0.01

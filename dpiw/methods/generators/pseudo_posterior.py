@@ -36,6 +36,10 @@ Array = NDArray[np.float64]
 SMALLEST_WIDTH = 2.0**-24
 """Of a window, in nats: narrower ones have no room on the lattice of `mechanisms.select`."""
 
+PILOT_MARGIN = 2.0
+"""Nats. With less, a parameter at which a rare outcome is cut off gains more from the frequent ones
+than it loses: the posterior then flees to the end of the grid."""
+
 _UNIT_BITS, _LATTICE_BITS = 20, 30
 """A window has 2^20 units, or fewer where the lattice of `mechanisms.select` is coarser."""
 
@@ -105,18 +109,21 @@ def public_weights(log_pmf: Array, *, width: float) -> Array:
 
 
 def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
-    """Weights under which the window cuts nothing at a point drawn before, shape (outcomes,).
+    """Weights under which the window cuts nothing near a point drawn before, shape (outcomes,).
 
-    One weight for all outcomes, that of the one which is least likely at the pilot: weights that
-    differ by outcome would tilt the posterior away from rare ones.
+    Near: down to `PILOT_MARGIN` nats below the log probabilities there. One weight serves all
+    outcomes, that of the one which is least likely at the pilot: weights that differ by outcome
+    would tilt the posterior away from rare ones. Never below the least public weight.
 
     Args:
         log_pmf: shape (points, outcomes), finite.
         pilot: index of a point that a first, paid draw has chosen.
         width: w > 0 of the draw that follows, in nats.
     """
-    loss = float((log_pmf.max(axis=0) - log_pmf[pilot]).max())
-    return np.full(log_pmf.shape[1], width / max(loss, width))
+    top = log_pmf.max(axis=0)
+    loss = float((top - log_pmf[pilot]).max()) + PILOT_MARGIN
+    swing = float((top - log_pmf.min(axis=0)).max())
+    return np.full(log_pmf.shape[1], width / max(min(loss, swing), width))
 
 
 def contributions(
