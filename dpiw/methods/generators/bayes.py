@@ -107,9 +107,9 @@ class Bayes:
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise SpecError(f"generator.settings.{name}: {one_of(getattr(self, name), words)}")
-        if not (isfinite(self.prior) and 0 < self.prior <= 1e6):
+        if not (isfinite(self.prior) and 0 < self.prior <= 1e4):
             raise SpecError(
-                "generator.settings.prior: expected a number > 0 and at most 1e6; a posterior that"
+                "generator.settings.prior: expected a number > 0 and at most 1e4; a posterior that"
                 " is censored needs a proper prior"
             )
         if not 1e-6 <= self.smallest < 0.5:
