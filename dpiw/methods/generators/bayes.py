@@ -130,6 +130,22 @@ class Bayes:
             raise SpecError("generator.settings.pure: follows from delta and cannot be set")
         return cls(**typed(cls, settings), pure=pure)
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """About the use of its rows, for the certificate."""
+        reach = (
+            "through the target alone, if there is one" if self.given == "target" else "not at all"
+        )
+        sentences = [f"Columns of unweighted rows depend on each other {reach}."]
+        if self.numeric == "shape":
+            sentences.append(
+                "Numeric columns of unweighted rows have a normal law within the bounds, whatever"
+                " the people's is."
+            )
+        if self.draws == 1:
+            sentences.append("One draw of the parameters does not show how uncertain they are.")
+        return tuple(sentences)
+
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
         parameters: dict[str, Any] = self._settings()
