@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all population test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural paper-quick paper clean
+.PHONY: help release release-all release-bayes population test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -16,6 +16,7 @@ help:
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
 	@echo "make check       ruff and mypy; make site: the documents as a site"
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
+	@echo "make release-bayes the worked example's columns from Bayesian synthesis"
 	@echo "make population  a simulated population of 50,000 people with known truth"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
@@ -48,6 +49,10 @@ release: $(VENV)/.pipeline
 release-all: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py breast-cancer-all
 	@$(BIN)/dpiw release examples/breast-cancer-all/release.yaml
+
+release-bayes: $(VENV)/.pipeline
+	@$(BIN)/python examples/prepare.py breast-cancer
+	@$(BIN)/dpiw release examples/breast-cancer-bayes/release.yaml
 
 population: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py population

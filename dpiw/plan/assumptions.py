@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpiw.methods.generators.base import own_caveats
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.plan.plan import Plan
@@ -78,6 +79,7 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
             "Every row satisfies the data dictionary's constraints, because it was made to. Whether"
             " the confidential rows do, this release does not say."
         )
+    sentences += own_caveats(plan.generator)
     if not weighted:
         return (*sentences, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":

@@ -113,7 +113,7 @@ def _constraints() -> list[dict[str, Any]]:
             for key in ("at_most", "equals")
         ),
     ]
-    own = {
+    own: dict[str, dict[str, Any]] = {
         "name": {"type": "string", "pattern": CONSTRAINT_NAME},
         "repair": {"enum": [repair.value for repair in Repair]},
     }

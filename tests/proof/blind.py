@@ -99,7 +99,8 @@ def ready(method: Any, **facts: Any) -> Any:
 
 GAME = {"steps": 3, "lot": 16, "batch": 4, "generator": [3], "discriminator": [3]}
 GENERATORS: dict[str, dict[str, Any]] = {
-    "histogram": {}, "privbayes": {}, "dpgan": GAME, "dpcgan": GAME,
+    "histogram": {}, "privbayes": {}, "bayes": {"weights": "two_stage"},
+    "dpgan": GAME, "dpcgan": GAME,
     "pategan": {"rounds": 2, "batch": 4, "generator": [3], "student": [3], "teacher": 2},
 }  # fmt: skip
 WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {

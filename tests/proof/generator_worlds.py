@@ -13,6 +13,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import useful_bins
@@ -99,6 +100,19 @@ class Replaying:
         return found
 
 
+class Asked:
+    """A source that chooses the first, and remembers the log law of every choice."""
+
+    publishable = False
+
+    def __init__(self) -> None:
+        self.laws: list[Any] = []
+
+    def noisy_argmax(self, scores: Any, *, scale: float) -> int:
+        self.laws.append(scores / scale - logsumexp(scores / scale))
+        return 0
+
+
 def privbayes(noise: str, *, columns: int, tight: float, **settings: Any) -> World:
     own = schema(columns)
     tables = neighbours(own, UNIT)
@@ -128,6 +142,31 @@ def privbayes(noise: str, *, columns: int, tight: float, **settings: Any) -> Wor
 
     claim = claim_of(ready.events(schema=own, unit=UNIT))
     return World(attack=attack, claim=claim, tight=tight, few=0.4, faint=0.4)
+
+
+def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
+    """No record or one, or one replaced: more records would hide each other's parameters.
+
+    The laws of a column's choices do not depend on each other: each table is asked for them once.
+    """
+    own = PublicSchema(name="canary", columns=(Column(name="c0", kind=ColumnKind.BOOLEAN),))
+    replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
+    tables = table(own, *[0] * replaced), table(own, 1)
+    ready = Bayes(prior=0.01).calibrate(rho=0.125, schema=own, unit=unit, nominal_rows=100)
+    laws = []
+    for one in tables:
+        asked = Asked()
+        ready.measure(one, noise=asked)
+        laws.append(asked.laws)
+
+    def attack(within: bool, noise: Any) -> float:
+        source = Recording(noise)
+        ready.measure(tables[within], noise=source)
+        places = enumerate(source.chosen)
+        return sum(float(laws[1][k][one] - laws[0][k][one]) for k, one in places)
+
+    claim = claim_of(ready.events(schema=own, unit=unit))
+    return World(attack=attack, claim=claim, tight=tight, faint=0.2)
 
 
 PATE = {
@@ -219,5 +258,7 @@ WORLDS: dict[str, Callable[[], World]] = {
     ),
     "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.35),
     "privbayes laplace": lambda: privbayes("laplace", columns=2, tight=0.35),
+    "bayes": lambda: bayes(tight=0.1),
+    "bayes, replace-one": lambda: bayes(tight=0.05, unit=REPLACE),
     "pategan gaussian": lambda: pategan("gaussian", tight=0.2),
 }

@@ -1,4 +1,4 @@
-"""E3: what attacks prove of the marginal generators' and of PATE-GAN's epsilon.
+"""E3: what attacks prove of the epsilon of marginal generators, Bayesian synthesis and PATE-GAN.
 
 Neighbours: a table of one repeated record, and the same with a canary that shares no cell with it.
 The attacker knows both, sees all that the stage draws, and scores by the exact likelihood ratio:
@@ -22,7 +22,7 @@ from tests.proof.generator_worlds import WORLDS
 FULL, SLICE = 10_000, 300
 DETECTED = {
     "histogram gaussian": 0.5, "histogram laplace, replace-one": 0.3, "privbayes gaussian": 0.15,
-    "pategan gaussian": 0.1,
+    "bayes": 0.1, "pategan gaussian": 0.1,
 }  # fmt: skip
 """Planted bugs of the slice: how much of its noise a generator draws."""
 

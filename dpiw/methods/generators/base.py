@@ -64,6 +64,11 @@ class Synthesizer(Method, Protocol):
         ...
 
 
+def own_caveats(generator: Synthesizer) -> tuple[str, ...]:
+    """What a generator says about the use of its rows (`caveats`); most say nothing."""
+    return tuple(getattr(generator, "caveats", ()))
+
+
 class CalibratedNoise(Protocol):
     """What `calibrate` decided, and for whom."""
 

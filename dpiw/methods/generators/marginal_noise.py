@@ -40,13 +40,13 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         SpecError: a setting is of another type than its default.
     """
-    defaults = {one.name: one.default for one in fields(method)}
+    kinds = {one.name: type(one.default) for one in fields(method)}
     for key, value in settings.items():
-        real = isinstance(defaults[key], float)
-        admissible = (int, float) if real else (type(defaults[key]),)
+        kind = kinds[key]
+        admissible = (int, float) if kind is float else (kind,)
         if isinstance(value, bool) or not isinstance(value, admissible):
-            kind = "a number" if real else "a whole number"
-            raise SpecError(f"generator.settings.{key}: expected {kind}")
+            words = {float: "a number", str: "a word"}.get(kind, "a whole number")
+            raise SpecError(f"generator.settings.{key}: expected {words}")
     return settings
 
 

@@ -8,14 +8,18 @@ from typing import Any
 
 from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
 
-GENERATORS: Mapping[str, type[PrivBayes] | type[Histogram] | type[DPGAN] | type[PATEGAN]] = {
+GENERATORS: Mapping[
+    str, type[PrivBayes] | type[Histogram] | type[Bayes] | type[DPGAN] | type[PATEGAN]
+] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
+    "bayes": Bayes,
     "dpgan": DPGAN,
     "dpcgan": DPCGAN,
     "pategan": PATEGAN,

@@ -64,12 +64,13 @@ class NetworkModel:
     Attributes:
         domain: the public discretisation.
         conditionals: one per column, parents before children.
-        one_way: the one-way distributions that it was made of, and how well they are known.
+        one_way: the one-way distributions that it was made of, and how well they are known; None
+            if none were measured.
     """
 
     domain: Domain
     conditionals: Sequence[Conditional]
-    one_way: OneWayMarginals
+    one_way: OneWayMarginals | None
 
     judge: ClassVar[None] = None
     """It has no discriminator."""

@@ -9,6 +9,7 @@ from dpiw.analysis.release import UnreliableWeightsWarning, load_release
 from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
+from dpiw.plan.assumptions import caveats
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.table import plan_table
@@ -67,6 +68,16 @@ def test_a_critic_s_regression_has_two_coefficients(workplace):
     assert [stage.name for stage in plan.stages] == ["fit_generator", "fit_weights"]
     assert plan.stages[1].parameters["dimension"] == 2
     assert plan.epsilon_pld <= 2
+
+
+def test_a_generator_s_caveats_stand_in_its_certificate(workplace):
+    told = caveats(
+        planned(workplace, generator="bayes", settings="{}", weights="{method: none}"),
+        weighted=False,
+    )
+    assert any("through the target alone" in said for said in told)
+    assert any("normal law within the bounds" in said for said in told)
+    assert any("One draw" in said for said in told)
 
 
 @pytest.mark.parametrize(

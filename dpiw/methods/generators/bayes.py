@@ -1,0 +1,293 @@
+"""Bayesian synthesis: parameters drawn from a censored pseudo posterior on a public grid.
+
+The model is small and stated: the target's law, and every other column's law given the target's
+code, each on the public grid of `grid_laws`. Dependence between other columns is left to weights.
+A draw is an exponential mechanism (`pseudo_posterior`), exact, so epsilon is strict; a Markov chain
+would be near the law by an amount that nobody can measure, and is refused.
+
+Source: docs/method.md section 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError, one_of
+from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.bayes_model import BayesDesign, BayesModel
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.estimation import measured_domain
+from dpiw.methods.generators.grid_laws import ColumnLaw
+from dpiw.methods.generators.marginal_noise import selection_epsilon, typed, useful_bins
+from dpiw.methods.generators.pseudo_posterior import (
+    SMALLEST_WIDTH,
+    Window,
+    contributions,
+    pilot_weights,
+    posterior_scores,
+    public_weights,
+)
+from dpiw.methods.generators.sampling import MOST_CELLS
+from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+MOST_CHOICES = 50_000
+"""Parameters drawn at most; beyond it a fit takes minutes, so the plan refuses."""
+
+_WORDS = {
+    "numeric": ("shape", "splits"),
+    "given": ("target", "nothing"),
+    "weights": ("public", "two_stage"),
+}
+"""Admissible words of the settings that are words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayesNoise:
+    """What `calibrate` decides, all public: each draw's window, the bins, and for whom."""
+
+    window: Window
+    bins: int
+    schema: PublicSchema
+    unit: PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bayes:
+    """Bayesian synthesis before it has seen data.
+
+    Attributes:
+        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small
+            nominal sizes get fewer (`useful_bins`).
+        numeric: law of numeric columns: `shape`, a normal law within the bounds, or `splits`.
+        given: what the other columns are given: the `target`'s code, or `nothing`.
+        weights: `public`, or `two_stage`: from parameters drawn first, which cost a draw more.
+        prior: pseudo-rows in all, spread evenly over a column's codes.
+        smallest: least probability of either side of a split.
+        draws: of the parameters. Each costs one event a column, and gives its share of the rows.
+        sampler: `grid`, which draws exactly.
+        pure: set where delta is 0: efforts are then shares of epsilon.
+        calibrated: set by `calibrate`.
+
+    Formal guarantees:
+        Grids, windows, weights and the number of draws follow from schema and settings (and, of
+        `two_stage`, from parameters already paid for). The number of rows is never read.
+    """
+
+    bins: int = 16
+    numeric: str = "shape"
+    given: str = "target"
+    weights: str = "public"
+    prior: float = 2.0
+    smallest: float = 0.01
+    draws: int = 1
+    sampler: str = "grid"
+    pure: bool = False
+    calibrated: BayesNoise | None = None
+
+    method: ClassVar[str] = "bayes"
+    private: ClassVar[bool] = True
+    critic: ClassVar[CriticKind] = CriticKind.NONE
+
+    def __post_init__(self) -> None:
+        if self.bins < 2:
+            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in words:
+                raise SpecError(f"generator.settings.{name}: {one_of(getattr(self, name), words)}")
+        if not (isfinite(self.prior) and 0 < self.prior <= 1e4):
+            raise SpecError(
+                "generator.settings.prior: expected a number > 0 and at most 1e4; a posterior that"
+                " is censored needs a proper prior"
+            )
+        if not 1e-6 <= self.smallest < 0.5:
+            raise SpecError("generator.settings.smallest: expected a number from 1e-6 to below 0.5")
+        if not 1 <= self.draws <= 100:
+            raise SpecError("generator.settings.draws: expected a whole number from 1 to 100")
+        if self.sampler != "grid":
+            raise SpecError(
+                "generator.settings.sampler: expected grid; NUTS and other Markov chains draw"
+                " approximately, by how much cannot be measured, so their epsilon is not strict and"
+                " a release cannot be made from them"
+            )
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`."""
+        if "pure" in settings:
+            raise SpecError("generator.settings.pure: follows from delta and cannot be set")
+        return cls(**typed(cls, settings), pure=pure)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """About the use of its rows, for the certificate."""
+        reach = (
+            "through the target alone, if there is one" if self.given == "target" else "not at all"
+        )
+        sentences = [f"Columns of unweighted rows depend on each other {reach}."]
+        if self.numeric == "shape":
+            sentences.append(
+                "Numeric columns of unweighted rows have a normal law within the bounds, whatever"
+                " the people's is."
+            )
+        if self.draws == 1:
+            sentences.append("One draw of the parameters does not show how uncertain they are.")
+        return tuple(sentences)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise, JSON values, for the plan and the certificate."""
+        parameters: dict[str, Any] = self._settings()
+        if self.calibrated is not None:
+            parameters["draw_epsilon"] = self.calibrated.window.epsilon
+            parameters["window"] = self.calibrated.window.width
+        return parameters
+
+    def _settings(self) -> dict[str, Any]:
+        hidden = ("pure", "calibrated")
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in hidden}
+
+    @property
+    def _events(self) -> int:
+        """Draws of each column: pilots are drawn once."""
+        return self.draws + (self.weights == "two_stage")
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Split the effort evenly over columns and draws; `nominal_rows` limits the bins.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive, or so small that a window has no
+                room on the lattice, or the schema is too wide.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        kind = NoiseKind.LAPLACE if self.pure else NoiseKind.GAUSSIAN
+        count = len(schema.released) * self._events
+        epsilon = selection_epsilon(kind, rho=rho, share=1.0, count=count)
+        window = Window(epsilon=epsilon, unit=unit)
+        if window.width < SMALLEST_WIDTH:
+            raise SpecError(f"{self.method}: expected a larger epsilon, or fewer columns or draws")
+        bins = useful_bins(self.bins, nominal_rows)
+        self._check_size(Domain.from_schema(schema, bins=bins))
+        noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
+        return replace(self, calibrated=noise)
+
+    def _check_size(self, domain: Domain) -> None:
+        root = self._design(domain).root
+        parents = 1 if root is None else domain.sizes[root]
+        choices = sum(domain.sizes) * parents * self._events
+        if choices > MOST_CHOICES or max(domain.sizes) * parents > MOST_CELLS:
+            raise SpecError(
+                f"generator.settings.given: about {choices} parameters to draw, one for each code"
+                f" given each code of the target; expected at most {MOST_CHOICES}"
+            )
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One draw per released column, as often as there are draws and pilots.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        count = len(schema.released) * self._events
+        return (ExponentialMechanismEvent(epsilon=ready.window.epsilon, count=count),)
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Draw every column's parameters, as indices into the public grid.
+
+        Privacy:
+            Unit: `calibrated.unit`, whose rows enter or leave: k = max_rows under add/remove, 2 k
+            under replace-one. A row moves one column's log pseudo posterior by amounts in an
+            interval of w, whatever the point of the product grid: it meets `depth` parts of one
+            target code, each with w / depth.
+            Event: `ExponentialMechanismEvent(epsilon = k w or 2 k w)` a draw; a column's parts are
+            one draw of its product grid, part by part.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        domain = Domain.from_schema(table.schema, bins=ready.bins)
+        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        design = self._design(domain)
+        arrays: dict[str, NDArray[np.int64]] = {}
+        for column, size in enumerate(domain.sizes):
+            counts = counter.count(design.family(column).members).reshape(-1, size)
+            arrays[f"points_{column}"] = self._draw(
+                counts, design.law(column), window=ready.window, noise=noise
+            )
+        return Measurement(
+            kind=self.method,
+            arrays=arrays,
+            facts={
+                **self._settings(),
+                "bins": ready.bins,
+                "columns": [column.name for column in table.schema.released],
+                "sizes": list(domain.sizes),
+                "epsilon": ready.window.epsilon,
+                "window": ready.window.width,
+            },
+            publishable=noise.publishable,
+        )
+
+    def _design(self, domain: Domain) -> BayesDesign:
+        return BayesDesign(
+            domain=domain,
+            given_target=self.given == "target",
+            shaped=self.numeric == "shape",
+            prior=self.prior,
+            smallest=self.smallest,
+        )
+
+    def _draw(
+        self, counts: NDArray[np.int64], law: ColumnLaw, *, window: Window, noise: NoiseSource
+    ) -> NDArray[np.int64]:
+        """Points of one column, shape (draws, codes of its parent or 1, parts).
+
+        Args:
+            counts: exact, shape (codes of its parent or 1, codes).
+            law: the column's grid.
+            window: of one draw.
+            noise: where the draws come from.
+        """
+        units = window.units // law.depth
+        width = units / window.per_nat
+        points = np.zeros((self._events, len(counts), len(law.parts)), dtype=np.int64)
+        for draw, code, place in np.ndindex(points.shape):
+            part = law.parts[place]
+            weights = (
+                pilot_weights(part.log_pmf, points[0, code, place], width=width)
+                if draw and self.weights == "two_stage"
+                else public_weights(part.log_pmf, width=width)
+            )
+            entries = contributions(part.log_pmf, weights, units=units, per_nat=window.per_nat)
+            tally = part.tally(counts[code])
+            scores = posterior_scores(tally, entries, part.log_prior, per_nat=window.per_nat)
+            points[draw, code, place] = window.draw(scores, noise=noise)
+        return points[self._events - self.draws :]
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> BayesModel:
+        """The laws at the drawn points.
+
+        Raises:
+            SpecError: the measurement is of another method, schema or discretisation.
+        """
+        domain = measured_domain(measurement, kind=self.method, schema=schema)
+        drew = replace(self, **{name: measurement.facts[name] for name in self._settings()})
+        design = drew._design(domain)
+        points = [measurement.arrays[f"points_{column}"] for column in range(len(domain.sizes))]
+        return BayesModel(
+            networks=tuple(
+                design.network({column: drawn[draw] for column, drawn in enumerate(points)})
+                for draw in range(drew.draws)
+            )
+        )

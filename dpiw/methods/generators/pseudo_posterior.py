@@ -1,0 +1,163 @@
+"""The censored pseudo posterior on a public grid, as integers: sensitivities are exact.
+
+A record with outcome x gives the parameter theta the log contribution
+
+    h_x(theta) = max(-w, alpha_x (log p(x|theta) - M_x)),   M_x = max over the grid of log p(x|.),
+
+which lies in a window of width w for every theta and is a function of x and of public quantities
+alone. One draw of theta with probability proportional to prior(theta) exp(sum of h) is then an
+exponential mechanism of privacy-loss range w (add/remove) or 2 w (replace-one). Positions of the
+windows cancel; only widths matter. For log p <= 0 the symmetric window [-w/2, w/2] of the papers
+would use half of its width, and for densities it would depend on units: hence the window below
+M_x, and probabilities on a public lattice only.
+
+**Weights.** alpha_x may depend on x and on public quantities, never on other records: weights
+scaled by what the data show, as the papers' software has them, leak up to (number of rows) times
+more than they claim (tests/proof/test_pseudo_posterior.py has the counterexample).
+
+Source: docs/method.md section 16; Savitsky, Williams & Hu (2022) for the pseudo posterior; Hu,
+Williams & Savitsky (2022) for censoring; McSherry & Talwar (2007).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor, log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+Array = NDArray[np.float64]
+
+SMALLEST_WIDTH = 2.0**-24
+"""Of a window, in nats: narrower ones have no room on the lattice of `mechanisms.select`."""
+
+PILOT_MARGIN = 2.0
+"""Nats. With less, a parameter at which a rare outcome is cut off gains more from the frequent ones
+than it loses: the posterior then flees to the end of the grid."""
+
+_UNIT_BITS, _LATTICE_BITS = 20, 30
+"""A window has 2^20 units, or fewer where the lattice of `mechanisms.select` is coarser."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """How far a unit's rows may move one draw.
+
+    Attributes:
+        epsilon: privacy-loss range of the draw, > 0.
+        unit: whose rows enter or leave.
+    """
+
+    epsilon: float
+    unit: PrivacyUnit
+
+    @property
+    def moves(self) -> int:
+        """Rows that enter or leave between neighbours: replace-one is both."""
+        replaced = self.unit.relation is NeighbouringRelation.REPLACE_ONE
+        return self.unit.max_rows * (2 if replaced else 1)
+
+    @property
+    def width(self) -> float:
+        """Most that one row's log contributions may differ by, in nats."""
+        return self.epsilon / self.moves
+
+    @property
+    def units(self) -> int:
+        """Whole units in the width, few enough that scores lie on the lattice of `select`."""
+        return 1 << min(_UNIT_BITS, _LATTICE_BITS + floor(log2(self.width)))
+
+    @property
+    def per_nat(self) -> float:
+        """Units in one nat of log probability."""
+        return self.units / self.width
+
+    def draw(self, scores: Array, *, noise: NoiseSource) -> int:
+        """Index of a point, with probability proportional to exp(score / per_nat).
+
+        Args:
+            scores: whole units, from `posterior_scores`.
+            noise: where the draw comes from.
+
+        Privacy:
+            Unit: `unit`. One row's scores lie in an interval of `units`, so neighbours' scores
+            differ within an interval of `moves` times that, which is `select`'s 2 S: bounded range
+            needs the interval's length alone.
+            Event: `ExponentialMechanismEvent(epsilon)`.
+        """
+        return mechanisms.select(
+            scores, epsilon=self.epsilon, sensitivity=self.units * self.moves / 2, noise=noise
+        )
+
+
+def public_weights(log_pmf: Array, *, width: float) -> Array:
+    """Weights under which the window cuts nothing on the grid, shape (outcomes,).
+
+    min(1, w / range of log p(x|.) over the public grid).
+
+    Args:
+        log_pmf: shape (points, outcomes), finite.
+        width: w > 0, in nats.
+    """
+    swing: Array = log_pmf.max(axis=0) - log_pmf.min(axis=0)
+    return np.asarray(width / np.maximum(swing, width))
+
+
+def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
+    """Weights under which the window cuts nothing near a point drawn before, shape (outcomes,).
+
+    Near: down to `PILOT_MARGIN` nats below the log probabilities there. One weight serves all
+    outcomes, that of the one which is least likely at the pilot: weights that differ by outcome
+    would tilt the posterior away from rare ones. Never below the least public weight.
+
+    Args:
+        log_pmf: shape (points, outcomes), finite.
+        pilot: index of a point that a first, paid draw has chosen.
+        width: w > 0 of the draw that follows, in nats.
+    """
+    top = log_pmf.max(axis=0)
+    loss = float((top - log_pmf[pilot]).max()) + PILOT_MARGIN
+    swing = float((top - log_pmf.min(axis=0)).max())
+    return np.full(log_pmf.shape[1], width / max(min(loss, swing), width))
+
+
+def contributions(
+    log_pmf: Array, weights: Array, *, units: int, per_nat: float
+) -> NDArray[np.int64]:
+    """One record's censored log contributions in whole units, from -`units` to 0.
+
+    Args:
+        log_pmf: shape (points, outcomes), finite.
+        weights: alpha of each outcome, shape (outcomes,).
+        units: the window's width.
+        per_nat: units in one nat of log probability.
+
+    Returns:
+        shape (points, outcomes): every entry in [-units, 0] exactly, whatever the rounding, so
+        one record moves the difference of two points' scores by at most `units`.
+    """
+    below = weights * (log_pmf.max(axis=0) - log_pmf) * per_nat
+    return np.asarray(-np.minimum(np.rint(below), units), dtype=np.int64)
+
+
+def posterior_scores(
+    counts: NDArray[np.int64], entries: NDArray[np.int64], log_prior: Array, *, per_nat: float
+) -> Array:
+    """Log pseudo posterior of every point in whole units, shape (points,).
+
+    Args:
+        counts: exact records of each outcome, shape (outcomes,).
+        entries: from `contributions`.
+        log_prior: public and proper, shape (points,).
+        per_nat: as for `contributions`.
+
+    Privacy:
+        Exact, hence confidential, and whole numbers below 2^53, so nothing is rounded. One record
+        more moves all points' scores by amounts in an interval of `units`. Only for `Window.draw`.
+    """
+    return (entries @ counts).astype(np.float64) + np.rint(log_prior * per_nat)
