@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -103,11 +104,11 @@ def validate_values(frame: pd.DataFrame, schema: PublicSchema) -> Results:
                     column=column.name, min_value=column.lower_number, max_value=column.upper_number
                 )
             )
-        elif column.levels:
+        elif column.levels and column.hash_buckets is None:
             cells = cells.map(lambda cell: str(cell).strip(), na_action="ignore")
             checks.append(
                 expect.ExpectColumnValuesToBeInSet(
-                    column=column.name, value_set=list(column.levels)
+                    column=column.name, value_set=[*column.levels, *chain(*column.members)]
                 )
             )
         if not column.nullable:
@@ -116,11 +117,18 @@ def validate_values(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     return run_checks(pd.DataFrame(readable), checks) if checks and len(frame) else {}
 
 
+def scaled_limits(column: Column) -> tuple[float, float]:
+    """Least and largest scaled value: 0 and 1, or level indices, -1 where one may be missing."""
+    if column.is_numeric:
+        return 0.0, 1.0
+    return -float(column.nullable), float(column.cardinality - 1)
+
+
 def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
-    """Check the encoded matrix, or its column minima and maxima: in [0, 1], whole, right width.
+    """Check the scaled table, or its minima and maxima: inside the limits, whole, right width.
 
     Args:
-        frame: columns `schema.encoded_names`.
+        frame: the released columns, as `ScaledTable` has them; no NaN.
         schema: the public schema.
 
     Raises:
@@ -128,12 +136,13 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     """
     import great_expectations.expectations as expect
 
-    checks: list[Any] = [expect.ExpectTableColumnCountToEqual(value=schema.width)]
-    for name in schema.encoded_names:
+    checks: list[Any] = [expect.ExpectTableColumnCountToEqual(value=len(schema.released))]
+    for column in schema.released:
+        low, high = scaled_limits(column)
         checks.append(
-            expect.ExpectColumnValuesToBeBetween(column=name, min_value=0.0, max_value=1.0)
+            expect.ExpectColumnValuesToBeBetween(column=column.name, min_value=low, max_value=high)
         )
-        checks.append(expect.ExpectColumnValuesToNotBeNull(column=name))
+        checks.append(expect.ExpectColumnValuesToNotBeNull(column=column.name))
     results = run_checks(frame, checks)
     if not all(results.values()):
         raise StageFailedError("ingest", StageFailedError.exit_code)

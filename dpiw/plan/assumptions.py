@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpiw.data.levels import level_caveat
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.plan.plan import Plan
@@ -73,6 +74,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
 def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     """Sentences about the use of the rows and weights."""
     sentences = ["Synthetic rows are not records of people; single rows carry no information."]
+    sentences += filter(None, map(level_caveat, plan.schema.released))
     if not weighted:
         return (*sentences, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":
