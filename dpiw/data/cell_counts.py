@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
 from dpiw.data.encoding import cell_texts, exact_number, read_cells
-from dpiw.data.levels import level_reader
+from dpiw.data.levels import known_texts
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
@@ -116,7 +116,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     value = _reader(column) if column.is_numeric and not identifier else None
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
     words = {text.strip().casefold() for text in column.true_values + column.false_values}
-    level = level_reader(column)
+    known = known_texts(column)
 
     def judge(text: str) -> int:
         text = text.strip()
@@ -128,7 +128,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
             return _numeric_verdict(value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
             return _FINE if text.casefold() in words else UNREADABLE
-        return _UNKNOWN if level(text) is None else _FINE
+        return _FINE if known(text) else _UNKNOWN
 
     return judge
 

@@ -79,6 +79,12 @@ def level_reader(column: Column) -> Callable[[str], int | None]:
     return read
 
 
+def known_texts(column: Column) -> Callable[[str], bool]:
+    """Return what says whether a text is, or means, one of the column's levels."""
+    read = level_reader(column)
+    return lambda text: read(text) is not None
+
+
 def levels_fault(column: Column) -> Fault | None:
     """What is wrong with a column's levels, members or buckets, or None."""
     buckets = column.hash_buckets

@@ -148,9 +148,7 @@ columns:
 def test_a_release_holds_moments_in_their_zone_buckets_groups_and_many_levels(
     make_workplace: Any,
 ) -> None:
-    place = make_workplace(
-        generator="histogram", weights=NONE
-    )
+    place = make_workplace(generator="histogram", weights=NONE)
     (place.root / "schema.yaml").write_text(DICTIONARY)
     (place.root / "trades.txt").write_text("\n".join(MANY))
     codes = [f"{code},{'early' if n < 5000 else 'late'}" for n, code in enumerate(MANY)]
