@@ -88,7 +88,7 @@ def _open_fields(value: Any, place: str) -> Iterator[str]:
 
 
 def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
-    fields = [one for one in _READERS if isinstance(column, Mapping) and one in column]
+    fields = [one for one in LEVEL_FILES if isinstance(column, Mapping) and one in column]
     if not fields:
         return column
     field, name = fields[0], str(column.get("name"))[:64]
@@ -99,7 +99,7 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
     if confidential is not None and is_same_file(base / named, confidential):
         raise SchemaError(f"column {name}: {field}: this is the confidential source")
     rest = {key: value for key, value in column.items() if key != field}
-    return {**rest, **_READERS[field](base / named, name)}
+    return {**rest, **LEVEL_FILES[field](base / named, name)}
 
 
 def _levels(path: Path, column: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _hierarchy(path: Path, column: str) -> dict[str, Any]:
     return {"levels": list(groups), "members": list(groups.values())}
 
 
-_READERS = {"levels_file": _levels, "hierarchy_file": _hierarchy}
+LEVEL_FILES = {"levels_file": _levels, "hierarchy_file": _hierarchy}
 """What a column may name a file for, and who reads it: from a path and the column's name."""
 
 

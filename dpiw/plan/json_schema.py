@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column
+from dpiw.data.dictionary import LEVEL_FILES
 from dpiw.plan.spec import ReleaseSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -34,6 +35,7 @@ def dictionary_schema() -> dict[str, Any]:
     definitions.pop(CellFormat.__name__)
     fields = {**column["properties"], **TypeAdapter(CellFormat).json_schema()["properties"]}
     del fields["written"]  # its fields stand among the column's own
+    fields |= {name: {"type": "string"} for name in LEVEL_FILES}
     identifier = {"properties": {"role": {"const": "identifier"}}, "required": ["role"]}
     made = {
         "$schema": DIALECT,
