@@ -114,8 +114,19 @@ def test_the_table_of_the_docs_is_the_one_that_is_tested() -> None:
     assert table() in page.read_text()
 
 
+@pytest.fixture
+def never_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may hold a row as a number for each level."""
+
+    def encode(schema: PublicSchema, scaled: Any) -> None:
+        raise AssertionError(f"a matrix of {schema.width} columns")
+
+    monkeypatch.setattr(PublicSchema, "encode", encode)
+
+
+@pytest.mark.usefixtures("never_dense")
 def test_fourier_features_reach_ten_thousand_levels_without_a_column_for_each() -> None:
-    """As the refusal of products says; nothing as wide as the levels is held for every row."""
+    """As the refusal of products says."""
     kind = KINDS["many"]
     made = recipe(kind.schema(), "measured", features={"fourier": 1.0}, scales=[1.0])
     assert played(made, kind.frame(ROWS)).weights.rows == ROWS
@@ -145,6 +156,7 @@ columns:
 """
 
 
+@pytest.mark.usefixtures("never_dense")
 def test_a_release_holds_moments_in_their_zone_buckets_groups_and_many_levels(
     make_workplace: Any,
 ) -> None:
