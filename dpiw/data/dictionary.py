@@ -26,7 +26,8 @@ _ADVICE = {
     "kind": "what the cells are, by the form or the manual that the table was filled in by",
     "lower": "the least value that can occur, by a law, a form, a codebook or an earlier release",
     "upper": "the largest value that can occur, likewise; values beyond it are clamped",
-    "levels": "every code that can occur, by a classification, a codebook or an earlier release",
+    "levels": "every code that can occur, by a classification, a codebook or an earlier release; of"
+    " many codes a hierarchy_file, and of no list at all hash_buckets instead",
     "provenance": "law, codebook, earlier release or other, then a colon and words",
     "nullable": "whether the form lets a field be empty",
 }
