@@ -194,8 +194,8 @@ def test_every_extra_that_is_to_be_installed_exists():
     assert project["name"] == "dpiw"
 
 
-def test_every_block_of_settings_is_read():
-    """YAML as a schema, a spec, or fields of a spec; JSON as JSON."""
+def test_every_block_of_settings_is_read(tmp_path):
+    """YAML as a schema, a spec, or fields of a spec; JSON as JSON. Files of groups are made up."""
     example = load_file(ROOT / "examples/breast-cancer/release.yaml", what="spec", exact=True)
     for block in all_blocks():
         if block.language == "json":
@@ -206,7 +206,11 @@ def test_every_block_of_settings_is_read():
         found = load_text(block.text, what=block.page, exact=exact)
         if not exact:  # a schema, or some of its columns
             columns = {"columns": found} if isinstance(found, list) else found
-            PublicSchema.from_mapping({"name": "page"} | columns)
+            for name in re.findall(r"hierarchy_file: ([\w.-]+)", block.text):
+                (tmp_path / name).write_text("code,chapter\nA00,A\n")
+            path = tmp_path / "schema.yaml"
+            path.write_text(json.dumps({"name": "page"} | columns))  # which is YAML, too
+            PublicSchema.from_yaml(path)
         else:
             assert found.keys() <= {f.alias or n for n, f in ReleaseSpec.model_fields.items()}
             parse_spec(example | found)

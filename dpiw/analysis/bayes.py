@@ -20,6 +20,7 @@ import pandas as pd
 from dpiw.analysis.design import design
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.data.columns import Column
 from dpiw.errors import ReleaseError, WeightError
 
 _STEPS = 100
@@ -219,7 +220,7 @@ def _declared(sample: WeightedSample, column: str) -> tuple[str, ...]:
     if sample.release is None:
         return ()
     declared = next(c for c in sample.release.schema["columns"] if c["name"] == column)
-    return tuple(declared.get("levels", ()))
+    return Column.from_mapping(declared).level_names
 
 
 def _check_positive(*values: float) -> None:

@@ -139,7 +139,7 @@ def _first(column: Column) -> int:
 def _coded(values: pd.Series, column: Column) -> Any:
     """Levels as numbers, moments as naive UTC; NaN or NaT where missing."""
     if column.kind is ColumnKind.DATETIME:
-        return values.dt.tz_localize(None)
+        return values.dt.tz_convert("UTC").dt.tz_localize(None)
     if column.kind is ColumnKind.DATE:
         return values
     if not column.is_discrete or column.kind is ColumnKind.BOOLEAN:

@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
 from dpiw.data.encoding import cell_texts, exact_number, read_cells
+from dpiw.data.levels import known_texts
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
-_MAX_SHRINKING = 32
-"""No text is this many times as long as its normal form."""
-
 _PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
 
 
@@ -118,8 +116,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     value = _reader(column) if column.is_numeric and not identifier else None
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
     words = {text.strip().casefold() for text in column.true_values + column.false_values}
-    levels = {column.normalised(level) for level in column.levels}
-    longest = _MAX_SHRINKING * max(map(len, levels), default=0)
+    known = known_texts(column)
 
     def judge(text: str) -> int:
         text = text.strip()
@@ -131,9 +128,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
             return _numeric_verdict(value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
             return _FINE if text.casefold() in words else UNREADABLE
-        if len(text) > longest:  # no level; ordering the marks of such a text takes long
-            return _UNKNOWN
-        return _FINE if column.normalised(text) in levels else _UNKNOWN
+        return _FINE if known(text) else _UNKNOWN
 
     return judge
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpiw.data.levels import level_codes
 from dpiw.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def column_fault(column: Column, written: CellFormat) -> Fault | None:
         meant = {value.strip().casefold() for value in column.true_values + column.false_values}
         clash = any(token.casefold() in meant for token in tokens)
     else:
-        levels = {column.normalised(level) for level in column.levels}
+        levels = level_codes(column)
         clash = any(column.normalised(token) in levels for token in tokens)
     if clash:
         return "missing", "a token is one of the column's own values; expected others, or []"

@@ -9,26 +9,26 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
-import math
 import unicodedata
 import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpiw.data.bounds import MOST_DIGITS, bounds_fault, digits
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
 from dpiw.data.dates import day_number, second_number
+from dpiw.data.levels import bucket_names, levels_fault
 from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.provenance import provenance_fault
 from dpiw.errors import SchemaError, nearest, one_of
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
-MAX_INTEGER_RANGE = 2**53
-"""Widest integer range whose every value survives [0, 1] doubles exactly."""
-
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_MAX_DIGITS = 14
+_FREE_TEXT = (
+    "free text is not released, as nothing public bounds what a cell may say; take the column out"
+    " of the file, or declare it categorical, with levels, a hierarchy_file or hash_buckets"
+)
 
 
 class ColumnKind(enum.Enum):
@@ -59,8 +59,11 @@ _TIMED = frozenset({ColumnKind.DATE, ColumnKind.DATETIME})
 NORMALISERS = frozenset({"exact", "casefold"})
 
 
-def _digits(magnitude: float) -> int:
-    return math.ceil(math.log10(magnitude))
+def _plain(value: Any) -> Any:
+    """A field's value in JSON's terms."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.value if isinstance(value, enum.Enum) else value
 
 
 def _is_plain_number(value: object) -> bool:
@@ -79,6 +82,8 @@ class Column:
         lower, upper: inclusive public bounds of a numeric kind, in the column's own units; ISO
             text for dates and datetimes.
         levels: admissible values of a categorical or ordinal column, in order.
+        members: for each level, further public texts that mean it (`dpiw.data.levels`).
+        hash_buckets: categorical only, instead of levels: how many buckets texts are hashed to.
         other: the level that unknown cells become; without it they are missing.
         fill: value of missing and unparsable cells in a column that is not nullable. Default:
             the lower bound; `other`, else the first level; false.
@@ -87,7 +92,7 @@ class Column:
         bins: public number of equal-width bins, instead of cuts.
         decimals: continuous only: values are rounded to this many decimals, read and released.
             Default: `released_decimals`, about twelve digits of the range.
-        time_zone: datetime only: the zone in which naive cells are read; released in UTC.
+        time_zone: datetime only: the zone in which naive cells are read, and moments are released.
         normaliser: how category cells are compared to levels, after stripping white space:
             `exact`, or `casefold` (Unicode NFC, then case folded).
         null_is_own_person: identifiers only: each row without id counts as one person. Otherwise
@@ -104,6 +109,8 @@ class Column:
     lower: float | int | str | None = None
     upper: float | int | str | None = None
     levels: tuple[str, ...] = ()
+    members: tuple[tuple[str, ...], ...] = ()
+    hash_buckets: int | None = None
     other: str | None = None
     fill: Any = None
     true_values: tuple[str, ...] = TRUE_VALUES
@@ -120,11 +127,10 @@ class Column:
 
     def __post_init__(self) -> None:
         """Raises SchemaError with the column's name, the field and the admissible range."""
-        for field in ("levels", "true_values", "false_values", "cuts"):
-            value = getattr(self, field)
-            if isinstance(value, str) or not isinstance(value, (list, tuple)):
-                raise self._refuse(field, "expected a list")
-            object.__setattr__(self, field, tuple(value))
+        for field in ("levels", "true_values", "false_values", "cuts", "members"):
+            object.__setattr__(self, field, self._listed(field, getattr(self, field)))
+        members = tuple(self._listed("members", texts) for texts in self.members)
+        object.__setattr__(self, "members", members)
         self._check_name()
         self._check_types()
         self._check_placement()
@@ -132,11 +138,11 @@ class Column:
             raise self._refuse(*fault)
         if self.role is ColumnRole.IDENTIFIER:
             return
-        if self.is_numeric:
-            self._check_bounds()
-            self._check_cuts()
-        elif self.kind in _LEVELLED:
-            self._check_levels()
+        if self.is_numeric or self.kind in _LEVELLED:
+            if fault := bounds_fault(self) if self.is_numeric else levels_fault(self):
+                raise self._refuse(*fault)
+            if self.hash_buckets is not None:
+                object.__setattr__(self, "levels", bucket_names(self.hash_buckets))
         else:
             self._check_boolean()
         self._check_fill()
@@ -196,7 +202,7 @@ class Column:
         if self.decimals is not None:
             return self.decimals
         low, high = self.lower_number, self.upper_number
-        return min(12 - _digits(high - low), _MAX_DIGITS - _digits(max(abs(low), abs(high))))
+        return min(12 - digits(high - low), MOST_DIGITS - digits(max(abs(low), abs(high))))
 
     @property
     def fill_code(self) -> int:
@@ -232,9 +238,9 @@ class Column:
             value = getattr(self, field.name)
             if field.name in mapping or value == field.default or field.name == "written":
                 continue
-            if isinstance(value, enum.Enum):
-                value = value.value
-            mapping[field.name] = list(value) if isinstance(value, tuple) else value
+            mapping[field.name] = _plain(value)
+        if self.hash_buckets is not None:
+            del mapping["levels"]  # they follow from their number
         return mapping | self.written.to_mapping()
 
     @classmethod
@@ -250,6 +256,8 @@ class Column:
         if odd := [str(key)[:40] for key in values if key not in known]:
             raise SchemaError(f"column {name}: {odd[0]}: unknown key{nearest(odd[0], known)}")
         role = values.get("role", ColumnRole.FEATURE.value)
+        if values.get("kind") == "text":
+            raise SchemaError(f"column {name}: kind: {_FREE_TEXT}")
         if "kind" not in values and role != ColumnRole.IDENTIFIER.value:
             raise SchemaError(f"column {name}: kind: missing, such as continuous or categorical")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
@@ -260,6 +268,11 @@ class Column:
                 values[key] = members(values[key])
         written = CellFormat.taken_from(values)
         return cls(**values, written=written)
+
+    def _listed(self, field: str, value: object) -> tuple[Any, ...]:
+        if isinstance(value, list | tuple):
+            return tuple(value)
+        raise self._refuse(field, "expected a list")
 
     def _refuse(self, field: str, why: str) -> SchemaError:
         return SchemaError(f"column {self.name}: {field}: {why}")
@@ -276,8 +289,9 @@ class Column:
         for field in ("nullable", "null_is_own_person"):
             if not isinstance(getattr(self, field), bool):
                 raise self._refuse(field, "expected true or false")
-        for field in ("levels", "true_values", "false_values"):
-            if not all(isinstance(value, str) for value in getattr(self, field)):
+        for field in ("levels", "true_values", "false_values", "members"):
+            texts = itertools.chain(*self.members) if field == "members" else getattr(self, field)
+            if not all(isinstance(value, str) for value in texts):
                 raise self._refuse(field, "every value must be text (write it in quotes)")
         if not isinstance(self.description, str):
             raise self._refuse("description", "expected text")
@@ -297,7 +311,8 @@ class Column:
         levelled = self.kind in _LEVELLED and not identifier
         allowed = {
             "lower": numeric, "upper": numeric, "cuts": numeric, "bins": numeric,
-            "levels": levelled, "other": levelled, "fill": not identifier,
+            "levels": levelled, "members": levelled, "other": levelled, "fill": not identifier,
+            "hash_buckets": self.kind is ColumnKind.CATEGORICAL and not identifier,
             "decimals": self.kind is ColumnKind.CONTINUOUS and not identifier,
             "null_is_own_person": identifier,
         }  # fmt: skip
@@ -308,57 +323,6 @@ class Column:
                 raise self._refuse(field, f"has no meaning for a column of kind {kind}")
         for field in sorted(set(self.written.stated()) - meaningful_fields(self)):
             raise self._refuse(field, f"has no meaning for a column of kind {self.kind.value}")
-
-    def _check_bounds(self) -> None:
-        if self.lower is None or self.upper is None:
-            raise self._refuse("lower/upper", "public bounds are required and never inferred")
-        low, high = self.number(self.lower), self.number(self.upper)
-        if not (abs(low) < math.inf and abs(high) < math.inf):  # NaN compares false
-            raise self._refuse("lower/upper", "bounds must be finite")
-        if low >= high:
-            raise self._refuse("lower/upper", "expected lower < upper")
-        if self.kind is ColumnKind.INTEGER:
-            if not (isinstance(low, int) and isinstance(high, int)):
-                raise self._refuse("lower/upper", "expected whole numbers")
-            if low < _INT64_MIN or high > _INT64_MAX or high - low > MAX_INTEGER_RANGE:
-                raise self._refuse("lower/upper", "expected 64-bit bounds at most 2^53 apart")
-        if self.kind is ColumnKind.CONTINUOUS:
-            self._check_resolution(low, high)
-
-    def _check_resolution(self, low: float, high: float) -> None:
-        largest = max(abs(low), abs(high))
-        if largest > 1e200 or high - low < max(1e-200, largest * 2.0**-32):
-            raise self._refuse("lower/upper", "bounds too far apart, or too close, for doubles")
-        if self.decimals is None:
-            return
-        whole = isinstance(self.decimals, int) and not isinstance(self.decimals, bool)
-        most = min(12, _MAX_DIGITS - _digits(largest))
-        if not whole or not 0 <= self.decimals <= most:
-            raise self._refuse("decimals", f"expected a whole number from 0 to {most}")
-        if round(low, self.decimals) != low or round(high, self.decimals) != high:
-            raise self._refuse("decimals", "the bounds have more decimals than that")
-
-    def _check_cuts(self) -> None:
-        edges = [self.number(edge) for edge in (self.lower, *self.cuts, self.upper)]
-        if not all(before < after for before, after in itertools.pairwise(edges)):
-            raise self._refuse("cuts", "expected increasing values strictly between the bounds")
-        if self.bins is None:
-            return
-        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
-            raise self._refuse("bins", "expected a whole number >= 1")
-        if self.cuts:
-            raise self._refuse("bins", "give cuts or bins, not both")
-
-    def _check_levels(self) -> None:
-        if not self.levels:
-            raise self._refuse("levels", "public levels are required and never inferred")
-        for level in self.levels:
-            if not level or level != level.strip() or not level.isprintable():
-                raise self._refuse("levels", "a level is empty, padded or unprintable")
-        if len({self.normalised(level) for level in self.levels}) < len(self.levels):
-            raise self._refuse("levels", "two levels are equal (after the declared normaliser)")
-        if self.other is not None and self.other not in self.levels:
-            raise self._refuse("other", f"must be a level{nearest(self.other, self.levels)}")
 
     def _check_boolean(self) -> None:
         true, false = (

@@ -27,7 +27,8 @@ _ADVICE = {
     " bounds or levels",
     "lower": "the least value that can occur, by a law, a form, a codebook or an earlier release",
     "upper": "the largest value that can occur, likewise; values beyond it are clamped",
-    "levels": "every code that can occur, by a classification, a codebook or an earlier release",
+    "levels": "every code that can occur, by a classification, a codebook or an earlier release; of"
+    " many codes a hierarchy_file, and of no list at all hash_buckets instead",
     "provenance": "law, codebook, earlier release or other, then a colon and words",
     "nullable": "whether the form lets a field be empty",
 }
@@ -40,7 +41,7 @@ def read_dictionary(path: Path, *, confidential: Path | None = None) -> Any:
     """Read a data dictionary as the mapping that `PublicSchema.from_mapping` takes.
 
     Args:
-        path: the YAML file. Paths of `levels_file` start at its folder.
+        path: the YAML file. Paths of `levels_file` and `hierarchy_file` start at its folder.
         confidential: the confidential table, which no file of levels may be.
 
     Raises:
@@ -109,19 +110,21 @@ def _open_fields(value: Any, place: str) -> Iterator[str]:
 
 
 def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
-    if not isinstance(column, Mapping) or "levels_file" not in column:
+    fields = [one for one in LEVEL_FILES if isinstance(column, Mapping) and one in column]
+    if not fields:
         return column
-    name = str(column.get("name"))[:64]
-    named = column["levels_file"]
-    if "levels" in column or not isinstance(named, str) or not named or "\0" in named:
-        raise SchemaError(f"column {name}: levels_file: expected a path, and no `levels` beside it")
+    field, name = fields[0], str(column.get("name"))[:64]
+    named = column[field]
+    alone = len(fields) == 1 and not {"levels", "members"} & column.keys()
+    if not alone or not isinstance(named, str) or not named or "\0" in named:
+        raise SchemaError(f"column {name}: {field}: expected a path, and no `levels` beside it")
     if confidential is not None and is_same_file(base / named, confidential):
-        raise SchemaError(f"column {name}: levels_file: this is the confidential source")
-    rest = {key: value for key, value in column.items() if key != "levels_file"}
-    return {**rest, "levels": read_levels(base / named, column=name)}
+        raise SchemaError(f"column {name}: {field}: this is the confidential source")
+    rest = {key: value for key, value in column.items() if key != field}
+    return {**rest, **LEVEL_FILES[field](base / named, name)}
 
 
-def read_levels(path: Path, *, column: str) -> list[str]:
+def _levels(path: Path, column: str) -> dict[str, Any]:
     """The levels that a public file lists, in its order.
 
     A `.csv` file has them in its first column, below one line of names (UTF-8, commas); any other
@@ -130,16 +133,55 @@ def read_levels(path: Path, *, column: str) -> list[str]:
     Raises:
         SchemaError: not a regular UTF-8 file of at most `MAX_LEVEL_BYTES`; a ragged CSV file.
     """
-    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
+    text = _text(path)
+    if text is not None and path.suffix.lower() != ".csv":
+        lines = text.removesuffix("\n").split("\n")
+        return {"levels": [line.removesuffix("\r") for line in lines]}
+    rows = _rows(text)
+    if rows is None:
+        raise SchemaError(
+            f"column {column}: levels_file: expected a UTF-8 file of at most {MAX_LEVEL_BYTES}"
+            " bytes, one level a line; or a .csv file with a line of names, levels in its first"
+            " column"
+        )
+    return {"levels": [row[0] for row in rows]}
+
+
+def _hierarchy(path: Path, column: str) -> dict[str, Any]:
+    """The groups that a public file's second column names, in its order, and each one's members.
+
+    Raises:
+        SchemaError: as `_levels`; or not a .csv file, or of fewer than two columns.
+    """
+    rows = _rows(_text(path)) if path.suffix.lower() == ".csv" else None
+    if rows is None or any(len(row) < 2 for row in rows):
+        raise SchemaError(
+            f"column {column}: hierarchy_file: expected a .csv file in UTF-8 of at most"
+            f" {MAX_LEVEL_BYTES} bytes, with a line of names, members in its first column and"
+            " their groups in its second"
+        )
+    groups: dict[str, list[str]] = {}
+    for member, group, *_ in rows:
+        groups.setdefault(group, []).extend([member] if member != group else [])
+    return {"levels": list(groups), "members": list(groups.values())}
+
+
+LEVEL_FILES = {"levels_file": _levels, "hierarchy_file": _hierarchy}
+"""What a column may name a file for, and who reads it: from a path and the column's name."""
+
+
+def _text(path: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         if path.is_file() and path.stat().st_size <= MAX_LEVEL_BYTES:
             with path.open(encoding="utf-8-sig", newline="") as stream:
-                text = stream.read(MAX_LEVEL_BYTES)
-            if path.suffix.lower() != ".csv":
-                return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-            rows = list(csv.reader(text.splitlines(), strict=True))
-            if len({len(row) for row in rows}) == 1 and rows[0]:
-                return [row[0] for row in rows[1:]]
-    raise SchemaError(
-        f"column {column}: levels_file: expected a UTF-8 file of at most {MAX_LEVEL_BYTES} bytes,"
-        " one level a line; or a .csv file with a line of names, levels in its first column"
-    )
+                return stream.read(MAX_LEVEL_BYTES)
+    return None
+
+
+def _rows(text: str | None) -> list[list[str]] | None:
+    """Of a CSV file, without its line of names; None: there is none, or lines differ in length."""
+    with contextlib.suppress(csv.Error):
+        rows = list(csv.reader((text or "").splitlines(), strict=True))
+        if len({len(row) for row in rows}) == 1 and rows[0]:
+            return rows[1:]
+    return None

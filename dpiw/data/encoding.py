@@ -28,6 +28,7 @@ from dpiw.data.dates import (
     seconds_from_local,
     zone_offsets,
 )
+from dpiw.data.levels import level_reader
 
 _INT64 = np.iinfo(np.int64)
 _PLAIN_WHOLE = r"^-?[0-9]{1,18}$"
@@ -35,8 +36,6 @@ _PLAIN_REAL = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$"
 _NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _MAX_EXPONENT_DIGITS = 6
-_MAX_SHRINKING = 16
-"""Normalising twice shortens a text at most so: a canonical composition joins up to 4 letters."""
 
 
 def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
@@ -87,7 +86,7 @@ def unscale_cells(column: Column, values: NDArray[Any]) -> pd.Series[Any]:
     """Cells of the declared type and range, from any scaled values (projected first).
 
     Types: continuous float64; integer int64 (Int64 if nullable); boolean bool (boolean); levels
-    str; dates datetime64[s]; datetimes datetime64[s, UTC]. Missing: NaN, NA or NaT.
+    str; dates datetime64[s]; datetimes datetime64[s] in their zone. Missing: NaN, NA or NaT.
     """
     projected = project_cells(column, values)
     if column.is_discrete:
@@ -104,7 +103,9 @@ def unscale_cells(column: Column, values: NDArray[Any]) -> pd.Series[Any]:
     moments = seconds.astype("datetime64[s]")
     moments[missing] = np.datetime64("NaT", "s")
     cells = pd.Series(moments)
-    return cells.dt.tz_localize("UTC") if column.kind is ColumnKind.DATETIME else cells
+    if column.kind is ColumnKind.DATE:
+        return cells
+    return cells.dt.tz_localize("UTC").dt.tz_convert(column.time_zone)
 
 
 def _level_cells(column: Column, codes: NDArray[Any]) -> pd.Series[Any]:
@@ -300,17 +301,12 @@ def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     cells = plain_cells(cells)
     if column.kind is ColumnKind.BOOLEAN:
         return _truths(column, cells)
-    levels = {column.normalised(level): code for code, level in enumerate(column.levels)}
     unknown = -1 if column.other is None else column.levels.index(column.other)
-
-    longest = _MAX_SHRINKING * max(map(len, levels))
+    level = level_reader(column)
 
     def read(text: str) -> int:
-        text = text.strip()
-        if len(text) > longest:  # ordering the marks of such a text takes long
-            return unknown
-        normalised = column.normalised(text)
-        return levels.get(normalised, unknown) if normalised else -1
+        code = level(text)
+        return unknown if code is None else code
 
     return _looked_up(cell_texts(cells), read)
 

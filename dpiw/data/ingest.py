@@ -39,7 +39,6 @@ __all__ = ["IngestLimits", "ingest"]
 
 SNAPSHOT = "scaled.parquet"
 VERDICTS = "validation.json"
-_SLICE = 1 << 16
 
 
 def ingest(
@@ -95,7 +94,7 @@ def ingest(
         raise SourceError("the number of rows is not the one declared for the replace-one relation")
     scaled = schema.scale(frame)
     values = _value_verdicts(frame, scaled, schema)
-    encoded = validate_scaled(encoded_extremes(scaled, schema), schema)
+    encoded = validate_scaled(scaled_extremes(scaled, schema), schema)
     verdicts = {"structure": structure, "values": values, "scaled": encoded}
     write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
     snapshot = directory / SNAPSHOT
@@ -190,20 +189,19 @@ def _value_verdicts(
         return None
 
 
-def encoded_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
-    """Minimum and maximum of every encoded column, as two rows; computed in slices.
+def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
+    """Minimum and maximum of every scaled column, as two rows.
 
-    A missing value would pass through as NaN. Of an empty table: zeros, which are admissible.
+    A missing number that may be there is left out; one that may not passes through as NaN. Of a
+    column without values: zeros, which are admissible.
 
     Privacy:
         Exact extremes: validated and dropped inside the stage.
     """
-    slices = range(0, scaled.rows, _SLICE)
-    extremes = np.zeros((2, schema.width))
-    for number, start in enumerate(slices):
-        part = schema.encode(scaled.take(np.arange(start, min(start + _SLICE, scaled.rows))))
-        low, high = part.min(axis=0), part.max(axis=0)
-        if number:
-            low, high = np.minimum(low, extremes[0]), np.maximum(high, extremes[1])
-        extremes = np.stack([low, high])
-    return pd.DataFrame(extremes, columns=list(schema.encoded_names))
+    extremes = {}
+    for column in schema.released:
+        values = scaled.columns[column.name]
+        if column.is_numeric and column.nullable:
+            values = values[~np.isnan(values)]
+        extremes[column.name] = [values.min(), values.max()] if values.size else [0.0, 0.0]
+    return pd.DataFrame(extremes, dtype=np.float64)

@@ -191,7 +191,7 @@ class PublicSchema:
         """Raw cells of declared types and ranges, from any scaled table (projected first).
 
         Types: float64; int64 (Int64 if nullable); bool (boolean); str; datetime64[s] for dates;
-        datetime64[s, UTC] for datetimes. Missing: NaN, NA or NaT.
+        datetime64[s, ZONE] for datetimes. Missing: NaN, NA or NaT.
         """
         return pd.DataFrame(
             {c.name: unscale_cells(c, self._values(scaled, c)) for c in self.released}

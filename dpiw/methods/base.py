@@ -93,12 +93,34 @@ class Judge(Protocol):
         ...
 
 
-def check_effort(what: str, *, rho: float, nominal_rows: int) -> None:
-    """Raise SpecError unless the effort and the public nominal size are positive."""
+MOST_FEATURES = 8192
+"""Of a row that is held as numbers: rows times as many are held at once, and a regression takes
+their square in memory and their cube in time."""
+
+FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
+
+
+def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
+    """Refuse what no method can be calibrated for.
+
+    Args:
+        what: the method, by name.
+        rho: the effort.
+        nominal_rows: the public nominal size.
+        width: numbers by which the method holds a row, where these are the schema's.
+
+    Raises:
+        SpecError: the effort or the nominal size is not positive, or a row is too wide.
+    """
     if not (math.isfinite(rho) and rho > 0):
         raise SpecError(f"{what}: expected an effort rho > 0")
     if nominal_rows < 1:
         raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+    if width > MOST_FEATURES:
+        raise SpecError(
+            f"{what}: a row of this schema is {width} numbers; expected at most {MOST_FEATURES}:"
+            f" {FEWER_LEVELS}"
+        )
 
 
 _Ready = TypeVar("_Ready")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpiw.data.levels import level_caveat
 from dpiw.methods.generators.base import own_caveats
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
@@ -80,6 +81,7 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
             " the confidential rows do, this release does not say."
         )
     sentences += own_caveats(plan.generator)
+    sentences += filter(None, map(level_caveat, plan.schema.released))
     if not weighted:
         return (*sentences, "Weights are all one: estimates keep whatever bias the generator has.")
     if plan.spec.weights.normalisation == "self":

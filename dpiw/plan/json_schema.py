@@ -43,7 +43,7 @@ def dictionary_schema() -> dict[str, Any]:
     fields = {
         **_told(column, Column)["properties"],
         **_told(TypeAdapter(CellFormat).json_schema(), CellFormat)["properties"],
-        "levels_file": {"type": "string", "description": LEVELS_FILE},
+        **{name: {"type": "string", "description": told} for name, told in _FILES.items()},
     }
     del fields["written"]  # its fields stand among the column's own
     identifier = {"properties": {"role": {"const": "identifier"}}, "required": ["role"]}
@@ -136,8 +136,11 @@ def _constraint(kind: type, fields: dict[str, dict[str, Any]]) -> dict[str, Any]
     }
 
 
-LEVELS_FILE = "a public file with one level on each line, in the place of `levels`."
-"""Of a field that a file may have and a `Column` has not (`dpiw.data.dictionary`)."""
+_FILES = {
+    "levels_file": "a public file with one level on each line, in the place of `levels`.",
+    "hierarchy_file": "a public .csv file: a line of names, then each level and its group.",
+}
+"""Of fields that a file may have and a `Column` has not (`dpiw.data.dictionary`)."""
 
 
 def _told(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:

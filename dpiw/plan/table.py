@@ -34,7 +34,8 @@ def _stage(stage: StagePlan, plan: Plan) -> list[str]:
 
 def _provenances(plan: Plan) -> list[str]:
     """Of the columns with bounds or levels, if any of them states where it has them from."""
-    bounded = [one for one in plan.schema.released if one.is_numeric or one.levels]
+    listed = [one for one in plan.schema.released if one.hash_buckets is None]
+    bounded = [one for one in listed if one.is_numeric or one.levels]
     told = provenance_summary(column.provenance for column in bounded)
     return [f"  bounds, levels  {told}"] if told else []
 

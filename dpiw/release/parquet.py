@@ -50,7 +50,6 @@ _ARROW_TYPES = {
     ColumnKind.CATEGORICAL: pa.string(),
     ColumnKind.ORDINAL: pa.string(),
     ColumnKind.DATE: pa.date32(),
-    ColumnKind.DATETIME: pa.timestamp("ms", tz="UTC"),  # Parquet knows no seconds
 }
 
 
@@ -63,6 +62,13 @@ class Footer:
     facts: Mapping[str, str]
 
 
+def arrow_type(column: Column) -> Any:
+    """Return the Arrow type that a released column is stored in."""
+    if column.kind is ColumnKind.DATETIME:  # Parquet knows no seconds
+        return pa.timestamp("ms", tz=column.time_zone)
+    return _ARROW_TYPES[column.kind]
+
+
 def arrow_schema(schema: PublicSchema) -> Any:
     """Return the declared Arrow schema: released columns, then `weight` and `log_weight`.
 
@@ -71,7 +77,7 @@ def arrow_schema(schema: PublicSchema) -> Any:
     released = [
         pa.field(
             column.name,
-            _ARROW_TYPES[column.kind],
+            arrow_type(column),
             nullable=column.nullable,
             metadata=_about(column.description, column.role.value),
         )
@@ -208,7 +214,7 @@ def read_synthetic(
 
     Returns:
         The rows in pandas types (text as `str`; whole numbers `int64`, truth values `bool`, or
-        `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, UTC]`),
+        `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`),
         the weights as published and the log weights, both of shape (rows,).
     """
     table = pq.read_table(path, use_threads=False, pre_buffer=False)
@@ -243,7 +249,7 @@ def _table(
 
 def _array(series: Any, column: Column) -> Any:
     """Convert one column; the index, name, categories and attrs of the series stay behind."""
-    target = _ARROW_TYPES[column.kind]
+    target = arrow_type(column)
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(object)
     if column.kind in (ColumnKind.DATE, ColumnKind.DATETIME) and series.dtype != object:
@@ -267,7 +273,7 @@ def _series(values: Any, field: Any) -> Any:
     if pa.types.is_date32(field.type):
         return values.cast(pa.timestamp("s")).to_pandas()
     if pa.types.is_timestamp(field.type):
-        return values.cast(pa.timestamp("s", tz="UTC")).to_pandas()
+        return values.cast(pa.timestamp("s", tz=field.type.tz)).to_pandas()
     if field.nullable and pa.types.is_integer(field.type):
         return values.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
     if field.nullable and pa.types.is_boolean(field.type):

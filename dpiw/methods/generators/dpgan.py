@@ -114,7 +114,7 @@ class DPGAN(GANSettings):
             SpecError: `rho` or `nominal_rows` is not positive, the unit's relation is replace-one,
                 or the schema has not the target that the method needs.
         """
-        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         self.design(schema)
         share = self._histogram_share
         lot = min(self.lot, nominal_rows)

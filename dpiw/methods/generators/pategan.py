@@ -206,7 +206,7 @@ class PATEGAN:
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive.
         """
-        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
         noise = VoteNoise(
             schema=schema,

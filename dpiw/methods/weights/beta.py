@@ -104,7 +104,7 @@ class BetaRegression(FeatureSettings):
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive.
         """
-        check_effort("weights", rho=rho, nominal_rows=nominal_rows)
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         calibrated = calibration(
             self.feature_map(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),

@@ -132,7 +132,7 @@ class DensityNetwork(RatioEstimator):
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive, or the relation is replace-one.
         """
-        check_effort("weights", rho=rho, nominal_rows=nominal_rows)
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         widths = (schema.width, *self.hidden, 1)
         training = RatioTraining.of(
             architecture=Architecture(widths=widths, activation=self.activation),

@@ -22,7 +22,7 @@ from dpiw.data.row_weights import MOST_NUMBERS
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.base import calibrated_for, check_effort
+from dpiw.methods.base import FEWER_LEVELS, MOST_FEATURES, calibrated_for, check_effort
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayMarginals
 from dpiw.methods.weights.base import (
     Normalisation,
@@ -50,9 +50,6 @@ MEASUREMENT_KIND = "measured"
 
 REPLICATES = (20, 1000)
 """Fewest and most: the relative error of a variance from R replicates is about sqrt(2/R)."""
-
-MOST_FEATURES = 8192
-"""A fit takes their square in memory, and their cube in time."""
 
 MOST_FEATURES_HELD = 2**30
 """Most rows times features while replicates are made: 8 GiB."""
@@ -174,7 +171,7 @@ class Measured(WeightEstimator):
         if stack.dimension > MOST_FEATURES:
             raise SpecError(
                 f"weights.settings.features: {stack.dimension} features on this schema; expected at"
-                f" most {MOST_FEATURES}"
+                f" most {MOST_FEATURES}: {FEWER_LEVELS}, or name `fourier` features alone"
             )
         if nominal_rows * stack.norm > MOST_ROWS:
             most = int(MOST_ROWS / stack.norm)

@@ -142,7 +142,8 @@ class Stack:
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Feature rows, shape (rows, d)."""
-        centred = self.schema.centred(scaled)
+        waves = self.parts == ("fourier",)  # which are made of codes: no level needs a column
+        centred = np.zeros((scaled.rows, 0)) if waves else self.schema.centred(scaled)
         return np.hstack([self._part(part, scaled, centred) for part in self.parts])
 
     def _part(self, part: str, scaled: ScaledTable, centred: Array) -> Array:

@@ -114,7 +114,7 @@ def test_every_kind_of_column_survives(tmp_path):
             Column(name="day", kind=ColumnKind.DATE, lower="2000-01-01", upper="2020-01-01",
                    nullable=True, description="day of the visit"),
             Column(name="moment", kind=ColumnKind.DATETIME, lower="2000-01-01T00:00:00",
-                   upper="2020-01-01T00:00:00"),
+                   upper="2020-01-01T00:00:00", time_zone="Europe/Berlin"),
             Column(name="grade", kind=ColumnKind.ORDINAL, levels=("low", "high"), nullable=True),
             Column(name="count", kind=ColumnKind.INTEGER, lower=0, upper=9, nullable=True),
             Column(name="flag", kind=ColumnKind.BOOLEAN, nullable=True),
@@ -124,7 +124,7 @@ def test_every_kind_of_column_survives(tmp_path):
         {
             "day": pd.to_datetime(["2001-02-03", None, "2019-12-31"]).astype("datetime64[s]"),
             "moment": pd.to_datetime(["2001-02-03T04:05:06"] * 3, utc=True).astype(
-                "datetime64[s, UTC]"
+                "datetime64[s, Europe/Berlin]"
             ),
             "grade": pd.Series(["high", None, "low"], dtype="str"),
             "count": pd.array([3, None, 5], dtype="Int64"),

@@ -78,7 +78,9 @@ def conforming_frame():
             "born": pd.Series(["1900-01-01", None, "2020-12-31"], dtype="datetime64[s]"),
             "seen": pd.Series(
                 ["1899-12-31 23:00", "2000-01-01", "2020-12-31 09:00"], dtype="datetime64[s]"
-            ).dt.tz_localize("UTC"),
+            )
+            .dt.tz_localize("UTC")
+            .dt.tz_convert("Europe/Berlin"),
         }
     )
 

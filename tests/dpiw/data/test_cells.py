@@ -21,7 +21,7 @@ from dpiw.data.cells import cell_texts, plain_cells
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.sources import IngestLimits, read_csv, read_parquet
-from dpiw.release.parquet import _ARROW_TYPES
+from dpiw.release.parquet import arrow_type
 from dpiw.release.verification import verify
 from tests.hostile.fuzz.cells import SCHEMA, UNITS, ZONES
 from tests.support.whole_runs import publish_run
@@ -46,7 +46,7 @@ def arrow(column: Column, cells: pd.Series) -> pa.Array:
     moments = column.kind in (ColumnKind.DATE, ColumnKind.DATETIME)
     array = pa.array(cells.astype("object") if moments else cells, from_pandas=True)
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    return array.cast(_ARROW_TYPES[column.kind])
+    return array.cast(arrow_type(column))
 
 
 def others(column: Column, array: pa.Array) -> dict[str, pa.Array]:

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.ingest import encoded_extremes
+from dpiw.data.ingest import scaled_extremes
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.validation import (
     admissible_types,
@@ -92,20 +92,20 @@ def test_values_are_judged_and_never_abort():
     assert CANARY not in json.dumps(verdicts)
 
 
-def test_scaled_matrix_passes_whole_and_as_extremes():
+def test_scaled_table_passes_as_extremes():
     scaled = SCHEMA.scale(FRAME)
-    matrix = pd.DataFrame(SCHEMA.encode(scaled), columns=list(SCHEMA.encoded_names))
-    assert all(validate_scaled(matrix, SCHEMA).values())
-    extremes = encoded_extremes(scaled, SCHEMA)
-    assert np.array_equal(extremes.loc[0], matrix.min())
-    assert np.array_equal(extremes.loc[1], matrix.max())
-    empty = encoded_extremes(scaled.take(np.array([], dtype=int)), SCHEMA)
+    extremes = scaled_extremes(scaled, SCHEMA)
+    whole = pd.DataFrame(dict(scaled.columns))
+    assert np.array_equal(extremes.loc[0], whole.min())
+    assert np.array_equal(extremes.loc[1], whole.max())
+    assert all(validate_scaled(extremes, SCHEMA).values())
+    empty = scaled_extremes(scaled.take(np.array([], dtype=int)), SCHEMA)
     assert all(validate_scaled(empty, SCHEMA).values())
 
 
 @pytest.mark.parametrize("value", [1.0000001, -0.1, np.nan, np.inf])
 def test_scaled_out_of_range_is_our_bug_and_says_nothing(value):
-    extremes = encoded_extremes(SCHEMA.scale(FRAME), SCHEMA)
+    extremes = scaled_extremes(SCHEMA.scale(FRAME), SCHEMA)
     extremes.loc[1, "n"] = value
     with pytest.raises(StageFailedError) as caught:
         validate_scaled(extremes, SCHEMA)
@@ -114,20 +114,27 @@ def test_scaled_out_of_range_is_our_bug_and_says_nothing(value):
 
 
 def test_scaled_width_is_checked():
-    extremes = encoded_extremes(SCHEMA.scale(FRAME), SCHEMA)
+    extremes = scaled_extremes(SCHEMA.scale(FRAME), SCHEMA)
     with pytest.raises(StageFailedError):
         validate_scaled(extremes.assign(more=0.5), SCHEMA)
     with pytest.raises(StageFailedError):
         validate_scaled(extremes.drop(columns="n"), SCHEMA)
 
 
-def test_extremes_are_the_same_over_many_slices():
-    schema = PublicSchema.from_mapping(
-        {"name": "s", "columns": [{"name": "x", "kind": "continuous", "lower": 0, "upper": 1}]}
-    )
-    values = np.linspace(0.1, 0.9, 150_000)
-    found = encoded_extremes(ScaledTable({"x": values}, len(values)), schema)
-    assert found["x"].tolist() == [0.1, 0.9]
+@pytest.mark.parametrize("nullable", [False, True])
+def test_only_what_may_be_missing_is_left_out_of_extremes(nullable):
+    kinds = [{"kind": "continuous", "lower": 0, "upper": 1}, {"kind": "boolean"}]
+    columns = [{"name": n, "nullable": nullable, **k} for n, k in zip("xb", kinds, strict=True)]
+    schema = PublicSchema.from_mapping({"name": "s", "columns": columns})
+    missing = {"x": np.array([0.1, np.nan]), "b": np.array([1, -1])}
+    for name, values in missing.items():
+        whole = {"x": np.array([0.1, 0.9]), "b": np.array([0, 1]), name: values}
+        extremes = scaled_extremes(ScaledTable(whole, 2), schema)
+        if nullable:
+            assert all(validate_scaled(extremes, schema).values())
+            continue
+        with pytest.raises(StageFailedError):
+            validate_scaled(extremes, schema)
 
 
 def test_results_are_truth_values_only(capfd):

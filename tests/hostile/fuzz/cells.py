@@ -52,6 +52,9 @@ columns:
      time_zone: Europe/Berlin}
   - {name: moment_ever, kind: datetime, lower: "0001-01-02T00:00:00",
      upper: "9999-12-30T23:59:59", time_zone: America/New_York, nullable: true}
+  - {name: region, kind: categorical, levels: [east, west], members: [["3", "3a"], [Süd]],
+     nullable: true}
+  - {name: place, kind: categorical, hash_buckets: 7, normaliser: casefold, nullable: true}
 """
 MEANS_NOTHING_TO_CELLS = frozenset(
     {

@@ -1,0 +1,124 @@
+"""The levels of a column: which texts mean which, and two public rules that make many few.
+
+`members`: public texts that stand for a level, such as 10,000 codes of a classification for its 20
+chapters. `hash_buckets`: where there is no public list, a text's bucket by a hash that has no key.
+Both are row-local and looked up in nothing but the cell: they cost no budget, and what is modelled
+and published is the group or the bucket. Levels are never selected from the table itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dpiw.errors import nearest
+
+if TYPE_CHECKING:
+    from dpiw.data.columns import Column
+
+Fault = tuple[str, str]
+"""A field, and what is wrong with it."""
+
+MOST_BUCKETS = 4096
+
+_LONGEST = 1000
+"""Characters; a longer text is hashed as it stands: ordering the marks of such a text takes long"""
+
+_MAX_SHRINKING = 32
+"""No text is this many times as long as its normal form."""
+
+_REQUIRED = (
+    "public levels are required and never inferred; where there is no public list, declare"
+    " hash_buckets"
+)
+
+
+def bucket_names(buckets: int) -> tuple[str, ...]:
+    """The levels of a column of hash buckets: `bucket 00`, `bucket 01`, ..."""
+    digits = len(str(buckets - 1))
+    return tuple(f"bucket {number:0{digits}}" for number in range(buckets))
+
+
+def bucket_of(text: str, buckets: int) -> int:
+    """The bucket of a normalised text: the first 8 bytes of its SHA-256 in UTF-8, modulo `buckets`.
+
+    Without key or salt: everybody can find a text's bucket, and every release has the same.
+    """
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
+    return int.from_bytes(digest[:8], "big") % buckets
+
+
+def level_codes(column: Column) -> dict[str, int]:
+    """Every normalised text that is listed, a level or a member of one, and its level's index."""
+    codes = {column.normalised(level): code for code, level in enumerate(column.levels)}
+    for code, members in enumerate(column.members):
+        codes |= {column.normalised(member): code for member in members}
+    return codes
+
+
+def level_reader(column: Column) -> Callable[[str], int | None]:
+    """Return what reads one cell's text: a level's index, -1 where it is empty, None: no level.
+
+    Total and fast on every text. A level reads as itself, so released rows read as they are.
+    """
+    codes = level_codes(column)
+    longest = _MAX_SHRINKING * max(map(len, codes), default=0)
+    buckets = column.hash_buckets
+
+    def read(text: str) -> int | None:
+        text = text.strip()
+        if buckets is None and len(text) > longest:
+            return None
+        normalised = text if len(text) > max(longest, _LONGEST) else column.normalised(text)
+        if not normalised:
+            return -1
+        code = codes.get(normalised)
+        return bucket_of(normalised, buckets) if code is None and buckets is not None else code
+
+    return read
+
+
+def known_texts(column: Column) -> Callable[[str], bool]:
+    """Return what says whether a text is, or means, one of the column's levels."""
+    read = level_reader(column)
+    return lambda text: read(text) is not None
+
+
+def levels_fault(column: Column) -> Fault | None:
+    """What is wrong with a column's levels, members or buckets, or None."""
+    buckets = column.hash_buckets
+    if buckets is not None:
+        whole = isinstance(buckets, int) and not isinstance(buckets, bool)
+        if not whole or not 2 <= buckets <= MOST_BUCKETS:
+            return "hash_buckets", f"expected a whole number from 2 to {MOST_BUCKETS}"
+        if column.levels not in ((), bucket_names(buckets)) or column.members or column.other:
+            return "hash_buckets", "every text has a bucket; expected no levels, members or other"
+        return None
+    if not column.levels:
+        return "levels", _REQUIRED
+    if column.members and len(column.members) != len(column.levels):
+        return "members", "expected one list of texts for each level"
+    texts = [*column.levels, *(text for members in column.members for text in members)]
+    if any(not text or text != text.strip() or not text.isprintable() for text in texts):
+        return "levels", "a level is empty, padded or unprintable"
+    if len({column.normalised(text) for text in texts}) < len(texts):
+        return "levels", "two levels are equal (after the declared normaliser)"
+    if column.other is not None and column.other not in column.levels:
+        return "other", f"must be a level{nearest(column.other, column.levels)}"
+    return None
+
+
+def level_caveat(column: Column) -> str | None:
+    """What a reader of released rows must know of the column's levels; None: nothing."""
+    if column.hash_buckets is not None:
+        return (
+            f"Column {column.name} holds hash buckets: texts that share one cannot be told apart,"
+            " and which of them a row stands for is not known."
+        )
+    if column.members:
+        return (
+            f"Column {column.name} holds groups: which member of a group a row stands for was not"
+            " measured."
+        )
+    return None

@@ -1,0 +1,184 @@
+"""Every kind of column through every method: published and read back as declared, or refused.
+
+The table of expectations is `tests.support.kinds`; `docs/spec.md` shows it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.data.levels import bucket_names
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SchemaError, SpecError
+from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.play import Played, Recipe, play
+from dpiw.methods.weights.base import Normalisation, Weighing
+from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import parse_spec
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.release.parquet import FACTS, read_synthetic, write_synthetic
+from tests.support.kinds import CELLS, KINDS, MANY, table
+from tests.support.specs import GOOD
+from tests.support.whole_runs import loaded, publish_run
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+ROWS = 60
+_GAME: dict[str, Any] = {"steps": 2, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
+SMALL: dict[str, dict[str, Any]] = {
+    "dpgan": _GAME,
+    "dpcgan": _GAME,
+    "pategan": {"rounds": 2, "batch": 8, "generator": [4], "student": [4], "teacher": 3},
+    "measured": {"omega_seed": 1, "frequencies": 5, "base_rows": 100},
+    "output_noised": {"allow_more_rows": True},
+    "dp_mlp": {"hidden": [4], "steps": 5, "replays": 0},
+}
+"""Settings that keep a cell to some hundredths of a second."""
+
+
+def recipe(schema: PublicSchema, method: str, **settings: Any) -> Recipe:
+    """A generator alone, or weights on a histogram; `discriminator` has its GAN's."""
+    weights = method if method in WEIGHTS else NONE
+    generator = {NONE: method, "discriminator": "dpgan"}.get(weights, "histogram")
+    facts: dict[str, Any] = {"rho": 1.0, "schema": schema, "unit": UNIT, "nominal_rows": ROWS}
+    made = make_generator(generator, SMALL.get(generator, {}), pure=False).calibrate(**facts)
+    estimator = make_weights(weights, SMALL.get(weights, {}) | settings, rows=ROWS)
+    weighing = Weighing(
+        rows=ROWS,
+        post_processing=parse_post_processing([]),
+        normalisation=Normalisation.SELF,
+        resolution=None,
+    )
+    if estimator is not None:
+        estimator.check_critic(made.critic)
+        estimator = estimator.calibrate(**facts)
+    return Recipe(schema=schema, generator=made, weights=estimator, weighing=weighing)
+
+
+def played(made: Recipe, frame: pd.DataFrame) -> Played:
+    private = PrivateTable(schema=made.schema, scaled=made.schema.scale(frame))
+    return play(made, private, noise=SeededNoise(7), rng=np.random.default_rng(7))
+
+
+def read_back(one: Played, path: Path) -> pd.DataFrame:
+    """The rows, through the file that a release holds."""
+    write_synthetic(
+        path,
+        frame=one.rows.frame(),
+        log_weights=one.weights.log_weights,
+        schema=one.rows.schema,
+        facts=dict.fromkeys(FACTS, "-"),
+        rng=np.random.default_rng(1),
+    )
+    frame, _, _ = read_synthetic(path)
+    return frame
+
+
+@pytest.mark.parametrize(("kind", "method"), CELLS)
+def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_path: Path) -> None:
+    expected = KINDS[kind]
+    for where in ("schema", method):
+        if said := expected.refused.get(where):
+            with pytest.raises((SchemaError, SpecError), match=said):
+                recipe(expected.schema(), method)
+            return
+    schema = expected.schema()
+    one = played(recipe(schema, method), expected.frame(ROWS))
+    frame = read_back(one, tmp_path / "rows.parquet")
+    assert tuple(str(frame[name].dtype) for name in ("full", "gaps")) == expected.dtypes
+    assert not frame["full"].isna().any()
+    assert one.weights.rows == len(frame) == ROWS
+    for name in ("full", "gaps"):
+        column, released = schema.column(name), frame[name].dropna()
+        if column.levels:
+            assert set(released) <= set(column.levels)
+        elif column.is_numeric:
+            ends = (column.lower, column.upper)
+            if frame[name].dtype.kind == "M":
+                ends = tuple(pd.Timestamp(end) for end in ends)
+                if zone := frame[name].dt.tz:
+                    ends = tuple(end.tz_localize(zone) for end in ends)
+            assert released.between(*ends).all()
+    pd.testing.assert_frame_equal(schema.unscale(schema.scale(frame)), frame)
+
+
+def test_the_table_of_the_docs_is_the_one_that_is_tested() -> None:
+    page = Path(__file__).parents[3] / "docs" / "spec.md"
+    assert table() in page.read_text()
+
+
+@pytest.fixture
+def never_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may hold a row as a number for each level."""
+
+    def encode(schema: PublicSchema, scaled: Any) -> None:
+        raise AssertionError(f"a matrix of {schema.width} columns")
+
+    monkeypatch.setattr(PublicSchema, "encode", encode)
+
+
+@pytest.mark.usefixtures("never_dense")
+def test_fourier_features_reach_ten_thousand_levels_without_a_column_for_each() -> None:
+    """As the refusal of products says."""
+    kind = KINDS["many"]
+    made = recipe(kind.schema(), "measured", features={"fourier": 1.0}, scales=[1.0])
+    assert played(made, kind.frame(ROWS)).weights.rows == ROWS
+
+
+@pytest.mark.parametrize("method", ["dpgan", "measured"])
+def test_a_refused_kind_is_refused_by_the_plan(method: str) -> None:
+    """Before a ledger is opened, so before anything is reserved."""
+    weights = {"method": NONE} if method == "dpgan" else {"method": method}
+    settings = SMALL[method] if method == "measured" else {}
+    generator = "dpgan" if method == "dpgan" else "histogram"
+    spec = parse_spec(
+        GOOD | {"generator": {"method": generator}, "weights": {**weights, "settings": settings}}
+    )
+    with pytest.raises(SpecError, match=KINDS["many"].refused[method]):
+        compile_plan(spec, KINDS["many"].schema())
+
+
+DICTIONARY = """
+name: town
+columns:
+  - {name: seen, kind: datetime, lower: "1900-01-01", upper: "2199-12-31",
+     time_zone: Europe/Berlin, nullable: true}
+  - {name: place, kind: categorical, hash_buckets: 12}
+  - {name: cause, kind: categorical, hierarchy_file: causes.csv, nullable: true}
+  - {name: trade, kind: categorical, levels_file: trades.txt, nullable: true}
+"""
+
+
+@pytest.mark.usefixtures("never_dense")
+def test_a_release_holds_moments_in_their_zone_buckets_groups_and_many_levels(
+    make_workplace: Any,
+) -> None:
+    place = make_workplace(generator="histogram", weights=NONE)
+    (place.root / "schema.yaml").write_text(DICTIONARY)
+    (place.root / "trades.txt").write_text("\n".join(MANY))
+    codes = [f"{code},{'early' if n < 5000 else 'late'}" for n, code in enumerate(MANY)]
+    (place.root / "causes.csv").write_text("\n".join(["code,chapter", *codes, "other,other"]))
+    moments = ["1969-07-20T21:17", "2024-03-31T02:30", "2024-10-27T02:30", "", "2199-01-01"]
+    rows = [f"{moments[n % 5]},secret-{n},{MANY[n]},{MANY[n]}" for n in range(200)]
+    place.source.write_text("\n".join(["seen,place,cause,trade", *rows]))
+    run, folder = publish_run(place.spec)
+    release = loaded(folder)
+    assert str(release.table["seen"].dtype) == "datetime64[s, Europe/Berlin]"
+    assert set(release.table["place"]) <= {f"bucket {n:02}" for n in range(12)}
+    assert analysis.multinomial_posterior(release, "place").levels == bucket_names(12)
+    assert set(release.table["cause"].dropna()) <= {"early", "late", "other"}
+    assert set(release.table["trade"].dropna()) <= set(MANY)
+    told = " ".join(release.certificate.caveats)
+    assert "Column place holds hash buckets" in told
+    assert "Column cause holds groups" in told
+    assert run.plan.schema.released[2].cardinality == 3
+    assert not [path for path in folder.iterdir() if b"secret-1" in path.read_bytes()]
