@@ -35,7 +35,19 @@ from tests.support.whole_runs import publish_run
 pytestmark = pytest.mark.flow
 
 SLOW_DRAW = """
-import pathlib, sys, time
+import atexit, os, pathlib, sys, time
+def left():
+    '''Of what a run may leave behind: a server's code or address in it, and a process.'''
+    found = ['server code'] * ('prefect.server.api.server' in sys.modules)
+    found += ['server address'] * ('PREFECT_API_URL' in os.environ)
+    try:
+        os.waitpid(-1, 0)
+        found.append('process')
+    except ChildProcessError:
+        pass
+    (pathlib.Path({folder!r}) / 'left').write_text(' '.join(found))
+if 'release' in sys.orig_argv:
+    atexit.register(left)
 if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig_argv:
     import dpiw.methods.generators.histogram as h
     measure = h.Histogram.measure
@@ -112,6 +124,8 @@ def test_ctrl_c_lets_a_draw_end_and_nothing_is_lost(
     own = {**environment, "PREFECT_HOME": str(tmp_path / "prefect")}
     del own["PREFECT_API_URL"]  # a server of the run's own hears Ctrl-C, too
     spent = stopped_after_a_draw(workplace, own, tmp_path)
+    assert (tmp_path / "left").read_text() == ""
+    assert (tmp_path / "prefect" / "prefect.db").stat().st_mode & 0o077 == 0
     _, folder = publish_run(workplace.spec)
     ledger = Ledger.open(workplace.ledger)
     assert ledger.spent("town") == spent
