@@ -133,7 +133,6 @@ def test_ctrl_c_lets_a_draw_end_and_nothing_is_lost(
     assert verify(folder).certificate.epsilon == "2"
 
 
-@pytest.mark.crash
 def test_after_ctrl_c_the_same_command_goes_on(
     environment: dict[str, str], workplace: Any, tmp_path: Path
 ) -> None:
@@ -178,6 +177,19 @@ def test_ctrl_c_before_the_first_step_ends_at_once_and_nothing_was_read() -> Non
         "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
     )
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[str]) -> None:
+    """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
+    with Interrupts() as interrupts:
+        logging.getLogger("dpiw.progress").warning("start fit_generator")
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    told = interrupts.told("dpiw release a.yaml")
+    assert told.startswith("stopped in fit_generator, at once")
+    assert "stays charged" in told
+    assert capfd.readouterr().out.count("stopping when") == 1
 
 
 def test_a_job_in_the_background_goes_on_ignoring_it() -> None:

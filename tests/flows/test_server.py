@@ -125,7 +125,6 @@ def without_a_server(home: Path, *command: str, **more: str) -> subprocess.Compl
     )  # fmt: skip
 
 
-@pytest.mark.crash
 def test_an_audit_s_own_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
     nowhere = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:////dev/null/none.db"}
     done = without_a_server(tmp_path, "-m", "flows.audit", "--ledger", "sqlite:///l", **nowhere)
