@@ -1,8 +1,13 @@
 """Fixtures shared by the suites: a small workplace with a table, a key and a ledger."""
 
+import os
+
+# Before NumPy: two workers on two cores with two threads each wait for one another, and a sum in
+# several threads rounds otherwise. The long suites say the same (`tests/assurance/process.py`).
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import dataclasses
 import json
-import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal

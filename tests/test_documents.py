@@ -67,7 +67,7 @@ PICTURE = (
     "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
 )
 JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
-SHOWN = "flows/test_window.py::test_a_run_tells_its_story_in_order"
+SHOWN = "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",

@@ -207,9 +207,11 @@ def rehearse(
     rng: np.random.Generator,
     replicates: int = 100,
     mechanism: Mechanism | None = None,
-    undo_shrinkage: bool = True,
 ) -> Rehearsal:
     """Replay the release and read off the estimator's error.
+
+    The stand-in population is weighted by `unshrunk` weights, which keep more of the dependence
+    that weights are there to restore; not of measured weights.
 
     Needs `dpiw[pipeline]`, and about the time of a release's fits per replicate.
 
@@ -220,8 +222,6 @@ def rehearse(
         rng: the analyst's generator.
         replicates: replays, at least 20.
         mechanism: for a source that is not a `Release`; else rebuilt from the certificate.
-        undo_shrinkage: whether the stand-in population is weighted by `unshrunk` weights, which
-            keep more of the dependence that weights are there to restore; not of measured weights.
 
     Raises:
         ReleaseError: too few replicates, or the mechanism cannot be rebuilt.
@@ -234,8 +234,7 @@ def rehearse(
             raise ReleaseError("rehearsal: expected a release, or its mechanism")
         mechanism = mechanism_of(sample.release)
     own = estimator(sample)
-    known = isinstance(sample.law, WeightLaw)
-    base = unshrunk(sample) if undo_shrinkage and known else sample
+    base = unshrunk(sample) if isinstance(sample.law, WeightLaw) else sample
     shares = base.weights / base.weights.sum()
     scaled = mechanism.recipe.schema.scale(sample.table)
     replays, failed = [], 0

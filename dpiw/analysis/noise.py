@@ -225,13 +225,11 @@ class Tilt:
             nothing the mode is zero.
         factor: shape (d', m); factor factor' is the posterior covariance of beta.
         weights: of the released rows at the mode, of mean one, shape (n,).
-        prior_variance: spread^2.
     """
 
     shift: Array = field(repr=False)
     factor: Array = field(repr=False)
     weights: Array = field(repr=False)
-    prior_variance: float
 
 
 def spread(base: Spectrum) -> float:
@@ -288,7 +286,6 @@ def tilt(law: WeightLaw, weights: Array) -> Tilt:
         shift=v @ beta - law.coefficients,
         factor=np.hstack([v @ (vectors / np.sqrt(values)), rest]),
         weights=current,
-        prior_variance=prior,
     )
 
 

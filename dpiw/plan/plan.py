@@ -45,6 +45,7 @@ __all__ = [
     "WeightsForecast",
     "compile_plan",
     "composed_epsilon",
+    "promised_epsilon",
     "restore_plan",
 ]
 
@@ -195,11 +196,11 @@ class ComposedEpsilon:
     rdp: float | None
 
 
-def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> ComposedEpsilon:
-    """Epsilon of all stages' events at the spec's delta, composed anew.
+def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
+    """Epsilon of all stages' events at the spec's delta, composed anew by PLDs.
 
     Raises:
-        PrivacyError: by privacy loss distributions it is more than the spec promises.
+        PrivacyError: it is more than the spec promises.
     """
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
     pld = accounting.epsilon(events, delta=delta)
@@ -207,6 +208,13 @@ def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> Compos
         raise PrivacyError(
             f"the plan's events cost epsilon={pld:.6g}; the spec promises {spec.epsilon}"
         )
+    return pld
+
+
+def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> ComposedEpsilon:
+    """As `promised_epsilon`, by both accountants: for people, and for the certificate."""
+    events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
+    pld = promised_epsilon(spec, stages)
     rdp = None if delta == 0 else accounting.epsilon_rdp(events, delta=delta)
     return ComposedEpsilon(pld=pld, rdp=rdp)
 
@@ -244,8 +252,8 @@ RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld"
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
     """Rebuild the plan a run was started with, from what was kept; nothing is searched anew.
 
-    The composed epsilons are those that were kept, for people to read: `composed_epsilon` asks
-    again where budget is reserved or noise drawn, and for the certificate.
+    The composed epsilons are those that were kept, for people to read: `promised_epsilon` asks
+    again where budget is reserved or noise drawn, `composed_epsilon` for the certificate.
 
     Args:
         spec: of the run.

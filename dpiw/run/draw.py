@@ -22,7 +22,7 @@ from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.play import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.plan.plan import composed_epsilon
+from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
@@ -198,7 +198,7 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
             f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
         )
     check_noise_library()
-    composed_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
+    promised_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 
 def _measured(

@@ -13,7 +13,7 @@ from dpiw.errors import (
     UnsupportedRelationError,
 )
 from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
-from dpiw.plan.plan import composed_epsilon
+from dpiw.plan.plan import promised_epsilon
 from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.release.signing import load_private_key
@@ -102,7 +102,7 @@ def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
 
 def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
     check_noise_library()
-    composed_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
+    promised_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
     if not run.snapshot.exists():  # it will have to be read
         ledger.account(run.spec.population).check_readable()
         check_is_file(Path(run.spec.source.path))

@@ -26,6 +26,7 @@ from dpiw.release import publication
 from dpiw.run import draw as confidential
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.undrawn import draw_no_figures
 
 STAGES = ("fit_generator", "fit_weights")
 SAMPLERS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax")
@@ -261,6 +262,7 @@ def life(task: dict[str, Any], signal_to: int | None) -> int:
         signal_to=signal_to,
     )  # fmt: skip
     watch.install()
+    draw_no_figures(setattr)
     try:
         for name in task.get("changes", ()):
             module, function = name.split(":")

@@ -81,6 +81,16 @@ class PrefectServer:
 
         return sorted(until(ended, what="the end of the tasks"), key=lambda one: one["start_time"])
 
+    def log_lines(self, run: dict[str, Any], number: int) -> list[dict[str, Any]]:
+        """The lines of a flow run, in order, once this many have been recorded."""
+        body = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "sort": "TIMESTAMP_ASC"}
+
+        def recorded() -> list[dict[str, Any]]:
+            lines = self.api("logs/filter", body)
+            return lines if len(lines) >= number else []
+
+        return until(recorded, every=0.5, what=f"{number} lines")
+
 
 def _answer(request: urllib.request.Request) -> list[Any]:
     """The answer, in a list; an empty one from a busy server, which says 503."""

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.flows.story import check_pictures, check_story
 from tests.hostile.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
 from tests.support.patience import until
 
@@ -172,7 +173,11 @@ def system_temporary_files():
 
 
 def scan(server, make_workplace, labels, figures):
-    """Run the modes, two at a time; then search once for every token of every mode."""
+    """Run the modes, two at a time; then search once for every token of every mode.
+
+    Returns:
+        Each mode's workplace.
+    """
     places = {label: make_workplace() for label in labels}
     started, before = time.time(), system_temporary_files()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -208,6 +213,7 @@ def scan(server, make_workplace, labels, figures):
         seconds=round(time.time() - started),
     )  # fmt: skip
     assert found == []
+    return places
 
 
 def _mine(paths):
@@ -222,8 +228,14 @@ def _mine(paths):
     return found
 
 
-def test_no_canary_leaves_the_confidential_zone(prefect_server, make_workplace, figures):
-    scan(prefect_server, make_workplace, FAST, figures)
+def test_no_canary_leaves_the_confidential_zone(
+    prefect_server, make_workplace, figures, request, tmp_path
+):
+    """Whatever its stages say, the run tells its story in order, and nothing else."""
+    (place,) = scan(prefect_server, make_workplace, FAST, figures).values()
+    check_story(prefect_server, place)
+    browser_path = request.getfixturevalue("browser_path")  # without one, the rest is skipped
+    check_pictures(prefect_server, browser_path, tmp_path)
 
 
 @pytest.mark.crash

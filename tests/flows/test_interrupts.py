@@ -22,6 +22,7 @@ import pytest
 from rich.console import Console
 
 from dpiw.ledger import Ledger, RunState, StageState
+from dpiw.privacy.units import PrivacyCost
 from dpiw.release.verification import verify
 from flows import server
 from flows.console import StepLog
@@ -29,11 +30,24 @@ from flows.interrupts import Interrupts
 from tests.flows.conftest import ROOT, PrefectServer
 from tests.support.interrupts import foreground
 from tests.support.patience import SECONDS, until
+from tests.support.whole_runs import publish_run
 
 pytestmark = pytest.mark.flow
 
 SLOW_DRAW = """
-import pathlib, sys, time
+import atexit, os, pathlib, sys, time
+def left():
+    '''Of what a run may leave behind: a server's code or address in it, and a process.'''
+    found = ['server code'] * ('prefect.server.api.server' in sys.modules)
+    found += ['server address'] * ('PREFECT_API_URL' in os.environ)
+    try:
+        os.waitpid(-1, 0)
+        found.append('process')
+    except ChildProcessError:
+        pass
+    (pathlib.Path({folder!r}) / 'left').write_text(' '.join(found))
+if 'release' in sys.orig_argv:
+    atexit.register(left)
 if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig_argv:
     import dpiw.methods.generators.histogram as h
     measure = h.Histogram.measure
@@ -84,11 +98,24 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text()
 
 
-def again(place: Any, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dpiw.cli.main", "release", str(place.spec)],
-        capture_output=True, text=True, env=environment, cwd=ROOT, check=False,
-    )  # fmt: skip
+def stopped_after_a_draw(place: Any, environment: dict[str, str], folder: Path) -> PrivacyCost:
+    """Ctrl-C in the middle of a draw lets it end, and keeps it; what is spent then."""
+    with drawing(place.spec, environment, folder) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        until(lambda: "stopping when" in said(folder), what="the answer to Ctrl-C")
+        (folder / "go").touch()
+        assert process.wait(timeout=SECONDS) == 130
+    text = said(folder)
+    assert "stopping when fit_generator has ended (Ctrl-C again: at once)" in text
+    last = text.strip().splitlines()[-1]
+    assert last.startswith("stopped after fit_generator: all that was drawn is kept, and paid for")
+    assert last.endswith(f" release {place.spec}")
+    assert "Traceback" not in text
+    ledger = Ledger.open(place.ledger)
+    (run,) = ledger.runs("town")
+    assert run.stages["fit_generator"].state is StageState.COMMITTED
+    assert run.stages["fit_weights"].state is StageState.RESERVED
+    return ledger.spent("town")
 
 
 def test_ctrl_c_lets_a_draw_end_and_nothing_is_lost(
@@ -96,25 +123,26 @@ def test_ctrl_c_lets_a_draw_end_and_nothing_is_lost(
 ) -> None:
     own = {**environment, "PREFECT_HOME": str(tmp_path / "prefect")}
     del own["PREFECT_API_URL"]  # a server of the run's own hears Ctrl-C, too
-    with drawing(workplace.spec, own, tmp_path) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        until(lambda: "stopping when" in said(tmp_path), what="the answer to Ctrl-C")
-        (tmp_path / "go").touch()
-        assert process.wait(timeout=SECONDS) == 130
-    text = said(tmp_path)
-    assert "stopping when fit_generator has ended (Ctrl-C again: at once)" in text
-    last = text.strip().splitlines()[-1]
-    assert last.startswith("stopped after fit_generator: all that was drawn is kept, and paid for")
-    assert last.endswith(f" release {workplace.spec}")
-    assert "Traceback" not in text
+    spent = stopped_after_a_draw(workplace, own, tmp_path)
+    assert (tmp_path / "left").read_text() == ""
+    assert (tmp_path / "prefect" / "prefect.db").stat().st_mode & 0o077 == 0
+    _, folder = publish_run(workplace.spec)
     ledger = Ledger.open(workplace.ledger)
-    (run,) = ledger.runs("town")
-    assert run.stages["fit_generator"].state is StageState.COMMITTED
-    assert run.stages["fit_weights"].state is StageState.RESERVED
-    spent = ledger.spent("town")
+    assert ledger.spent("town") == spent
+    assert [len(one.attempts) for one in ledger.runs("town")] == [1]
+    assert verify(folder).certificate.epsilon == "2"
 
-    done = again(workplace, environment)
+
+def test_after_ctrl_c_the_same_command_goes_on(
+    environment: dict[str, str], workplace: Any, tmp_path: Path
+) -> None:
+    spent = stopped_after_a_draw(workplace, environment, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "dpiw.cli.main", "release", str(workplace.spec)],
+        capture_output=True, text=True, env=environment, cwd=ROOT, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    ledger = Ledger.open(workplace.ledger)
     assert ledger.spent("town") == spent
     assert [len(one.attempts) for one in ledger.runs("town")] == [1]
     (folder,) = workplace.releases.iterdir()
@@ -149,6 +177,19 @@ def test_ctrl_c_before_the_first_step_ends_at_once_and_nothing_was_read() -> Non
         "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
     )
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[str]) -> None:
+    """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
+    with Interrupts() as interrupts:
+        logging.getLogger("dpiw.progress").warning("start fit_generator")
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    told = interrupts.told("dpiw release a.yaml")
+    assert told.startswith("stopped in fit_generator, at once")
+    assert "stays charged" in told
+    assert capfd.readouterr().out.count("stopping when") == 1
 
 
 def test_a_job_in_the_background_goes_on_ignoring_it() -> None:

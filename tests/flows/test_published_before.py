@@ -6,16 +6,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from rich.console import Console
 
 from dpiw.errors import ChecksumError, LedgerTamperedError, ManifestError
 from dpiw.ledger import Ledger
 from dpiw.release.verification import verify
 from dpiw.run.run import ReleaseRun
+from flows import console
 from flows.server import ServerUnreachableError
 from tests.flows.conftest import ROOT, free_port
 from tests.support.whole_runs import publish_run
@@ -43,6 +46,20 @@ def told():
 import atexit; atexit.register(told)
 runpy.run_module("flows.release", run_name="__main__", alter_sys=True)
 """
+
+
+@pytest.fixture
+def started_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], int]]:
+    """The same start in this process: its exit status."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a process or a flow was started")
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    monkeypatch.setattr(console, "quiet_prefect", lambda: console.StepLog(Console()))
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
+        yield lambda place: console.main(refused, [str(place.spec)])
 
 
 def bytes_of(*folders: Path) -> dict[Path, bytes]:
@@ -106,28 +123,32 @@ def of_a_draw_that_is_gone(run: ReleaseRun, folder: Path) -> None:
     ],
 )
 def test_what_was_harmed_since_is_not_called_published(
-    workplace: Any, harm: Callable[[ReleaseRun, Path], None], code: int
-) -> None:
+    workplace: Any, started_here: Callable[[Any], int], capsys: pytest.CaptureFixture[str],
+    harm: Callable[[ReleaseRun, Path], None], code: int,
+) -> None:  # fmt: skip
     harm(*publish_run(workplace.spec))
-    again = start(workplace)
-    assert again.returncode == code, again.stdout + again.stderr
-    assert "already published" not in again.stdout
-    assert "not published:" in again.stdout
+    assert started_here(workplace) == code
+    told = capsys.readouterr().out
+    assert "already published" not in told
+    assert "not published:" in told
 
 
-def test_a_release_that_is_gone_is_published_by_the_flow(workplace: Any) -> None:
+def test_a_release_that_is_gone_is_published_by_the_flow(
+    workplace: Any, started_here: Callable[[Any], int]
+) -> None:
     _, folder = publish_run(workplace.spec)
     folder.rename(folder.with_name("elsewhere"))
-    assert start(workplace).returncode == ServerUnreachableError.exit_code
+    assert started_here(workplace) == ServerUnreachableError.exit_code
 
 
-def test_an_old_copy_of_the_ledger_is_found_out(workplace: Any) -> None:
+def test_an_old_copy_of_the_ledger_is_found_out(
+    workplace: Any, started_here: Callable[[Any], int], capsys: pytest.CaptureFixture[str]
+) -> None:
     old = workplace.ledger.read_bytes()
     publish_run(workplace.spec)
     for suffix in ("-wal", "-shm"):
         workplace.ledger.with_name(workplace.ledger.name + suffix).unlink(missing_ok=True)
     workplace.ledger.write_bytes(old)
-    again = start(workplace)
     # Not published in this ledger: the flow is to say why it cannot go on.
-    assert again.returncode == ServerUnreachableError.exit_code
-    assert "already published" not in again.stdout
+    assert started_here(workplace) == ServerUnreachableError.exit_code
+    assert "already published" not in capsys.readouterr().out

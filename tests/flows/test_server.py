@@ -119,41 +119,12 @@ def test_another_error_is_not_waited_for(nobody: str, monkeypatch: pytest.Monkey
         wait_for_server()
 
 
-OWN = """
-import os, sys, flows
-from flows.server import prefect_server
-with prefect_server() as wait:
-    from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL
-    wait()
-    with get_client(sync_client=True) as client:
-        print(client.api_version())
-    print("prefect.server.api.server" in sys.modules, bool(PREFECT_API_URL.value()))
-print(PREFECT_API_URL.value(), "PREFECT_API_URL" in os.environ)
-try:
-    os.waitpid(-1, 0)
-except ChildProcessError:
-    print("nothing is left behind")
-"""
-"""What a flow without a server does; Prefect's settings are this process's own."""
-
-
 def without_a_server(home: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     clean = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
     return subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, check=False, cwd=ROOT,
         env=clean | flows.PATIENCE | {"PREFECT_HOME": str(home)} | more,
     )  # fmt: skip
-
-
-@pytest.mark.flow
-def test_a_run_without_a_server_starts_one_and_stops_it(tmp_path: Path) -> None:
-    done = without_a_server(tmp_path, "-c", OWN)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        prefect.__version__, "False True", "None False", "nothing is left behind",
-    ]  # fmt: skip
-    assert (tmp_path / "prefect.db").stat().st_mode & 0o077 == 0
 
 
 HELD = """
@@ -179,12 +150,20 @@ def test_a_run_that_sigterm_ends_leaves_no_server(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
-@pytest.mark.flow
-def test_an_own_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+def test_an_audit_s_own_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
     nowhere = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:////dev/null/none.db"}
     done = without_a_server(tmp_path, "-m", "flows.audit", "--ledger", "sqlite:///l", **nowhere)
     assert done.returncode == ServerUnreachableError.exit_code, done.stderr
     assert "own Prefect server ended with code" in done.stdout
+
+
+def test_an_own_server_that_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", flows.PATIENCE["DPIW_SERVER_WAIT_SECONDS"])
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    real = subprocess.Popen
+    monkeypatch.setattr(waiting.subprocess, "Popen", lambda *_, **__: real(["sh", "-c", "exit 3"]))
+    with waiting.prefect_server() as wait, pytest.raises(ServerUnreachableError, match="code 3 "):
+        wait()
 
 
 def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> None:

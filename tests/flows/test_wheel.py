@@ -18,6 +18,17 @@ from tests.support.documented_desk import released, set_out
 
 pytestmark = pytest.mark.flow
 
+BETWEEN = "--- between two commands ---\n"
+TOGETHER = f"""
+import json, sys
+import dpiw
+from dpiw.cli.main import main
+print(dpiw.__file__)
+for words in json.loads(sys.argv[1]):
+    sys.stdout.write({BETWEEN!r})
+    assert main(words) == 0, words
+"""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -65,32 +76,34 @@ def test_an_installed_wheel_goes_from_an_empty_folder_to_a_release(
     clean = prefect_server.environment()
     clean.pop("PYTHONPATH", None)
 
-    def dpiw(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(program: str, *words: str) -> str:
         done = subprocess.run(
-            [programs / "dpiw", *words], cwd=desk, env=clean, capture_output=True, text=True,
+            [programs / program, *words], cwd=desk, env=clean, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-        return done
+        return done.stdout
 
-    where = "import dpiw; print(dpiw.__file__)"
-    told = subprocess.run(
-        [programs / "python", "-c", where], cwd=desk, env=clean, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    assert Path(told.stdout.strip()).is_relative_to(programs.parent)
+    def dpiw(*commands: tuple[str, ...]) -> list[str]:
+        """What each command prints; several share a process, as that is not the matter here."""
+        told = run("python", "-c", TOGETHER, json.dumps(commands)).split(BETWEEN)
+        assert Path(told[0].strip()).is_relative_to(programs.parent)  # not the checkout's
+        return told[1:]
 
-    dpiw("key", "new", "keys/mine")
     terms = ("--epsilon", "6", "--delta", "1e-5", "--relation", "add_or_remove_one")
     (desk / "state").mkdir(mode=0o700)
     ledger = ("--ledger", "state/ledger.sqlite")
-    dpiw("ledger", "register", "my-people", *terms, *ledger, "--create")
-    schema: dict[str, Any] = json.loads(dpiw("schema", "spec").stdout)
-    assert schema["additionalProperties"] is False
     set_out(desk)
-    assert "more such release" in dpiw("plan", "release.yaml").stdout
-    published = dpiw("release", "release.yaml")
-    assert "more such release" in published.stdout
+    _, _, told, planned = dpiw(
+        ("key", "new", "keys/mine"),
+        ("ledger", "register", "my-people", *terms, *ledger, "--create"),
+        ("schema", "spec"),
+        ("plan", "release.yaml"),
+    )
+    schema: dict[str, Any] = json.loads(told)
+    assert schema["additionalProperties"] is False
+    assert "more such release" in planned
+    assert "more such release" in run("dpiw", "release", "release.yaml")
     assert not verify(released(desk)).pinned
-    text = dpiw("ledger", "show", *ledger, "--csv").stdout
+    (text,) = dpiw(("ledger", "show", *ledger, "--csv"))
     assert text.splitlines()[1].startswith("my-people,my-release,once,")

@@ -1,104 +1,17 @@
 """The operator's window: what a run shows of itself in Prefect, and that it shows nothing else."""
 
 import base64
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
-from dpiw.errors import BudgetExceededError, DPIWError
+from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.plan.stages import PRIVATE_STAGES
-from dpiw.release.verification import verify
 from dpiw.run.run import ReleaseRun
 from flows import release
 from tasks import pages
-from tests.support.patience import until
 from tests.support.whole_runs import publish_run
-
-SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "images" / "operator_pages.py"
-LINES = [
-    "plan: ", "reserve: ", "ingest: ", "fit_generator: ", "draw_synthetic: ", "fit_weights: ",
-    "debias: ", "diagnose: ", "publish: ",
-]  # fmt: skip
-
-
-def log_lines(server, run, number):
-    """The lines of a flow run, in order, once all have been recorded."""
-    body = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "sort": "TIMESTAMP_ASC"}
-
-    def recorded():
-        lines = server.api("logs/filter", body)
-        return lines if len(lines) >= number else []
-
-    return until(recorded, every=0.5, what=f"{number} lines")
-
-
-def artifacts(server, run):
-    mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    return {one["key"]: one for one in server.api("artifacts/filter", mine)}
-
-
-def picture_taker():
-    """docs/images/operator_pages.py, which is no module of ours."""
-    spec = importlib.util.spec_from_file_location("operator_pages", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.flow
-def test_a_run_tells_its_story_in_order(prefect_server, workplace, tmp_path, request):
-    done = prefect_server.run_flow(workplace.spec)
-    assert done.returncode == 0, done.stdout + done.stderr
-    run = prefect_server.newest_run()
-    spec = ReleaseRun.prepare(workplace.spec, period=None)
-    assert run["name"] == f"{spec.spec.name} {spec.period}"
-    assert run["state_type"] == "COMPLETED"
-    assert run["parameters"] == {"spec": str(workplace.spec), "period": None}
-    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
-
-    lines = log_lines(prefect_server, run, len(LINES))
-    assert [re.match(r"\w+: ", line["message"]).group() for line in lines] == LINES
-    assert {line["name"] for line in lines} == {"dpiw"}
-
-    tasks = prefect_server.tasks(run, last="publish")
-    parents = [
-        {one["id"] for inputs in task["task_inputs"].values() for one in inputs} for task in tasks
-    ]
-    assert not any(task["tags"] for task in tasks)
-    assert parents[1:] == [{task["id"]} for task in tasks[:-1]]  # a chain, in the story's order
-
-    shown = artifacts(prefect_server, run)
-    name, population = (text.replace("_", "-") for text in (spec.spec.name, spec.spec.population))
-    assert set(shown) == {
-        f"{name}-plan", f"{name}-run", f"{population}-budget", f"{population}-budget-picture",
-        f"{name}-release",
-    }  # fmt: skip
-    assert spec.key in shown[f"{name}-run"]["data"]
-    assert str(spec.directory / "log") in shown[f"{name}-run"]["data"]
-    report = re.search(r"`(/[^`]*report\.html)`", shown[f"{name}-release"]["data"]).group(1)
-    assert Path(report).is_file()
-    verdict = verify(Path(report).parent).certificate.verdict
-    assert f"**{verdict}**" in shown[f"{name}-release"]["data"]
-
-    browser_path = request.getfixturevalue("browser_path")  # without one, the rest is skipped
-    base = prefect_server.url.removesuffix("/api")
-    assert picture_taker().pictures(base, browser_path, tmp_path) == []  # asked of nobody else
-    for picture in ("prefect-run.png", "prefect-budget.png"):
-        assert 5_000 < (tmp_path / picture).stat().st_size < 150_000
-        assert (SCRIPT.parent / picture).stat().st_size < 150_000
-
-
-@pytest.mark.flow
-def test_a_failed_step_says_what_to_do(prefect_server, make_workplace):
-    place = make_workplace(epsilon="1")
-    refused = prefect_server.run_flow(place.spec)
-    assert refused.returncode == BudgetExceededError.exit_code
-    lines = log_lines(prefect_server, prefect_server.newest_run(), 2)
-    assert lines[-1]["message"] == f"reserve failed. What to do: {BudgetExceededError.advice}."
-    assert lines[-1]["level"] == 40
 
 
 def subclasses(kind):

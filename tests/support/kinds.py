@@ -67,7 +67,10 @@ def _kind(
     return Kind(said=said, declared=declared, dtypes=dtypes, cells=cells, refused=refused or {})
 
 
-_DENSE = (*(set(GENERATORS) - {"privbayes", "histogram", "bayes"}), *(set(WEIGHTS) - {"discriminator"}))
+_DENSE = (
+    *(set(GENERATORS) - {"privbayes", "histogram", "bayes"}),
+    *(set(WEIGHTS) - {"discriminator"}),
+)
 _TOO_WIDE = {method: _WIDE.format(method=method) for method in _DENSE} | {
     "measured": _PRODUCTS,
     "discriminator": _WIDE.format(method="dpgan"),

@@ -6,6 +6,8 @@ comes in is escaped, in texts and in attributes, and a name that is not there is
 
 from __future__ import annotations
 
+import functools
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
@@ -16,8 +18,13 @@ def render(template: str, view: object) -> str:
         template: its path inside dpiw, as `release/report/report.html.j2`.
         view: a dataclass; the template knows its fields by their names.
     """
-    environment = Environment(
+    return _environment().get_template(template).render(vars(view))
+
+
+@functools.cache
+def _environment() -> Environment:
+    """One for all pages, as it keeps a template that it has compiled."""
+    return Environment(
         loader=PackageLoader("dpiw", ""), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    return environment.get_template(template).render(vars(view))

@@ -383,7 +383,9 @@ def test_features_that_replicates_could_not_hold_are_refused(make_workplace, mon
 
 
 def test_a_rehearsal_replays_measured_weights(publishing):
-    run, release = publishing(weights=PLAIN)
+    run, release = publishing(
+        weights="measured, settings: {omega_seed: 5, frequencies: 5, base_rows: 1000}"
+    )
     mechanism = mechanism_of(release)
     ours, theirs = mechanism.recipe.weights.calibrated, run.plan.weights.calibrated
     assert ours.multiplier == pytest.approx(theirs.multiplier, rel=1e-6)

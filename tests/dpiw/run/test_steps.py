@@ -23,6 +23,7 @@ from dpiw.errors import (
     UnsupportedRelationError,
 )
 from dpiw.ledger import Ledger, RunState, StageState
+from dpiw.plan import plan
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
@@ -372,26 +373,33 @@ def test_a_stored_effort_above_the_promise_is_refused(workplace):
 
 
 def test_a_loaded_plan_is_not_composed_again(workplace, monkeypatch):
-    """But before anything is reserved and before each draw it is, whatever was kept."""
+    """But before anything is reserved and before each draw it is, whatever was kept.
+
+    By Renyi DP, too, where the certificate states it, and nowhere else.
+    """
     run = prepared(workplace)
     composed, looser = [], []
 
-    def told(calls):
-        return lambda events, *, delta: calls.append(len(events)) or 0.0
+    def told(calls, real):
+        return lambda events, *, delta: calls.append(len(events)) or real(events, delta=delta)
 
-    monkeypatch.setattr("dpiw.plan.plan.accounting.epsilon", told(composed))
-    monkeypatch.setattr("dpiw.plan.plan.accounting.epsilon_rdp", told(looser))
+    accounting = plan.accounting
+    monkeypatch.setattr(accounting, "epsilon", told(composed, accounting.epsilon))
+    monkeypatch.setattr(accounting, "epsilon_rdp", told(looser, accounting.epsilon_rdp))
     again = ReleaseRun.load(run.directory)
     assert (again.plan.epsilon_pld, again.plan.epsilon_rdp) == (
         run.plan.epsilon_pld, run.plan.epsilon_rdp
     )  # fmt: skip
-    assert not composed
-    assert not looser
+    assert composed == []
+    whole = [sum(len(stage.events) for stage in run.plan.stages)]
     steps.reserve(again)
-    assert len(composed) == len(looser) == 1
-    steps.ingest(again)
-    steps.fit_generator(again, noise=SecureNoise())
-    assert len(composed) == len(looser) == 2
+    assert composed == whole
+    draw(again)
+    assert composed == whole * 3  # one reservation, two stages that draw
+    assert looser == []
+    certificate = loaded(finish(again)).certificate
+    assert looser == whole
+    assert certificate.accountants == {"pld": run.plan.epsilon_pld, "rdp": run.plan.epsilon_rdp}
 
 
 def test_a_plan_kept_by_an_earlier_version_is_composed_anew(workplace):
@@ -439,6 +447,7 @@ def test_a_confidential_process_is_confined(workplace, tmp_path, monkeypatch):
         "import sys, os, resource, json\n"
         "if 'dpiw.run.process' in ' '.join(sys.orig_argv):\n"
         "    import dpiw.run.steps as s, atexit\n"
+        "    s.ingest = lambda run: None\n"
         f"    out = {str(tmp_path / 'seen.json')!r}\n"
         "    def see():\n"
         "        mask = os.umask(0o077); os.umask(mask)\n"

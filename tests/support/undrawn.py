@@ -1,0 +1,24 @@
+"""A report whose figures are not drawn: they are half of a release's work in a test's process.
+
+What they show is the matter of `tests/dpiw/release`; flows, documents, leaks and pairings draw them
+for whole releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dpiw.release.report import plots
+from dpiw.release.report.svg import WIDTH, Drawing
+
+
+def _blank(*_: Any, title: str, **__: Any) -> Drawing:
+    return Drawing(title=title, width=WIDTH, height=1.0, shapes=())
+
+
+def draw_no_figures(replace: Callable[[object, str, object], None]) -> None:
+    """Replace what draws, by `setattr` or a patch that is undone."""
+    for name in ("histogram", "bars", "cost_bars"):
+        replace(plots, name, _blank)
+    replace(plots, "budget_bar", lambda *_, **__: None)
