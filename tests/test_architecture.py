@@ -143,7 +143,10 @@ def test_generators_and_weights_do_not_know_each_other():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("dp_accounting", {"dpiw.privacy.accounting", "dpiw.privacy.events"}),
+        (
+            "dp_accounting",
+            {"dpiw.privacy.accounting", "dpiw.privacy.event_base", "dpiw.privacy.events"},
+        ),
         ("opendp", {"dpiw.privacy.randomness"}),
         ("sqlalchemy", {"dpiw.ledger"}),
         ("great_expectations", {"dpiw.data.validation"}),
@@ -366,7 +369,6 @@ DEBTS = {
     "dpiw.methods.weights.measured": 364,
     "dpiw.methods.weights.output": 307,
     "dpiw.methods.weights.tilting": 306,
-    "dpiw.plan.spec": 338,
     "dpiw.privacy.randomness": 317,
 }
 """Files that are longer than they should be, and how long they may be (22 November 2026)."""
