@@ -60,10 +60,21 @@ def _located_generator(spec: ReleaseSpec, base: Path, source: Path) -> Generator
     }
     if not located:
         return spec.generator
+    for name, path in located.items():
+        _refuse_workspace(spec, base, f"generator.settings.{name}", Path(path))
     generator = make_generator(method, settings | located, pure=spec.delta == 0)
     if isinstance(generator, MadeElsewhere):
         generator.check_file(source)
     return spec.generator.model_copy(update={"settings": settings | located})
+
+
+def _refuse_workspace(spec: ReleaseSpec, base: Path, field: str, path: Path) -> None:
+    """A run's folder holds confidential rows, too, and no file of it is public."""
+    state, releases = (
+        _located(base, name, getattr(spec, name)).resolve() for name in ("state", "publish_to")
+    )
+    if path.is_relative_to(state) and not path.is_relative_to(releases):
+        raise SpecError(f"{field}: lies in the spec's state folder, the confidential workspace")
 
 
 def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:

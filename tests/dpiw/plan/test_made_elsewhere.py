@@ -9,6 +9,7 @@ import pytest
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.promise import run_key
+from dpiw.plan.rehearsal.candidates import candidates
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.plan.table import plan_table
@@ -86,6 +87,7 @@ def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
         ({"sha256": "0" * 64}, "SHA-256 is not the one that `sha256` states"),
         ({"rows": "nowhere.parquet"}, "cannot be read"),
         ({"rows": "data.csv"}, r"source\.path, the confidential table"),
+        ({"rows": "state/workspace/town/ab/private/scaled.parquet"}, "confidential workspace"),
         ({"rows": None}, "rows: missing"),
         ({"tool": None}, "tool: missing"),
         ({"top": {"relation": "replace_one"}, "delta": 0.9}, "settings.delta: is"),
@@ -108,6 +110,12 @@ def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace: Any) -> N
     top = {"epsilon": "0.001", "nominal_rows": 2, "delta": "1e-9"}
     with pytest.raises(SpecError, match="they could show"):
         planned(workplace, top=top, epsilon="0.0009", delta="0")
+
+
+def test_no_stand_in_population_rehearses_rows_of_the_real_one(workplace: Any) -> None:
+    spec = load_spec(write_spec(workplace))
+    with pytest.raises(SpecError, match="method=external: cannot be rehearsed"):
+        candidates(spec, load_schema(spec))
 
 
 def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -> None:
