@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all release-bayes population test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural paper-quick paper clean
+.PHONY: help release release-all release-bayes population external test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -18,6 +18,7 @@ help:
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
 	@echo "make release-bayes the worked example's columns from Bayesian synthesis"
 	@echo "make population  a simulated population of 50,000 people with known truth"
+	@echo "make external    rows that two other tools made of the same population, corrected by weights"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
 	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
@@ -57,6 +58,13 @@ release-bayes: $(VENV)/.pipeline
 population: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py population
 	@$(BIN)/dpiw release examples/population/release.yaml
+
+external: $(VENV)/.pipeline
+	@$(BIN)/python examples/prepare.py population
+	@for tool in smartnoise dpmm; do \
+	    $(BIN)/dpiw release examples/external/$$tool.yaml && \
+	    $(BIN)/dpiw verify .dpiw/releases/external-$$tool-once-* --key .dpiw/keys/demo.pub || exit 1; \
+	done
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

@@ -143,7 +143,10 @@ def test_generators_and_weights_do_not_know_each_other():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("dp_accounting", {"dpiw.privacy.accounting", "dpiw.privacy.events"}),
+        (
+            "dp_accounting",
+            {"dpiw.privacy.accounting", "dpiw.privacy.event_base", "dpiw.privacy.events"},
+        ),
         ("opendp", {"dpiw.privacy.randomness"}),
         ("sqlalchemy", {"dpiw.ledger"}),
         ("great_expectations", {"dpiw.data.validation"}),

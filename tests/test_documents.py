@@ -28,7 +28,8 @@ from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
-from dpiw.plan.spec import ReleaseSpec, parse_spec
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.run.run import ReleaseRun
 from dpiw.run.steps import reserve
 from tests.support.documented_desk import (
@@ -82,6 +83,7 @@ PYTHON = {
 SCRIPTS = {
     "README.md": f"{HERE}::test_the_readme_s_commands_run_from_an_empty_folder",
     "docs/analysts.md": "test_analysts.py::test_the_commands_of_the_guide_run",
+    "docs/external.md": f"{HERE}::test_rows_of_another_tool_are_planned_as_the_page_says",
     "docs/first-audit.md": f"{HERE}::test_a_first_audit_finds_the_changed_byte",
     "docs/first-estimate.md": f"{HERE}::test_a_first_estimate_has_an_interval_and_a_verdict",
     "docs/first-release.md": f"{HERE}::test_a_first_release_is_walked_from_a_header_to_a_plan",
@@ -313,6 +315,30 @@ def test_a_first_release_is_walked_from_a_header_to_a_plan(tmp_path, monkeypatch
         typed(line)
     assert "1 from law, 1 from codebook, 1 from other" in capsys.readouterr().out
     assert Ledger.open(tmp_path / "town/state/ledger.sqlite").spent("town").epsilon == 0
+
+
+def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch, capsys):
+    page, example = "docs/external.md", ROOT / "examples" / "external"
+    (fields,) = blocks(page, "yaml")
+    spec = load_file(example / "smartnoise.yaml", what="spec", exact=True)
+    spec |= load_text(fields.text, what=page, exact=True)
+    spec |= {"schema": str(ROOT / "examples/population/schema.yaml"), "public_truth": None}
+    digest, plan = [line for block in blocks(page, "sh") for line in lines_of(block)]
+    shutil.copy(example / "made_by_smartnoise.parquet", tmp_path / "made.parquet")
+    (tmp_path / "release.yaml").write_text(json.dumps(spec, default=str))
+    assert spec["generator"]["settings"]["sha256"] in shell(digest, tmp_path).stdout
+    monkeypatch.chdir(tmp_path)
+    typed(plan)
+    told = capsys.readouterr().out
+    assert "made by smartnoise-synth (MST) 1.0.8 at a cost declared by Data office" in told
+
+
+@pytest.mark.parametrize("tool", ["smartnoise", "dpmm"])
+def test_the_example_s_rows_are_the_ones_its_specs_name(tool):
+    """`make external` publishes them; that they can be planned is seen here."""
+    spec = load_spec(ROOT / f"examples/external/{tool}.yaml")
+    assert spec.generator.settings["rows"].endswith(f"made_by_{tool}.parquet")
+    assert compile_plan(spec, load_schema(spec)).cost.epsilon == 1.5
 
 
 def worked_example(readme: Path) -> dict[str, object]:

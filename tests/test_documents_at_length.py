@@ -92,8 +92,12 @@ def test_what_is_typed_in_a_fresh_clone(clone):
         shell(line, clone, PYTHONPATH=str(clone))
     assert len(list((clone / ".dpiw" / "releases").iterdir())) == 2
     assert len(list((clone / "downloads" / "releases").iterdir())) == 1
-    shell("make release-all\nmake release-bayes\nmake population", clone, PYTHONPATH=str(clone))
-    assert len(list((clone / ".dpiw" / "releases").iterdir())) == 5
+    shell(
+        "make release-all\nmake release-bayes\nmake population\nmake external",
+        clone,
+        PYTHONPATH=str(clone),
+    )
+    assert len(list((clone / ".dpiw" / "releases").iterdir())) == 7
 
 
 @pytest.fixture

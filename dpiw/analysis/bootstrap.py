@@ -157,6 +157,8 @@ def mechanism_of(release: Release) -> Mechanism:
         )  # fmt: skip
 
     generator, asked = certificate.generator, certificate.weights
+    if certificate.declared is not None:
+        raise ReleaseError("rehearsal: rows that another tool made cannot be made again")
     made = make_generator(generator["method"], generator["settings"], pure=pure)
     weights = None
     if asked.get("published", False):

@@ -20,12 +20,14 @@ from dpiw.audit.inversion import Range, chernoff_bound, epsilon_range, log_trans
 from dpiw.audit.transforms import Loss
 from dpiw.errors import PrivacyError
 from dpiw.privacy.events import (
+    DeclaredEvent,
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
 )
+from dpiw.privacy.units import DELTA_UNIT
 
 _MARGIN = 1 + 1e-4
 """Noise is counted as smaller by this, for lattices: the audit's own copy of the agreed number."""
@@ -112,6 +114,8 @@ def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN
         return of.laplace(event.noise_multiplier / margin, event.count)
     if isinstance(event, ExponentialMechanismEvent):
         return of.worst_selection(event.epsilon, event.count)
+    if isinstance(event, DeclaredEvent):  # randomised response: the loss is epsilon or -epsilon
+        return of.two_point(2 * event.epsilon, 0.5, event.count)
     if isinstance(event, PoissonSampledGaussianEvent):
         probability, noise_multiplier = event.sampling_probability, event.noise_multiplier / margin
         if probability == 1:
@@ -127,13 +131,30 @@ def _admitted(event: PrivacyEvent, share: float) -> Loss:
     return _worst(event, margin=1.0)
 
 
+def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
+    """What declared deltas leave of a total's: (1 - delta) is a product over all that may fail.
+
+    Raises:
+        PrivacyError: they are more than `delta`.
+    """
+    kept = Fraction(1)
+    for event in events:
+        if isinstance(event, DeclaredEvent):
+            kept *= (1 - Fraction(event.delta)) ** event.count
+    rest = 1 - (1 - Fraction(delta)) / kept
+    rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest
+    if rest < 0:
+        raise PrivacyError("delta: less than what was declared")
+    return float(rest) if kept != 1 else delta
+
+
 def audited_sum(events: Sequence[PrivacyEvent]) -> float:
-    """The sum of the epsilons of pure events; infinite if one is not pure."""
+    """The sum of the epsilons of pure events, declared ones without delta; infinite if not pure."""
     total = Fraction(0)
     for event in events:
         if isinstance(event, LaplaceEvent):
             total += event.count / Fraction(event.noise_multiplier)
-        elif isinstance(event, ExponentialMechanismEvent):
+        elif isinstance(event, ExponentialMechanismEvent | DeclaredEvent):
             total += event.count * Fraction(event.epsilon)
         else:
             return math.inf
@@ -179,6 +200,8 @@ def _accounted(event: PrivacyEvent, order: float) -> float:
     """One mechanism's divergence, or the bound of it that a Renyi accountant is given."""
     if isinstance(event, ExponentialMechanismEvent):
         return order * event.epsilon**2 / 8  # Cesar & Rogers (2021)
+    if isinstance(event, DeclaredEvent):
+        return order * event.epsilon**2 / 2  # Bun & Steinke (2016)
     return _divergence(_worst(event), order)
 
 
@@ -186,6 +209,8 @@ def _filtered(event: PrivacyEvent, order: float) -> float:
     """The same for the filter: capped, or at the next whole order."""
     if isinstance(event, ExponentialMechanismEvent):
         return min(event.epsilon, order * event.epsilon**2 / 8)
+    if isinstance(event, DeclaredEvent):
+        return math.inf if event.delta else min(event.epsilon, order * event.epsilon**2 / 2)
     if isinstance(event, PoissonSampledGaussianEvent) and event.sampling_probability < 1:
         order = math.ceil(order)
     return _divergence(_worst(event), order)

@@ -11,7 +11,7 @@ from dpiw.audit.amounts import Units
 from dpiw.audit.costs import Key, Recomputed, recompute
 from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
-from dpiw.audit.records import RunTally, Tally, worth
+from dpiw.audit.records import AttemptTally, RunTally, Tally, worth
 from dpiw.audit.tally import tally
 from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger, LedgerHead
@@ -187,6 +187,7 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
     for run in counted.runs.values():
         for attempt in run.attempts:
             subject = f"run {run.key[:12]} attempt {attempt.number}"
+            findings += [_finding("cost_declared", subject, told) for told in _declared(attempt)]
             if attempt.voided:
                 text = f"population {run.population}, period {run.period}: given back"
                 findings.append(_finding("attempt_voided", subject, text))
@@ -202,6 +203,16 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
                     findings.append(_finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings
+
+
+def _declared(attempt: AttemptTally) -> list[str]:
+    return [
+        f"stage {name}: epsilon={event['epsilon']}, delta={event['delta']} of its charge was"
+        " declared for rows made elsewhere"
+        for name, stage in attempt.stages.items()
+        for event in stage.events
+        if event.get("type") == "declared"
+    ]
 
 
 def _amount(loss: Units) -> str:

@@ -20,6 +20,7 @@ from dpiw.audit.accountant import (
     audited_rdp,
     audited_renyi,
     audited_sum,
+    rest_of_delta,
 )
 from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
@@ -145,10 +146,11 @@ def _account(attempt: AttemptTally, known: dict[str, Recomputed]) -> Recomputed:
 
 def _own_account(events: Sequence[PrivacyEvent], delta: float) -> OwnAccount | None:
     try:
+        rest = rest_of_delta(events, delta)
         return OwnAccount(
             sum=audited_sum(events),
-            epsilon=audited_epsilon(events, delta) if delta > 0 else None,
-            rdp=audited_rdp(events, delta) if delta > 0 else None,
+            epsilon=audited_epsilon(events, rest) if rest > 0 else None,
+            rdp=audited_rdp(events, rest) if rest > 0 else None,
             renyi=tuple(audited_renyi(events, order) for order in ORDERS),
         )
     except (PrivacyError, ArithmeticError, ValueError):

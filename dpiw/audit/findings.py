@@ -102,6 +102,9 @@ KINDS: Mapping[str, Kind] = {
     "recovered": _warning(
         "Ask which entries were lost, and whether the stated loss covers every draw of that time."
     ),
+    "cost_declared": _warning(
+        "Ask who declared it for their evidence: no mechanism of ours stands behind it."
+    ),
     "loss_stated": _warning(
         "A custodian says that this was drawn and is on no other record. Ask what it was."
     ),

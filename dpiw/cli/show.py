@@ -187,6 +187,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
                         "output_digest": stage.output_digest,
                         "conflicts": list(stage.conflicts),
                     }
+                    | ({"declared": list(stage.declared)} if stage.declared else {})
                     for name, stage in attempt.stages.items()
                 },
             }
@@ -277,7 +278,9 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
     for run in runs:
         for attempt in run["attempts"]:
             stages = " ".join(
-                f"{name}={stage['state']}" + "+conflict" * len(stage["conflicts"])
+                f"{name}={stage['state']}"
+                + "+conflict" * len(stage["conflicts"])
+                + "".join(f" (declared {one})" for one in stage.get("declared", ()))
                 for name, stage in attempt["stages"].items()
             )
             number = f"{attempt['attempt']} (at most {run['max_attempts']} paid)"

@@ -88,6 +88,12 @@ class StageRecord:
         allowed = 0 if self.resumption is None else self.resumption.resumes
         return allowed - len(self.earlier_tokens)
 
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What of its cost is somebody's word, for rows made elsewhere; mostly nothing."""
+        words = [event for event in self.events if event.get("type") == "declared"]
+        return tuple(f"epsilon={event['epsilon']}, delta={event['delta']}" for event in words)
+
     def declares(self, events: Sequence[Mapping[str, Any]]) -> bool:
         """Whether `events`, in the ledger's own form, are what this stage was reserved for."""
         stated: list[Any] = canonical(list(events), field="events")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dpiw.data.levels import level_caveat
+from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import own_caveats
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.plan import made_elsewhere
 from dpiw.plan.plan import Plan
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind
@@ -52,6 +54,8 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
             "Spherical noise is drawn in 110-digit arithmetic and rounded to a lattice; its law"
             " differs from the ideal one by less than 2^-150 in total variation."
         )
+    if isinstance(plan.generator, MadeElsewhere):
+        sentences.append(made_elsewhere.assumption(plan.generator))
     step = _calibrate(plan)
     if step is not None and plan.weights is not None:
         sentences.append(
@@ -75,6 +79,8 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
 def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     """Sentences about the use of the rows and weights."""
     sentences = ["Synthetic rows are not records of people; single rows carry no information."]
+    if isinstance(plan.generator, MadeElsewhere):
+        sentences = [*made_elsewhere.caveats(plan.generator)]
     if plan.schema.constraints:
         sentences.append(
             "Every row satisfies the data dictionary's constraints, because it was made to. Whether"

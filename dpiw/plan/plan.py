@@ -15,10 +15,12 @@ from typing import Any
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.play import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
+from dpiw.plan.made_elsewhere import check_rows
 from dpiw.plan.promise import run_key, spec_digest
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
@@ -146,6 +148,8 @@ class Plan:
 def _solve(
     spec: ReleaseSpec, schema: PublicSchema, methods: PrivateMethods
 ) -> tuple[float, PrivateMethods]:
+    if not methods.noisy:
+        return 1.0, methods.calibrate(spec, schema, 1.0)
     try:
         rho = calibration.calibrate(
             lambda rho: methods.calibrate(spec, schema, rho).events(spec, schema),
@@ -173,7 +177,10 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     warnings: list[str] = []
     forecast = forecast_of(spec, schema, ready.weights)
     if forecast is not None and not forecast.feasible:
-        if spec.weights.when_infeasible == "refuse":
+        elsewhere = isinstance(ready.generator, MadeElsewhere)  # it has no use for the budget
+        if spec.weights.when_infeasible == "refuse" or (
+            elsewhere and spec.weights.when_infeasible == "none"
+        ):
             raise SpecError(infeasible(forecast))
         if spec.weights.when_infeasible == "none":
             warnings.append(
@@ -185,7 +192,10 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             warnings.append(f"{infeasible(forecast)}: kept because the spec says so")
     if ready.weights is not None:
         warnings += ready.weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
-    return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
+    plan = _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
+    if isinstance(plan.generator, MadeElsewhere):
+        check_rows(spec, schema, plan.generator, wanted=plan.recipe.sampled[0])
+    return plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +214,7 @@ def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
     """
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
     pld = accounting.epsilon(events, delta=delta)
-    if Decimal(pld) > spec.epsilon:
+    if Decimal(repr(pld)) > spec.epsilon:  # floats as they are written
         raise PrivacyError(
             f"the plan's events cost epsilon={pld:.6g}; the spec promises {spec.epsilon}"
         )

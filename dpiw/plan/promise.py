@@ -9,6 +9,7 @@ from typing import Any
 from dpiw import __version__
 from dpiw.data.cell_formats import without_defaults
 from dpiw.data.schema import PublicSchema
+from dpiw.methods.generators.registry import public_settings
 from dpiw.methods.weights.post_processing import files_of
 from dpiw.plan.sections import Places, SourceFormat, SourceSpec
 from dpiw.plan.spec import ReleaseSpec
@@ -27,6 +28,12 @@ def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
     ]
 
 
+def public_generator(spec: ReleaseSpec) -> dict[str, Any]:
+    """The spec's generator, likewise."""
+    stated: dict[str, Any] = spec.generator.model_dump(mode="json")
+    return stated | {"settings": public_settings(stated["method"], stated["settings"])}
+
+
 def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
     places: dict[str, Any] = dict.fromkeys(Places.model_fields, True)
@@ -34,6 +41,7 @@ def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:
     decisions = spec.model_dump(mode="json", exclude=places)
     decisions["source"] = without_defaults(decisions["source"])
     decisions["public_truth"] = spec.public_truth is not None
+    decisions["generator"] = public_generator(spec)
     decisions["weights"]["post_processing"] = public_steps(spec)
     body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
     return hashlib.sha256(b"dpiw-plan-v1\n" + compact_json(body).encode()).hexdigest()

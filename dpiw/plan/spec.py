@@ -7,7 +7,6 @@ public and fixed here. Relative paths are resolved against the spec file's own f
 
 from __future__ import annotations
 
-import contextlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ from pydantic import ValidationError
 
 from dpiw.data.cell_formats import settled_formats, source_fault
 from dpiw.data.dictionary import is_same_file, refuse_open
-from dpiw.data.public_rows import named_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import SchemaError, SpecError
-from dpiw.ledger.location import absolute_location
-from dpiw.methods.weights.post_processing import BetaCalibrate, files_of, parse_post_processing
+from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
 from dpiw.plan.sections import Places, Promise
 from dpiw.plan.spec_faults import told
+from dpiw.plan.spec_paths import located_spec
 from dpiw.plan.spec_types import is_plain
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -134,7 +132,7 @@ def load_spec(path: Path) -> ReleaseSpec:
         raise SpecError(f"{name}: a data dictionary; expected the release spec that names it")
     refuse_open(mapping, what=name, error=SpecError, also=_dictionary(mapping, path.parent))
     with told_in(path, SpecError):
-        return _located_spec(parse_spec(mapping), path.resolve().parent)
+        return located_spec(parse_spec(mapping), path.resolve().parent)
 
 
 def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
@@ -146,54 +144,6 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
     path = base / str(named)
     is_source = is_same_file(path, base / str(place))
     return None if is_source or path.suffix not in (".yaml", ".yml") else path
-
-
-def _located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
-    """The spec with absolute paths."""
-
-    def absolute(field: str, text: str) -> str:
-        return str(_located(base, field, text).resolve(strict=False))
-
-    # The source's last component is not resolved: a symbolic link is refused at ingest.
-    source = _located(base, "source.path", spec.source.path)
-    truth = spec.public_truth
-    return spec.model_copy(
-        update={
-            "source": spec.source.model_copy(
-                update={"path": str(source.parent.resolve() / source.name)}
-            ),
-            "weights": spec.weights.model_copy(
-                update={"post_processing": _located_steps(spec, base, source)}
-            ),
-            "schema_path": absolute("schema", spec.schema_path),
-            "state": absolute("state", spec.state),
-            "signing_key": absolute("signing_key", spec.signing_key),
-            "publish_to": absolute("publish_to", spec.publish_to),
-            "public_truth": None if truth is None else absolute("public_truth", truth),
-            "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
-        }
-    )
-
-
-def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:
-    """The post-processing steps, with path and SHA-256 of a file of public rows."""
-
-    def located(step: dict[str, Any]) -> dict[str, Any]:
-        if "rows" not in files_of(step) or not step.get("rows"):
-            return step
-        path = _located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
-        return named_file(step, path.resolve(strict=False), source=source)
-
-    return [located(step) for step in spec.weights.post_processing]
-
-
-def _located(base: Path, field: str, text: str) -> Path:
-    """A path of a spec from the spec's own folder, `~` expanded."""
-    with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
-        path = base / Path(text).expanduser()
-        path.resolve(strict=False)
-        return path
-    raise SpecError(f"{field}: expected a path that can be resolved")
 
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:

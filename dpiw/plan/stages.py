@@ -1,6 +1,6 @@
 """The private stages of a run: which methods read the table, in what order, and at what effort.
 
-    fit_generator   always
+    fit_generator   unless its rows were made elsewhere and another run has paid for them
     fit_weights     unless rows are published unweighted
 
 Each is a method that is calibrated before data is read; the plan shares one effort among them.
@@ -14,11 +14,13 @@ from typing import Any, Protocol, Self
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError
+from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
+from dpiw.plan.made_elsewhere import check_generator
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.resumption import Resumption, Watched
@@ -69,6 +71,8 @@ class PrivateMethods:
         weights = make_weights(
             spec.weights.method, spec.weights.settings, pure=pure, rows=spec.synthetic_rows
         )
+        if isinstance(generator, MadeElsewhere):
+            check_generator(spec, generator, weights)
         for method in (generator, weights):
             if method is not None and not method.private:
                 raise NotPublishableError(
@@ -103,9 +107,16 @@ class PrivateMethods:
         )
 
     @property
+    def noisy(self) -> bool:
+        """Whether any noise of these depends on the effort."""
+        return WEIGHTS_STAGE in self.by_stage or not isinstance(self.generator, MadeElsewhere)
+
+    @property
     def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
         """The methods there are by the name of their stage, in order; free ones have none."""
-        methods: dict[str, Synthesizer | WeightEstimator] = {GENERATOR_STAGE: self.generator}
+        methods: dict[str, Synthesizer | WeightEstimator] = {}
+        if not (isinstance(self.generator, MadeElsewhere) and self.generator.counted_by):
+            methods[GENERATOR_STAGE] = self.generator
         if self.weights is not None and self.weights.draws:
             methods[WEIGHTS_STAGE] = self.weights
         return methods

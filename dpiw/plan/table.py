@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpiw.data.provenance import provenance_summary
+from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.plan.made_elsewhere import told
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.privacy import accounting
 
@@ -45,6 +47,13 @@ def _constraints(plan: Plan) -> list[str]:
     return [f"  constraints     {names}: every published row satisfies them"] if names else []
 
 
+def _made_elsewhere(plan: Plan) -> list[str]:
+    """Of rows that another tool made."""
+    if not isinstance(plan.generator, MadeElsewhere):
+        return []
+    return [f"  rows            {told(plan.generator)}"]
+
+
 def plan_table(plan: Plan) -> str:
     """Stages, events, noise scales, cost, forecast and warnings, as text."""
     spec, unit = plan.spec, plan.spec.privacy_unit
@@ -56,6 +65,7 @@ def plan_table(plan: Plan) -> str:
         f"  synthetic rows  {spec.synthetic_rows}",
         *_provenances(plan),
         *_constraints(plan),
+        *_made_elsewhere(plan),
         f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"
         + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (check)"),
         "private stages",

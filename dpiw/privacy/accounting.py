@@ -13,13 +13,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from dpiw.errors import PrivacyError
+from dpiw.privacy.event_base import NoiseEvent
 from dpiw.privacy.event_records import event_from_json, event_to_json, stored_event
 from dpiw.privacy.events import (
+    DeclaredEvent,
     GaussianEvent,
-    NoiseEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
     merge_events,
@@ -29,6 +31,8 @@ from dpiw.privacy.events import (
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
 from dpiw.privacy.pld import compose_privacy_losses, optimistic_privacy_losses
 from dpiw.privacy.renyi import ORDERS, exactly, units_up
+from dpiw.privacy.rounding import float_below
+from dpiw.privacy.units import DELTA_UNIT
 
 __all__ = [
     "LATTICE_MARGIN",
@@ -80,10 +84,11 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
 
     Source: Koskela et al. (2020); Doroshenko et al. (2022) for the pessimistic discretisation.
     """
-    merged = merge_events(events)
-    pure = pure_epsilon(merged)
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
+    events, delta = _without_deltas(events, delta)
+    merged = merge_events(events)
+    pure = pure_epsilon(merged)
     if delta == 0:
         if math.isinf(pure):
             raise PrivacyError(
@@ -103,18 +108,8 @@ def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID)
     """
     if not epsilon >= 0:
         raise PrivacyError("epsilon: expected a number >= 0")
-    exact = merge_events(events)
-    if epsilon >= pure_epsilon(exact):
-        return 0.0
-    merged = _with_margin(exact)
-    if _only_gaussian(merged):
-        return gaussian_delta(merged[0].noise_multiplier, epsilon)
-    bound = float(_rdp_accountant(merged).get_delta(epsilon))
-    if not _grid_pays(merged, _rdp_epsilon(merged, _SMALLEST_PLD_DELTA)):
-        return bound
-    # A PLD's rounding is never read as a smaller delta than it can resolve.
-    value = float(compose_privacy_losses(merged, grid).get_delta_for_epsilon(epsilon))
-    return min(bound, max(value, _SMALLEST_PLD_DELTA))
+    events, left = _without_deltas(events, 1.0)
+    return min(1.0, (1.0 - left) + _delta(merge_events(events), epsilon, grid))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,9 +145,10 @@ def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBo
         PrivacyError: delta is outside [0, 1).
         UncalibratedError: an event holds no positive finite noise.
     """
-    exact = merge_events(events)
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
+    events, delta = _without_deltas(events, delta)
+    exact = merge_events(events)
     if delta == 0 or not exact:
         return EpsilonBounds(sum=pure_epsilon(exact))
     merged = _with_margin(exact)
@@ -180,6 +176,9 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
     """
     if not 0 < delta < 1:
         raise PrivacyError("delta: Renyi accounting needs a number inside (0, 1)")
+    events, delta = _without_deltas(events, delta)
+    if delta == 0:
+        return pure_epsilon(merge_events(events))
     return _rdp_epsilon(_with_margin(merge_events(events)), delta)
 
 
@@ -200,6 +199,44 @@ def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
     with exactly():
         totals = [sum(one.count * one.renyi_epsilon(order) for one in merged) for order in ORDERS]
     return tuple(units_up(Decimal(total)) for total in totals)
+
+
+def _without_deltas(
+    events: Sequence[PrivacyEvent], delta: float
+) -> tuple[tuple[PrivacyEvent, ...], float]:
+    """The events with every declared delta taken off a total's `delta`: what is left of both.
+
+    If the rest is (epsilon, delta')-DP, then all is so at delta' plus the sum of the declared ones.
+
+    Raises:
+        PrivacyError: the declared ones are more than `delta`.
+    """
+    declared = [event for event in events if isinstance(event, DeclaredEvent) and event.delta]
+    if not declared:
+        return tuple(events), delta
+    rest = Fraction(delta) - sum(Fraction(event.delta) * event.count for event in declared)
+    rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest  # floats of one decimal
+    if rest < 0:
+        raise PrivacyError("delta: expected at least the sum of the declared deltas")
+    pure = (
+        dataclasses.replace(event, delta=0.0) if isinstance(event, DeclaredEvent) else event
+        for event in events
+    )
+    return tuple(pure), float_below(rest)
+
+
+def _delta(exact: Sequence[PrivacyEvent], epsilon: float, grid: float) -> float:
+    if epsilon >= pure_epsilon(exact):
+        return 0.0
+    merged = _with_margin(exact)
+    if _only_gaussian(merged):
+        return gaussian_delta(merged[0].noise_multiplier, epsilon)
+    bound = float(_rdp_accountant(merged).get_delta(epsilon))
+    if not _grid_pays(merged, _rdp_epsilon(merged, _SMALLEST_PLD_DELTA)):
+        return bound
+    # A PLD's rounding is never read as a smaller delta than it can resolve.
+    value = float(compose_privacy_losses(merged, grid).get_delta_for_epsilon(epsilon))
+    return min(bound, max(value, _SMALLEST_PLD_DELTA))
 
 
 def _with_margin(merged: Sequence[PrivacyEvent]) -> tuple[Any, ...]:

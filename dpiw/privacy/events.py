@@ -10,67 +10,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from dpiw.errors import PrivacyError, UncalibratedError
-from dpiw.privacy.bounded_range import FloatArray, block_curve, selection_curve
-
-
-class _Kind(ABC):
-    """What every kind says: of one of its `count` mechanisms, where nothing else is said."""
-
-    count: int
-    exact = True
-    """Whether the PLD's curve is the mechanism's own; if not, it bounds it from above."""
-
-    @property
-    @abstractmethod
-    def strength(self) -> float:
-        """What must be finite and positive: a noise multiplier or an epsilon."""
-
-    @property
-    def pure(self) -> float:
-        """Epsilon of all `count` at delta = 0; infinite if there is none."""
-        return math.inf
-
-    def check(self) -> None:
-        """Raise as `check_event`."""
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise PrivacyError("privacy event: expected a whole count >= 1")
-        if not (math.isfinite(self.strength) and self.strength > 0):
-            raise UncalibratedError(
-                f"{type(self).__name__}: expected a finite noise multiplier or epsilon > 0"
-            )
-
-    @abstractmethod
-    def renyi_epsilon(self, order: Decimal) -> Decimal:
-        """Upper bound of the Renyi divergence at `order` > 1, in the caller's decimal context."""
-
-    @abstractmethod
-    def dp_event(self) -> Any:
-        """The form in `dp_accounting`."""
-
-    @abstractmethod
-    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
-        """The PLD of `dp_accounting` on a grid, rounded up; `down` (only if `exact`): down."""
-
-
-class NoiseEvent(_Kind):
-    """The kinds whose cost is that of noise with a `noise_multiplier`."""
-
-    noise_multiplier: float
-
-    @property
-    def strength(self) -> float:
-        """The noise multiplier."""
-        return self.noise_multiplier
+from dpiw.errors import PrivacyError
+from dpiw.privacy.bounded_range import block_curve, selection_curve
+from dpiw.privacy.event_base import (
+    EventKind,
+    NoiseEvent,
+    bounded_pld,
+    library,
+    pld_library,
+    rounding,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +41,11 @@ class GaussianEvent(NoiseEvent):
 
     def dp_event(self) -> Any:
         """Of the same name there."""
-        return _library().GaussianDpEvent(self.noise_multiplier)
+        return library().GaussianDpEvent(self.noise_multiplier)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
         """As the library has it."""
-        return _pld().from_gaussian_mechanism(self.noise_multiplier, **_rounding(grid, down))
+        return pld_library().from_gaussian_mechanism(self.noise_multiplier, **rounding(grid, down))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +73,15 @@ class LaplaceEvent(NoiseEvent):
 
     def dp_event(self) -> Any:
         """Of the same name there."""
-        return _library().LaplaceDpEvent(self.noise_multiplier)
+        return library().LaplaceDpEvent(self.noise_multiplier)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
         """As the library has it."""
-        return _pld().from_laplace_mechanism(self.noise_multiplier, **_rounding(grid, down))
+        return pld_library().from_laplace_mechanism(self.noise_multiplier, **rounding(grid, down))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExponentialMechanismEvent(_Kind):
+class ExponentialMechanismEvent(EventKind):
     """`count` exponential mechanisms, each epsilon-DP and of privacy-loss range epsilon.
 
     With scores of sensitivity S and probabilities proportional to exp(score * epsilon / (2 S)).
@@ -153,18 +108,18 @@ class ExponentialMechanismEvent(_Kind):
 
     def dp_event(self) -> Any:
         """None there in version 0.6: the weaker zCDP statement, which RDP accounting reads."""
-        return _library().ZCDpEvent(rho=self.epsilon**2 / 8)
+        return library().ZCDpEvent(rho=self.epsilon**2 / 8)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
         """From the curve of one selection, a bound of it: nothing to round down."""
         assert not down
-        return _bounded_pld(grid, self.epsilon, partial(selection_curve, self.epsilon))
+        return bounded_pld(grid, self.epsilon, partial(selection_curve, self.epsilon))
 
     def block_privacy_loss(self, grid: float) -> Any:
         """The PLD of all `count` together, as one block of `dpiw.privacy.bounded_range`."""
         # A block's lattice covers a range of epsilon times at most 1 + 1/16.
         largest = self.epsilon * (1.07 * self.count)
-        return _bounded_pld(grid, largest, partial(block_curve, self.epsilon, self.count))
+        return bounded_pld(grid, largest, partial(block_curve, self.epsilon, self.count))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,18 +147,71 @@ class PoissonSampledGaussianEvent(NoiseEvent):
 
     def dp_event(self) -> Any:
         """A sampled Gaussian event there."""
-        noise = _library().GaussianDpEvent(self.noise_multiplier)
-        return _library().PoissonSampledDpEvent(self.sampling_probability, noise)
+        noise = library().GaussianDpEvent(self.noise_multiplier)
+        return library().PoissonSampledDpEvent(self.sampling_probability, noise)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
         """As the library has it."""
         noise, probability = self.noise_multiplier, self.sampling_probability
-        grids = _rounding(grid, down)
-        return _pld().from_gaussian_mechanism(noise, sampling_prob=probability, **grids)
+        grids = rounding(grid, down)
+        return pld_library().from_gaussian_mechanism(noise, sampling_prob=probability, **grids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredEvent(EventKind):
+    """`count` mechanisms of others, each (epsilon, delta)-DP by somebody's word.
+
+    Accounted as the worst that is: with probability delta it shows the table, which
+    `dpiw.privacy.accounting` takes off the total's; else randomised response (Kairouz et al. 2015).
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    count: int = 1
+    exact = False
+
+    @property
+    def strength(self) -> float:
+        """Epsilon."""
+        return self.epsilon
+
+    @property
+    def pure(self) -> float:
+        """Epsilon each; infinite with a delta."""
+        return self.count * self.epsilon if self.delta == 0 else math.inf
+
+    def check(self) -> None:
+        """Also that delta is one."""
+        super().check()
+        if not 0 <= self.delta < 1:
+            raise PrivacyError("privacy event: expected a delta in [0, 1)")
+
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """min(epsilon, a epsilon^2/2), Bun & Steinke (2016), 3.3; infinite with a delta."""
+        if self.delta:
+            return Decimal("Infinity")
+        epsilon = Decimal(self.epsilon)
+        return min(epsilon, order * epsilon**2 / 2)
+
+    def dp_event(self) -> Any:
+        """None there: the zCDP statement of a pure one, which RDP accounting reads."""
+        return library().ZCDpEvent(rho=self.epsilon**2 / 2)
+
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """As the library has it for a pure epsilon, rounded up alone."""
+        assert not down
+        from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+        pure = DifferentialPrivacyParameters(self.epsilon)
+        return pld_library().from_privacy_parameters(pure, value_discretization_interval=grid)
 
 
 PrivacyEvent = (
-    GaussianEvent | LaplaceEvent | ExponentialMechanismEvent | PoissonSampledGaussianEvent
+    GaussianEvent
+    | LaplaceEvent
+    | ExponentialMechanismEvent
+    | PoissonSampledGaussianEvent
+    | DeclaredEvent
 )
 """What a mechanism did to the data, in terms an accountant understands."""
 
@@ -212,6 +220,7 @@ EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
     "laplace": LaplaceEvent,
     "exponential_mechanism": ExponentialMechanismEvent,
     "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
+    "declared": DeclaredEvent,
 }
 """Every event by its name in a manifest; nothing else is read back."""
 
@@ -257,44 +266,14 @@ def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
 def to_dp_event(event: PrivacyEvent) -> Any:
     """The `dp_accounting` form of an event, `count` included."""
     check_event(event)
-    return _library().SelfComposedDpEvent(event.dp_event(), event.count)
+    return library().SelfComposedDpEvent(event.dp_event(), event.count)
 
 
 def pure_epsilon(events: Sequence[PrivacyEvent]) -> float:
     """Exact sum of the epsilons of pure events, rounded up; infinite if one is not pure."""
     total = 0.0
     for event in events:
-        total = math.nextafter(total + event.pure, math.inf)
+        exact = total == 0 and isinstance(event, DeclaredEvent) and event.count == 1
+        total += event.pure
+        total = total if exact else math.nextafter(total, math.inf)
     return total
-
-
-def _library() -> Any:
-    """Loaded when the first event needs it."""
-    import dp_accounting
-
-    return dp_accounting
-
-
-def _pld() -> Any:
-    from dp_accounting.pld import privacy_loss_distribution
-
-    return privacy_loss_distribution
-
-
-def _rounding(grid: float, down: bool) -> dict[str, Any]:
-    return {
-        "value_discretization_interval": grid,
-        "pessimistic_estimate": not down,
-        "use_connect_dots": not down,
-    }
-
-
-def _bounded_pld(grid: float, largest: float, curve: Callable[[FloatArray], FloatArray]) -> Any:
-    """The PLD of a curve above a mechanism's own, for losses of at most `largest`."""
-    from dp_accounting.pld import pld_pmf
-
-    reach = math.ceil(largest / grid)
-    support = np.arange(-reach, reach + 1)
-    above = np.clip(curve((support * grid).astype(np.float64)), 0.0, 1.0)
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(grid, support, above)
-    return _pld().PrivacyLossDistribution(pmf)

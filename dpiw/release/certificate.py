@@ -80,7 +80,8 @@ class Certificate:
         plan_digest: SHA-256 of the plan that was fixed before any data was read.
         nominal_rows: the public nominal size n0 used in every formula.
         stages: what touched the confidential table, in order.
-        generator: method and settings of the generator, JSON values.
+        generator: method and settings of the generator, JSON values; `made_elsewhere`: of rows that
+            another tool made, what they are declared to cost (see `declared`).
         weights: method and settings of the weight estimator, JSON values.
         post_processing: steps after the measurements, in order; they cost nothing.
         diagnostics: computed from released values only (`effective_sample_size`, `k_hat`,
@@ -134,6 +135,21 @@ class Certificate:
     def mechanisms(self) -> tuple[str, ...]:
         """What read the confidential table, as `stage:method`, in order."""
         return tuple(f"{record.stage}:{record.method}" for record in self.stages)
+
+    @property
+    def declared(self) -> str | None:
+        """What of its cost rests on somebody's word, and what on our mechanisms; None: no word."""
+        stated = self.generator.get("made_elsewhere")
+        if stated is None:
+            return None
+        said = self.generator["settings"]
+        paid = "in the total" if stated["charged"] else f"paid by run {said['counted_by']}"
+        return (
+            f"declared by {said['declared_by']}, not promised: epsilon={stated['epsilon']:.6g},"
+            f" delta={stated['delta']:.6g} for rows of {said['tool']} {said['version']}, {paid};"
+            f" promised by dpiw: epsilon={stated['promised_epsilon']:.6g},"
+            f" delta={stated['promised_delta']:.6g}"
+        )
 
     @property
     def self_normalised(self) -> bool:

@@ -52,9 +52,11 @@ class VerifiedRelease:
 
     @property
     def statement(self) -> str:
-        """One line for people."""
+        """One line for people; a second one where the cost rests on somebody's word."""
         trust = "the expected key" if self.pinned else "not pinned: name the key with --key"
-        return f"release {self.manifest.facts.release_id}: signed by key id {self.key_id} ({trust})"
+        line = f"release {self.manifest.facts.release_id}: signed by key id {self.key_id} ({trust})"
+        declared = self.certificate.declared
+        return line if declared is None else f"{line}\n{declared}"
 
 
 def release_folders(root: Path) -> list[Path]:

@@ -7,9 +7,11 @@ import json
 from typing import Any
 
 from dpiw.ledger import Ledger, RunRecord
+from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.plan.assumptions import assumptions, caveats
+from dpiw.plan.made_elsewhere import certified_facts
 from dpiw.plan.plan import Plan, composed_epsilon
-from dpiw.plan.promise import public_steps
+from dpiw.plan.promise import public_generator, public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
@@ -85,7 +87,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         plan_digest=plan.digest,
         nominal_rows=spec.nominal_rows,
         stages=tuple(_stage_record(run, stage) for stage in plan.stages),
-        generator=spec.generator.model_dump(mode="json"),
+        generator=_generator_facts(run),
         weights=_weights_facts(plan),
         post_processing=tuple(weights["steps"]),
         diagnostics=diagnostics,
@@ -121,6 +123,13 @@ def _accountants(plan: Plan) -> dict[str, float]:
     composed = composed_epsilon(plan.spec, plan.stages)  # not as kept: whoever signs, counts
     epsilons = {"pld": composed.pld, "rdp": composed.rdp}
     return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}
+
+
+def _generator_facts(run: ReleaseRun) -> dict[str, Any]:
+    facts, generator = public_generator(run.spec), run.generator
+    if isinstance(generator, MadeElsewhere):
+        facts["made_elsewhere"] = certified_facts(run.plan, generator)
+    return facts
 
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:

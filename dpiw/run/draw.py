@@ -214,7 +214,7 @@ def _measured(
 
 
 def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
-    """Draw the generator's measurement.
+    """Draw the generator's measurement; nothing to do where another run has paid for its rows.
 
     Args:
         run: whose plan says what is drawn.
@@ -224,7 +224,9 @@ def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = s
     Privacy:
         The events of the plan's first stage, reserved and armed before the table is opened.
     """
-    generator = run.plan.generator
+    generator = run.generator
+    if not run.draws(GENERATOR_STAGE):
+        return
     _draw_once(
         run,
         GENERATOR_STAGE,

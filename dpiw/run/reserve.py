@@ -18,6 +18,7 @@ from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.release.signing import load_private_key
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
+from dpiw.run.declared import check_paid
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun
@@ -50,6 +51,7 @@ def reserve(run: ReleaseRun) -> None:
     ledger = run.open_ledger(key=key)
     check_heads(run, ledger)
     _check_promise(run, ledger)
+    check_paid(run.plan, ledger)
     record = ledger.find_run(run.key)
     _check_not_recovered(run, ledger, record)
     if record is None:

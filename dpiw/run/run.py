@@ -25,18 +25,17 @@ from typing import Any, Self
 
 from dpiw.data.cell_statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
-from dpiw.data.public_rows import read_public_rows
 from dpiw.data.schema import PublicSchema
-from dpiw.data.sources import IngestLimits
-from dpiw.data.tables import write_snapshot
 from dpiw.data.yaml import told_in
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import Synthesizer
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
+from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 
@@ -171,7 +170,7 @@ class ReleaseRun:
             private_folder(folder)
         plan = compiled or restore_plan(named.spec, named.schema, _record(directory))
         run = cls(directory=directory, key=named.key, period=named.period, plan=plan)
-        run._keep_public_rows()
+        keep_public_files(run.plan, directory)
         run._store()
         return cls.load(directory)
 
@@ -183,23 +182,6 @@ class ReleaseRun:
         if not _Named.by(spec_path, period, today).prepared:
             return None
         return cls.prepare(spec_path, period=period, today=today)
-
-    def _keep_public_rows(self) -> None:
-        """Keep the rows of a public calibration, which the plan names by their SHA-256."""
-        step = parse_post_processing(self.spec.weights.post_processing).calibrate
-        if step is None or step.rows is None or self.public_rows.exists():
-            return
-        source = self.spec.source
-        limits = IngestLimits(
-            max_columns=source.max_columns,
-            max_cell_bytes=source.max_cell_bytes,
-            max_memory_bytes=source.max_memory_bytes,
-        )
-        scaled = read_public_rows(
-            Path(step.rows), sha256=str(step.sha256), schema=self.plan.schema,
-            directory=self.private, limits=limits,
-        )  # fmt: skip
-        write_snapshot(scaled, self.public_rows)
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; later ones only refresh where files lie."""
@@ -256,9 +238,17 @@ class ReleaseRun:
         return self.private / "scaled.parquet"
 
     @property
+    def generator(self) -> Synthesizer:
+        """The plan's; rows that were made elsewhere are the copy that the run keeps."""
+        generator = self.plan.generator
+        if isinstance(generator, MadeElsewhere):
+            return generator.at(self.directory / MADE_ELSEWHERE)
+        return generator
+
+    @property
     def public_rows(self) -> Path:
         """Scaled public rows of a calibration on such rows."""
-        return self.directory / "public_rows.parquet"
+        return self.directory / PUBLIC_ROWS
 
     def draws(self, stage: str) -> bool:
         """Whether the plan has this private stage."""

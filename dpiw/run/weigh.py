@@ -20,6 +20,7 @@ from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
+from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
@@ -108,8 +109,11 @@ def _admission(run: ReleaseRun) -> Admission | None:
 
 def _model(run: ReleaseRun) -> GenerativeModel:
     """The generator's fitted model, from its committed measurement."""
+    generator = run.generator
+    if isinstance(generator, MadeElsewhere) and generator.counted_by:
+        return generator.rows_model(run.plan.schema)
     measurement = committed_measurement(run, GENERATOR_STAGE)
-    return run.plan.generator.model(measurement, schema=run.plan.schema)
+    return generator.model(measurement, schema=run.plan.schema)
 
 
 def _tables(run: ReleaseRun) -> dict[str, int]:

@@ -67,10 +67,8 @@ def _kind(
     return Kind(said=said, declared=declared, dtypes=dtypes, cells=cells, refused=refused or {})
 
 
-_DENSE = (
-    *(set(GENERATORS) - {"privbayes", "histogram", "bayes"}),
-    *(set(WEIGHTS) - {"discriminator"}),
-)
+_NARROW = {"privbayes", "histogram", "bayes", "external"}
+_DENSE = (*(set(GENERATORS) - _NARROW), *(set(WEIGHTS) - {"discriminator"}))
 _TOO_WIDE = {method: _WIDE.format(method=method) for method in _DENSE} | {
     "measured": _PRODUCTS,
     "discriminator": _WIDE.format(method="dpgan"),

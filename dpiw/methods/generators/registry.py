@@ -10,12 +10,14 @@ from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.external import External
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
 
 GENERATORS: Mapping[
-    str, type[PrivBayes] | type[Histogram] | type[Bayes] | type[DPGAN] | type[PATEGAN]
+    str,
+    type[PrivBayes] | type[Histogram] | type[Bayes] | type[DPGAN] | type[PATEGAN] | type[External],
 ] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
@@ -23,7 +25,14 @@ GENERATORS: Mapping[
     "dpgan": DPGAN,
     "dpcgan": DPCGAN,
     "pategan": PATEGAN,
+    "external": External,
 }
+
+
+def public_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec's settings without those that say where a file lies; its SHA-256 stands for it."""
+    places: frozenset[str] = getattr(GENERATORS.get(method), "files", frozenset())
+    return {name: value for name, value in settings.items() if name not in places}
 
 
 def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> Synthesizer:

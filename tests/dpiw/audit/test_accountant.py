@@ -25,6 +25,7 @@ from dpiw.ledger import Ledger, Population
 from dpiw.privacy import accounting
 from dpiw.privacy.events import (
     EVENT_TYPES,
+    DeclaredEvent,
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
@@ -161,6 +162,9 @@ PLANS: dict[str, Sequence[PrivacyEvent]] = {
     "dp-sgd": [sampled(0.01, 1.0, 1000)],
     "dp-sgd and more": [sampled(0.1, 2.0, 100), gaussian(4.0)],
     "all sampled": [sampled(1.0, 5.0, 10)],
+    "declared": [DeclaredEvent(epsilon=0.7)],
+    "declared, with a delta": [DeclaredEvent(epsilon=0.7, delta=4e-7), gaussian(6.0)],
+    "declared twice": [DeclaredEvent(epsilon=0.2, delta=1e-7, count=2), laplace(8.0)],
 }
 
 

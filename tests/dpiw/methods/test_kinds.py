@@ -27,7 +27,8 @@ from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.parquet import FACTS, read_synthetic, write_synthetic
-from tests.support.kinds import CELLS, KINDS, MANY, table
+from tests.support.kinds import CELLS, KINDS, MANY, Kind, table
+from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD
 from tests.support.whole_runs import loaded, publish_run
 
@@ -45,12 +46,15 @@ SMALL: dict[str, dict[str, Any]] = {
 """Settings that keep a cell to some hundredths of a second."""
 
 
-def recipe(schema: PublicSchema, method: str, **settings: Any) -> Recipe:
+def recipe(
+    schema: PublicSchema, method: str, elsewhere: dict[str, Any] | None = None, **settings: Any
+) -> Recipe:
     """A generator alone, or weights on a histogram; `discriminator` has its GAN's."""
     weights = method if method in WEIGHTS else NONE
     generator = {NONE: method, "discriminator": "dpgan"}.get(weights, "histogram")
     facts: dict[str, Any] = {"rho": 1.0, "schema": schema, "unit": UNIT, "nominal_rows": ROWS}
-    made = make_generator(generator, SMALL.get(generator, {}), pure=False).calibrate(**facts)
+    chosen = elsewhere or SMALL.get(generator, {})
+    made = make_generator(generator, chosen, pure=False).calibrate(**facts)
     estimator = make_weights(weights, SMALL.get(weights, {}) | settings, rows=ROWS)
     weighing = Weighing(
         rows=ROWS,
@@ -62,6 +66,12 @@ def recipe(schema: PublicSchema, method: str, **settings: Any) -> Recipe:
         estimator.check_critic(made.critic)
         estimator = estimator.calibrate(**facts)
     return Recipe(schema=schema, generator=made, weights=estimator, weighing=weighing)
+
+
+def file_of(kind: Kind, path: Path) -> dict[str, Any]:
+    """Settings of a file that another tool made: released cells of that kind."""
+    schema = kind.schema()
+    return settings(path, written(path, schema.unscale(schema.scale(kind.frame(ROWS)))))
 
 
 def played(made: Recipe, frame: pd.DataFrame) -> Played:
@@ -92,7 +102,8 @@ def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_
                 recipe(expected.schema(), method)
             return
     schema = expected.schema()
-    one = played(recipe(schema, method), expected.frame(ROWS))
+    given = file_of(expected, tmp_path / "made.parquet") if method == "external" else None
+    one = played(recipe(schema, method, given), expected.frame(ROWS))
     frame = read_back(one, tmp_path / "rows.parquet")
     assert tuple(str(frame[name].dtype) for name in ("full", "gaps")) == expected.dtypes
     assert not frame["full"].isna().any()

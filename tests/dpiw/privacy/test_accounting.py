@@ -31,6 +31,7 @@ from dpiw.privacy.bounded_range import selection_curve
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.events import (
     EVENT_TYPES,
+    DeclaredEvent,
     ExponentialMechanismEvent,
     GaussianEvent,
     LaplaceEvent,
@@ -55,6 +56,10 @@ def laplace(multiplier: float, count: int = 1) -> LaplaceEvent:
 
 def selection(of: float, count: int = 1) -> ExponentialMechanismEvent:
     return ExponentialMechanismEvent(epsilon=of, count=count)
+
+
+def declared(of: float, delta: float = 0.0) -> DeclaredEvent:
+    return DeclaredEvent(epsilon=of, delta=delta)
 
 
 def sgd(multiplier: float, count: int, probability: float = 0.01) -> PoissonSampledGaussianEvent:
@@ -414,7 +419,14 @@ def test_calibration_far_from_the_usual_totals(target: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [gaussian(2.5, 3), laplace(1.25), selection(0.1, 14), sgd(1.1, 800, 0.0128)]
+    "event",
+    [
+        gaussian(2.5, 3),
+        laplace(1.25),
+        selection(0.1, 14),
+        sgd(1.1, 800, 0.0128),
+        declared(0.7, 1e-7),
+    ],
 )
 def test_events_survive_json(event: PrivacyEvent) -> None:
     assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
@@ -424,7 +436,7 @@ def test_events_survive_json(event: PrivacyEvent) -> None:
 
 
 def test_every_kind_of_event_is_among_these_tests() -> None:
-    made = [gaussian(1.0), laplace(1.0), selection(1.0), sgd(1.0, 1)]
+    made = [gaussian(1.0), laplace(1.0), selection(1.0), sgd(1.0, 1), declared(1.0)]
     assert {type(event) for event in made} == set(EVENT_TYPES.values())
     assert len(made) == len(EVENT_TYPES)
 

@@ -1,0 +1,102 @@
+"""Rows that another tool made, in a public Parquet file that a spec names by its SHA-256.
+
+They are public by declaration. Messages name columns, kinds and public ranges all the same, and
+never a cell, a name or a digest of the file: it may be another one than its owner thinks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+
+import pandas as pd
+
+from dpiw.data.cell_counts import count_cells
+from dpiw.data.columns import Column
+from dpiw.data.dictionary import is_same_file
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.sources import IngestLimits, read_parquet
+from dpiw.data.validation import admissible_types
+from dpiw.errors import SourceError, SpecError
+
+FIELD = "generator.settings.rows"
+
+_LIMITS = IngestLimits(max_memory_bytes=1 << 30)
+"""A gibibyte in memory: some 10 million rows of a dozen columns."""
+
+
+def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
+    """Refuse a file that is not the one meant, or that is the confidential table. Reads no row.
+
+    Args:
+        path: the file.
+        sha256: that its bytes must have.
+        source: the confidential file, which is compared by name and by inode, and never opened.
+
+    Raises:
+        SpecError: the confidential file, no readable regular file, or other bytes.
+    """
+    if is_same_file(path, source):
+        raise SpecError(f"{FIELD}: this is source.path, the confidential table")
+    if _digest(path) != sha256:
+        raise SpecError(f"{FIELD}: the file's SHA-256 is not the one that `sha256` states")
+
+
+def _digest(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        if path.is_file():  # no pipe or device, which would not end
+            with path.open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+    raise SpecError(f"{FIELD}: the file cannot be read")
+
+
+def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTable:
+    """Read a Parquet file of exactly the schema's released columns, each cell as declared.
+
+    Nothing is clamped or filled: what the data dictionary does not admit is refused.
+
+    Raises:
+        SpecError: other bytes than stated, other columns or types, a cell that is missing,
+            unreadable, out of bounds or no level where the dictionary has it otherwise, no rows, or
+            a row that breaks a constraint of the dictionary.
+    """
+    if _digest(path) != sha256:
+        raise SpecError(f"{FIELD}: the file's SHA-256 is not the one that `sha256` states")
+    told = ""
+    try:
+        raw = read_parquet(path, [column.name for column in schema.released], limits=_LIMITS)
+    except SourceError as error:
+        told = str(error)
+    if told:  # raised outside the handler: nothing of the file hangs on it
+        raise SpecError(f"{FIELD}: expected a Parquet file of the released columns: {told}")
+    if len(raw.frame) == 0:
+        raise SpecError(f"{FIELD}: expected at least one row")
+    for column in schema.released:
+        _check_column(column, raw.types[column.name], raw.frame[column.name])
+    scaled = schema.scale(raw.frame)
+    broken = {} if schema.rules is None else schema.rules.broken(scaled)
+    for name, rows in broken.items():
+        if rows.any():  # a file has no further rows to draw in the place of these
+            raise SpecError(f"{FIELD}: has rows that break constraint {name}; mend them before")
+    return scaled
+
+
+def _check_column(column: Column, stored: str, cells: pd.Series) -> None:
+    admissible = admissible_types(column, file_format="parquet")
+    if stored.split("[")[0].split("(")[0] not in admissible:
+        raise SpecError(
+            f"{FIELD}: column {column.name}: not stored as {column.kind.value}; expected one of"
+            f" {', '.join(admissible)}"
+        )
+    counts = count_cells(column, cells)
+    faults = {
+        "missing cells, and is not nullable": counts.missing and not column.nullable,
+        f"cells that are no {column.kind.value}": counts.unreadable,
+        f"cells outside [{column.lower}, {column.upper}]": counts.outside,
+        "numbers that are not whole": counts.rounded,
+        f"cells that are none of its {len(column.levels)} levels": counts.unknown,
+    }
+    for fault, count in faults.items():
+        if count:
+            raise SpecError(f"{FIELD}: column {column.name}: has {fault}")

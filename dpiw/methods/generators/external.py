@@ -1,0 +1,260 @@
+"""Rows that another tool made elsewhere, at a cost that somebody declares.
+
+Nothing private is read here. The rows are bound by the SHA-256 of their file; what they cost is
+somebody's word, charged like our own draws and told apart from them wherever a cost is told
+(docs/external.md).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+
+from dpiw.data.external_rows import FIELD, check_rows_file, read_rows_file
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.errors import NotPublishableError, SpecError
+from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.generators.base import ready_for
+from dpiw.privacy.declaration import Declaration
+from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+UNKNOWN = "unknown"
+"""An epsilon that nobody declares."""
+
+_MOST_ROWS_PER_UNIT = 1000
+_MOST_LETTERS = 500
+_NUMBER = re.compile(r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForWhom:
+    """What `calibrate` was told."""
+
+    schema: PublicSchema
+    unit: PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowsModel:
+    """The file's rows as a sampler: without replacement, so that none is published twice.
+
+    Attributes:
+        table: the rows.
+    """
+
+    table: SyntheticTable
+
+    one_way: ClassVar[None] = None
+    judge: ClassVar[None] = None
+
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        """`rows` of the file, in random order, each at most once; SpecError: more than it has."""
+        if not 0 <= rows <= self.table.rows:
+            raise SpecError(f"rows={rows}: expected a whole number from 0 to {self.table.rows}")
+        chosen = rng.permutation(self.table.rows)[:rows]
+        return SyntheticTable(schema=self.table.schema, scaled=self.table.scaled.take(chosen))
+
+
+@dataclass(frozen=True, kw_only=True)
+class External:
+    """Public settings of rows made elsewhere: whose they are, and what they are said to cost.
+
+    Attributes:
+        rows: path of the Parquet file, of exactly the released columns.
+        sha256: of its bytes, 64 lower-case hexadecimal digits.
+        tool: that made them.
+        version: of the tool.
+        epsilon: that they cost, an exact number > 0; `unknown`: nobody says, and no release takes
+            them.
+        delta: likewise, in [0, 1).
+        relation: of that cost.
+        declared_by: whose word it is.
+        evidence: on what it rests.
+        rows_per_unit: how many rows one protected unit of the release may have had in the table
+            that the tool read, if its guarantee is for single rows; 1 if it is for the unit. Must
+            be stated where the release has an `id_column`.
+        counted_by: key of the run of the same ledger that paid for these rows; None: this one pays.
+        calibrated: set by `calibrate`.
+    """
+
+    rows: str
+    sha256: str
+    tool: str
+    version: str
+    epsilon: str | float
+    delta: str | float
+    relation: str
+    declared_by: str
+    evidence: str
+    rows_per_unit: int | None = None
+    counted_by: str | None = None
+    calibrated: ForWhom | None = None
+
+    method: ClassVar[str] = "external"
+    critic: ClassVar[CriticKind] = CriticKind.NONE
+    files: ClassVar[frozenset[str]] = frozenset({"rows"})
+    """Settings that say where a file lies, and are no part of a promise."""
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is of the wrong kind or out of range."""
+        for name in ("rows", "tool", "version", "declared_by", "evidence"):
+            most = 4096 if name == "rows" else _MOST_LETTERS
+            if not _is_text(getattr(self, name), most):
+                raise _fault(name, f"1 to {most} printable characters")
+        for name in ("sha256", "counted_by"):
+            value = getattr(self, name)
+            if not (value is None and name == "counted_by") and not _is_digest(value):
+                raise _fault(name, "64 lower-case hexadecimal digits")
+        if self.relation not in [one.value for one in NeighbouringRelation]:
+            raise _fault("relation", "add_or_remove_one or replace_one")
+        if self.rows_per_unit is not None and not _is_count(self.rows_per_unit):
+            raise _fault("rows_per_unit", f"a whole number from 1 to {_MOST_ROWS_PER_UNIT}")
+        if self.private and not _number("epsilon", self.epsilon) > 0:
+            raise _fault("epsilon", "a number > 0")
+        if not _number("delta", self.delta) < 1:
+            raise _fault("delta", "a number in [0, 1)")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; whether delta is 0 is judged with the plan's total."""
+        for one in fields(cls):
+            if one.default is MISSING and one.name not in settings:
+                raise SpecError(f"generator.settings.{one.name}: missing; {cls.method} needs it")
+        return cls(**settings)
+
+    @property
+    def private(self) -> bool:
+        """Whether an epsilon is declared."""
+        return self.epsilon != UNKNOWN and self.epsilon != math.inf
+
+    def at(self, path: Path) -> Self:
+        """The same, with its rows at another place."""
+        return replace(self, rows=str(path))
+
+    def check_file(self, source: Path) -> None:
+        """As `dpiw.data.external_rows.check_rows_file`."""
+        check_rows_file(Path(self.rows), sha256=self.sha256, source=source)
+
+    def rows_model(self, schema: PublicSchema) -> RowsModel:
+        """The file's rows, read and checked anew; SpecError if one is not as declared."""
+        scaled = read_rows_file(Path(self.rows), sha256=self.sha256, schema=schema)
+        return RowsModel(table=SyntheticTable(schema=schema, scaled=scaled))
+
+    def kept(self, schema: PublicSchema) -> dict[str, int]:
+        """How many rows there are, and how many different ones; as `MadeElsewhere.kept`."""
+        scaled = self.rows_model(schema).table.scaled
+        doubled = pd.DataFrame(dict(scaled.columns)).duplicated().sum()
+        return {"rows": scaled.rows, "distinct_rows": scaled.rows - int(doubled)}
+
+    def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
+        """What the rows cost a unit of the release, as `Declaration.event` converts it."""
+        if not self.private:
+            raise NotPublishableError(
+                f"{self.method}: nobody declares an epsilon for rows of {self.tool}; no release may"
+                " hold them"
+            )
+        if unit.id_column is not None and self.rows_per_unit is None:
+            raise SpecError(
+                "generator.settings.rows_per_unit: missing; expected the most rows that one value"
+                f" of {unit.id_column} had in the table that {self.tool} read, or 1 if its"
+                " guarantee is for all of them together"
+            )
+        return Declaration(
+            epsilon=_number("epsilon", self.epsilon),
+            delta=_number("delta", self.delta),
+            relation=NeighbouringRelation(self.relation),
+            rows_per_unit=self.rows_per_unit or 1,
+        ).event(unit)
+
+    def declaration(self) -> dict[str, Any]:
+        """All settings but the place of the file; JSON values."""
+        left_out = {"calibrated", *self.files}
+        return {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out
+        }
+
+    def parameters(self) -> Mapping[str, Any]:
+        """As `declaration`, for the plan and the certificate."""
+        return self.declaration()
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """For whom it is; nothing depends on the effort.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        return replace(self, calibrated=ForWhom(schema=schema, unit=unit))
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """What was declared; nothing if another run has paid for it.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
+        ready_for(self.calibrated, schema, unit, method=self.method)
+        return (self.declared(unit),) if self.counted_by is None else ()
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Which rows are meant; `table` is not looked at.
+
+        Privacy:
+            Reads no private row. Event: `events`, for what the tool read when it made the rows.
+        """
+        ready_for(self.calibrated, table.schema, method=self.method)
+        return Measurement(
+            kind=self.method,
+            arrays={},
+            facts={"sha256": self.sha256},
+            publishable=noise.publishable,
+        )
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> RowsModel:
+        """The file's rows, read and checked anew.
+
+        Raises:
+            SpecError: the measurement is of other rows, or the file is not the one it was.
+        """
+        if measurement.kind != self.method or measurement.facts.get("sha256") != self.sha256:
+            raise SpecError(f"{FIELD}: not a measurement of kind {self.method}, or of other rows")
+        return self.rows_model(schema)
+
+
+def _fault(name: str, expected: str) -> SpecError:
+    return SpecError(f"generator.settings.{name}: expected {expected}")
+
+
+def _is_text(value: object, most: int) -> bool:
+    return isinstance(value, str) and 0 < len(value.strip()) <= most and value.isprintable()
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _is_count(value: object) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole and 1 <= int(str(value)) <= _MOST_ROWS_PER_UNIT
+
+
+def _number(name: str, value: object) -> Decimal:
+    """The exact decimal that a spec says: a float is its shortest text, as it was written."""
+    text = repr(value) if isinstance(value, int | float) and value is not True else value
+    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+        unknown = f", or {UNKNOWN}" if name == "epsilon" else ""
+        raise _fault(name, f"a plain decimal such as 1, 0.5 or 1e-6{unknown}")
+    return Decimal(text)

@@ -1,0 +1,151 @@
+"""Releases whose rows another tool made: what a plan refuses, and what a certificate says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import SpecError
+from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.weights.base import WeightEstimator
+from dpiw.privacy import accounting
+from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
+from dpiw.privacy.rounding import float_below
+
+if TYPE_CHECKING:
+    from dpiw.plan.plan import Plan
+    from dpiw.plan.spec import ReleaseSpec
+
+
+def check_generator(
+    spec: ReleaseSpec, generator: MadeElsewhere, weights: WeightEstimator | None
+) -> None:
+    """Refuse what rows of a file cannot do, or what their declared cost leaves no room for.
+
+    Raises:
+        NotPublishableError: no epsilon is declared.
+        SpecError: weights that need fresh rows of the generator, a total that the declared cost
+            uses up, or a release that draws nothing.
+    """
+    declared = generator.declared(spec.privacy_unit)
+    draws = weights is not None and weights.draws
+    if weights is not None and weights.sampled(spec.synthetic_rows)[1]:
+        raise SpecError(
+            f"weights.method={spec.weights.method}: is fitted on further rows of the generator, and"
+            " a file has no fresh ones; expected measured or none"
+        )
+    if generator.counted_by is not None:
+        if not draws:
+            raise SpecError(
+                "generator.settings.counted_by: another run paid for the rows, and nothing else is"
+                " drawn; expected weights that measure, such as measured"
+            )
+        return
+    left = spec.epsilon - written(declared.epsilon), spec.delta - written(declared.delta)
+    fits, spends_all = min(left) >= 0, min(left) == 0
+    if not fits or (draws and spends_all):
+        raise SpecError(
+            f"epsilon={spec.epsilon}, delta={spec.delta}: are the totals, with what the rows are"
+            f" declared to cost under this unit and relation, epsilon={declared.epsilon:.6g} and"
+            f" delta={declared.delta:.6g}; expected {'more' if draws else 'at least as much'}"
+        )
+
+
+def written(value: float) -> Decimal:
+    """The decimal that a float's shortest text says, as specs, ledgers and certificates do."""
+    return Decimal(repr(value))
+
+
+def check_rows(
+    spec: ReleaseSpec, schema: PublicSchema, generator: MadeElsewhere, *, wanted: int
+) -> None:
+    """Read the file and refuse it if a cell is not as declared, or if it has too few rows.
+
+    Args:
+        spec: of the release.
+        schema: public.
+        generator: of the file.
+        wanted: rows that the release takes of it, each once.
+
+    Raises:
+        SpecError: names the column, or the settings that ask for fewer rows.
+    """
+    rows = generator.kept(schema)["rows"]
+    if wanted > rows:
+        asked = (
+            f"synthetic_rows={wanted}"
+            if wanted == spec.synthetic_rows
+            else f"weights.settings.base_rows={wanted}"
+        )
+        raise SpecError(
+            f"{asked}: more than the {rows} rows of generator.settings.rows, of which each is taken"
+            " at most once; expected fewer, or more rows of the tool"
+        )
+
+
+def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:
+    """What a certificate says of the rows: what was declared, and what is promised beside it.
+
+    Reads the file: `rows`, `distinct_rows`; `epsilon`, `delta`: declared, for the release's unit;
+    `charged`: whether in this release; `promised_epsilon`, `promised_delta`: of our own events
+    alone, 0 if there are none.
+    """
+    declared = generator.declared(plan.spec.privacy_unit)
+    events = [event for stage in plan.stages for event in stage.events]
+    return {
+        **generator.kept(plan.schema),
+        "epsilon": declared.epsilon,
+        "delta": declared.delta,
+        "charged": generator.counted_by is None,
+        **_promised(plan.spec, events),
+    }
+
+
+def _promised(spec: ReleaseSpec, events: Sequence[PrivacyEvent]) -> dict[str, float]:
+    own = [event for event in events if not isinstance(event, DeclaredEvent)]
+    taken = sum(written(event.delta) for event in events if isinstance(event, DeclaredEvent))
+    delta = float_below(spec.delta - taken) if own else 0.0
+    epsilon = accounting.epsilon(own, delta=delta) if own else 0.0
+    return {"promised_epsilon": epsilon, "promised_delta": delta}
+
+
+def told(generator: MadeElsewhere) -> str:
+    """Whose rows they are, and who pays, in a line of the plan."""
+    said = generator.declaration()
+    paid = "charged here" if generator.counted_by is None else f"paid by run {generator.counted_by}"
+    return (
+        f"made by {said['tool']} {said['version']} at a cost declared by {said['declared_by']},"
+        f" {paid}"
+    )
+
+
+def assumption(generator: MadeElsewhere) -> str:
+    """The sentence that the total rests on."""
+    said = generator.declaration()
+    return (
+        f"The rows (SHA-256 {said['sha256']}) were made by {said['tool']} {said['version']} at"
+        f" epsilon={said['epsilon']}, delta={said['delta']} under {said['relation']}: this is the"
+        f" word of {said['declared_by']}, on this evidence: {said['evidence']}. Nothing"
+        " here checked it."
+    )
+
+
+def caveats(generator: MadeElsewhere) -> tuple[str, ...]:
+    """Sentences about the use of such rows."""
+    paid = (
+        "The total holds only if the declared cost of the rows is true; what this pipeline promises"
+        " by itself is the cost of its own measurement."
+        if generator.counted_by is None
+        else "The cost stated here is of this pipeline's own measurement; the rows cost what run"
+        f" {generator.counted_by} of the same ledger was charged, if they are its rows and their"
+        " declared cost is true."
+    )
+    return (
+        paid,
+        "Whether rows repeat rows of the confidential table was not checked: the check would itself"
+        " need a paid look.",
+        "Rows of a file may repeat each other or depend on each other; effective sizes count each"
+        " as an independent draw.",
+    )

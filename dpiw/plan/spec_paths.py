@@ -1,0 +1,99 @@
+"""Where the files of a spec lie: from the spec's own folder, as absolute paths."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpiw.data.public_rows import named_file
+from dpiw.errors import SpecError
+from dpiw.ledger.location import absolute_location
+from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.registry import make_generator, public_settings
+from dpiw.methods.weights.post_processing import files_of
+
+if TYPE_CHECKING:
+    from dpiw.plan.sections import GeneratorSpec
+    from dpiw.plan.spec import ReleaseSpec
+
+
+def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
+    """The spec with absolute paths, and the files of public rows compared with what it says.
+
+    Raises:
+        SpecError: a path that cannot be resolved, or a file that is not the one meant.
+    """
+
+    def absolute(field: str, text: str) -> str:
+        return str(_located(base, field, text).resolve(strict=False))
+
+    # The source's last component is not resolved: a symbolic link is refused at ingest.
+    source = _located(base, "source.path", spec.source.path)
+    truth = spec.public_truth
+    return spec.model_copy(
+        update={
+            "source": spec.source.model_copy(
+                update={"path": str(source.parent.resolve() / source.name)}
+            ),
+            "generator": _located_generator(spec, base, source),
+            "weights": spec.weights.model_copy(
+                update={"post_processing": _located_steps(spec, base, source)}
+            ),
+            "schema_path": absolute("schema", spec.schema_path),
+            "state": absolute("state", spec.state),
+            "signing_key": absolute("signing_key", spec.signing_key),
+            "publish_to": absolute("publish_to", spec.publish_to),
+            "public_truth": None if truth is None else absolute("public_truth", truth),
+            "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
+        }
+    )
+
+
+def _located_generator(spec: ReleaseSpec, base: Path, source: Path) -> GeneratorSpec:
+    """The generator with the absolute path of rows that were made elsewhere, if it has such."""
+    method, settings = spec.generator.method, spec.generator.settings
+    places = settings.keys() - public_settings(method, settings).keys()
+    located = {
+        name: str(_located(base, f"generator.settings.{name}", settings[name]).resolve())
+        for name in places
+        if isinstance(settings[name], str)
+    }
+    if not located:
+        return spec.generator
+    for name, path in located.items():
+        _refuse_workspace(spec, base, f"generator.settings.{name}", Path(path))
+    generator = make_generator(method, settings | located, pure=spec.delta == 0)
+    if isinstance(generator, MadeElsewhere):
+        generator.check_file(source)
+    return spec.generator.model_copy(update={"settings": settings | located})
+
+
+def _refuse_workspace(spec: ReleaseSpec, base: Path, field: str, path: Path) -> None:
+    """A run's folder holds confidential rows, too, and no file of it is public."""
+    state, releases = (
+        _located(base, name, getattr(spec, name)).resolve() for name in ("state", "publish_to")
+    )
+    if path.is_relative_to(state) and not path.is_relative_to(releases):
+        raise SpecError(f"{field}: lies in the spec's state folder, the confidential workspace")
+
+
+def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:
+    """The post-processing steps, with path and SHA-256 of a file of public rows."""
+
+    def located(step: dict[str, Any]) -> dict[str, Any]:
+        if "rows" not in files_of(step) or not step.get("rows"):
+            return step
+        path = _located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
+        return named_file(step, path.resolve(strict=False), source=source)
+
+    return [located(step) for step in spec.weights.post_processing]
+
+
+def _located(base: Path, field: str, text: str) -> Path:
+    """A path of a spec from the spec's own folder, `~` expanded."""
+    with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
+        path = base / Path(text).expanduser()
+        path.resolve(strict=False)
+        return path
+    raise SpecError(f"{field}: expected a path that can be resolved")

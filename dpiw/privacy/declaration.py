@@ -1,0 +1,66 @@
+"""A guarantee that somebody states of a mechanism that is not ours, and what it is worth here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from dpiw.errors import SpecError
+from dpiw.privacy.events import DeclaredEvent
+from dpiw.privacy.renyi import exactly
+from dpiw.privacy.rounding import float_above
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """(epsilon, delta)-DP of single rows, or of whatever the tool protected.
+
+    Attributes:
+        epsilon: > 0.
+        delta: in [0, 1).
+        relation: under which it was stated.
+        rows_per_unit: how many of the things it protects one protected unit of the release may
+            be in the table that the tool read: 1 if it protects the unit itself.
+    """
+
+    epsilon: Decimal
+    delta: Decimal
+    relation: NeighbouringRelation
+    rows_per_unit: int = 1
+
+    def event(self, unit: PrivacyUnit) -> DeclaredEvent:
+        """The same as a cost for `unit`, by group privacy, rounded up.
+
+        A group of g gives (g epsilon, delta sum_{i<g} exp(i epsilon)): as many as `rows_per_unit`,
+        and twice that where add/remove is to serve replace-one, which is one removal and one
+        addition. A replace-one guarantee says nothing of the number of rows, so it serves no other
+        relation. Source: Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
+
+        Raises:
+            SpecError: replace-one declared for add/remove, or a delta of one or more.
+        """
+        group = self.rows_per_unit
+        if self.relation is not unit.relation:
+            if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
+                raise SpecError(
+                    "generator.settings.relation=replace_one: says nothing of the number of rows,"
+                    " and cannot pay for relation=add_or_remove_one; expected a replace-one release"
+                )
+            group *= 2
+        with exactly():
+            factor = sum(((self.epsilon * step).exp() for step in range(group)), Decimal(0))
+            epsilon, delta = self.epsilon * group, self.delta * factor
+            delta *= 1 + Decimal("1e-40") if group > 1 else 1  # the exponentials are rounded
+        if delta >= 1:
+            raise SpecError(
+                f"generator.settings.delta: is {delta:.3g} for a group of {group} rows; expected a"
+                " smaller one, or rows made for this unit"
+            )
+        return DeclaredEvent(epsilon=_written(epsilon), delta=_written(delta))
+
+
+def _written(value: Decimal) -> float:
+    """The float whose shortest text is this number, as ledgers keep it; if none is, one above."""
+    nearest = float(value)
+    return nearest if Decimal(repr(nearest)) == value else float_above(value)

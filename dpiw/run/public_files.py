@@ -1,0 +1,73 @@
+"""A run's own copies of the public files that its plan names by their SHA-256."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from dpiw.data.files import write_durably
+from dpiw.data.public_rows import read_public_rows
+from dpiw.data.sources import IngestLimits, copy_source
+from dpiw.data.tables import write_snapshot
+from dpiw.errors import SourceError, SpecError
+from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.plan.plan import Plan
+
+PUBLIC_ROWS = "public_rows.parquet"
+"""Scaled rows of a calibration on public ones."""
+
+MADE_ELSEWHERE = "made_elsewhere.parquet"
+"""The file of rows that another tool made, byte by byte."""
+
+
+def keep_public_files(plan: Plan, directory: Path) -> None:
+    """Keep what is not there yet, checked against the plan; nothing is reserved before it.
+
+    Args:
+        plan: of the run.
+        directory: of the run.
+
+    Raises:
+        SpecError: a file is gone, has changed, or is not as declared.
+    """
+    _keep_rows_of_calibration(plan, directory)
+    _keep_rows_made_elsewhere(plan, directory)
+
+
+def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:
+    step = parse_post_processing(plan.spec.weights.post_processing).calibrate
+    kept = directory / PUBLIC_ROWS
+    if step is None or step.rows is None or kept.exists():
+        return
+    source = plan.spec.source
+    limits = IngestLimits(
+        max_columns=source.max_columns,
+        max_cell_bytes=source.max_cell_bytes,
+        max_memory_bytes=source.max_memory_bytes,
+    )
+    scaled = read_public_rows(
+        Path(step.rows), sha256=str(step.sha256), schema=plan.schema,
+        directory=directory / "private", limits=limits,
+    )  # fmt: skip
+    write_snapshot(scaled, kept)
+
+
+def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
+    kept = directory / MADE_ELSEWHERE
+    if not isinstance(plan.generator, MadeElsewhere) or kept.exists():
+        return
+    copy, copied = directory / f".{MADE_ELSEWHERE}-{secrets.token_hex(8)}", False
+    try:
+        copy_source(Path(plan.spec.generator.settings["rows"]), copy)
+        copied = True
+        plan.generator.at(copy).kept(plan.schema)
+        write_durably(kept, copy.read_bytes())
+    except SourceError:
+        pass
+    finally:
+        copy.unlink(missing_ok=True)
+    if not copied:
+        raise SpecError(
+            "generator.settings.rows: expected a regular file that is not packed and stays as it is"
+        )

@@ -1,0 +1,138 @@
+"""What a plan refuses of rows made elsewhere, and what its key depends on; no data is read."""
+
+import shutil
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dpiw.errors import NotPublishableError, SpecError
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.promise import run_key
+from dpiw.plan.rehearsal.candidates import candidates
+from dpiw.plan.spec import load_schema, load_spec
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.plan.table import plan_table
+from dpiw.privacy import accounting
+from dpiw.privacy.events import DeclaredEvent
+from tests.support.made_elsewhere import rows_of_town, write_spec, written
+
+
+def planned(place: Any, **changes: Any) -> Plan:
+    spec = load_spec(write_spec(place, **changes))
+    return compile_plan(spec, load_schema(spec))
+
+
+def test_the_declared_cost_is_part_of_the_total(workplace: Any) -> None:
+    plan = planned(workplace)
+    assert [stage.name for stage in plan.stages] == [GENERATOR_STAGE, WEIGHTS_STAGE]
+    assert plan.stages[0].events == (DeclaredEvent(epsilon=0.5, delta=1e-7),)
+    assert 1 - 1e-3 < plan.epsilon_pld <= 1
+    alone = accounting.epsilon(plan.stages[1].events, delta=9e-7)
+    assert 0.5 <= alone < 0.6  # composed, ours gets a little more than the difference
+    assert "made by sdg 1.2 at a cost declared by A. Curator, charged here" in plan_table(plan)
+
+
+def forgetting(plan: Plan) -> list[str]:
+    """Plans that a declared cost is missing in, by what they say of themselves."""
+    declared = [e for stage in plan.stages for e in stage.events if isinstance(e, DeclaredEvent)]
+    counted = "paid by run" in plan_table(plan)
+    return [] if counted or declared else ["declared and not charged"]
+
+
+def test_a_declared_cost_that_is_not_charged_is_seen(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: the whole total goes to our own noise, and the rows cost nothing."""
+    from dpiw.methods.generators.external import External
+
+    assert forgetting(planned(workplace)) == []
+    honest = planned(workplace).stages[1].events[0]
+    monkeypatch.setattr(External, "events", lambda self, **facts: ())
+    plan = planned(workplace)
+    assert forgetting(plan) == ["declared and not charged"]
+    assert plan.stages[1].events[0].noise_multiplier < 0.7 * honest.noise_multiplier  # type: ignore[union-attr]
+
+
+def test_what_is_paid_already_is_planned_once_and_named(workplace: Any) -> None:
+    plan = planned(workplace, counted_by="ab" * 32)
+    assert [stage.name for stage in plan.stages] == [WEIGHTS_STAGE]
+    assert f"paid by run {'ab' * 32}" in plan_table(plan)
+    assert accounting.epsilon(plan.stages[0].events, delta=1e-6) > 0.99
+
+
+def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
+    top = {"epsilon": "0.1", "delta": "1e-6"}
+    plan = planned(workplace, weights="none", top=top, epsilon="0.1", delta="1e-6")
+    assert plan.epsilon_pld == 0.1
+    assert plan.cost.epsilon_units == 10**11
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"epsilon": 1}, "are the totals, .* epsilon=1 and delta=1e-07; expected more"),
+        ({"epsilon": 3}, "expected more"),
+        ({"delta": 1e-6}, "expected more"),
+        ({"weights": "none", "epsilon": 1.5}, "expected at least as much"),
+        ({"weights": "none", "counted_by": "ab" * 32}, "nothing else is drawn"),
+        ({"weights": "beta_noised"}, "is fitted on further rows of the generator"),
+        ({"weights": "dp_mlp"}, "is fitted on further rows of the generator"),
+        ({"weights": "discriminator"}, "discriminator"),
+        ({"relation": "replace_one"}, "says nothing of the number of rows"),
+        ({"top": {"synthetic_rows": 401}, "weights": "none"},
+         "synthetic_rows=401: more than the 400 rows"),
+        ({"top": {"weights": {"method": "measured", "settings": {"omega_seed": 1}}}},
+         "base_rows=10000: more than the 400 rows"),
+        ({"sha256": "0" * 64}, "SHA-256 is not the one that `sha256` states"),
+        ({"rows": "nowhere.parquet"}, "cannot be read"),
+        ({"rows": "data.csv"}, r"source\.path, the confidential table"),
+        ({"rows": "state/workspace/town/ab/private/scaled.parquet"}, "confidential workspace"),
+        ({"rows": None}, "rows: missing"),
+        ({"tool": None}, "tool: missing"),
+        ({"top": {"relation": "replace_one"}, "delta": 0.9}, "settings.delta: is"),
+    ],
+)  # fmt: skip
+def test_a_plan_is_refused_before_anything_happens(
+    workplace: Any, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(SpecError, match=told):
+        planned(workplace, **changes)
+
+
+def test_rows_that_nobody_vouches_for_are_in_no_release(workplace: Any) -> None:
+    with pytest.raises(NotPublishableError, match="nobody declares an epsilon for rows of sdg"):
+        planned(workplace, epsilon="unknown")
+
+
+def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace: Any) -> None:
+    """Elsewhere the generator would get it; a file has no use for it."""
+    top = {"epsilon": "0.001", "nominal_rows": 2, "delta": "1e-9"}
+    with pytest.raises(SpecError, match="they could show"):
+        planned(workplace, top=top, epsilon="0.0009", delta="0")
+
+
+def test_no_stand_in_population_rehearses_rows_of_the_real_one(workplace: Any) -> None:
+    spec = load_spec(write_spec(workplace))
+    with pytest.raises(SpecError, match="method=external: cannot be rehearsed"):
+        candidates(spec, load_schema(spec))
+
+
+def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -> None:
+    def key(**changes: Any) -> str:
+        spec = load_spec(write_spec(workplace, **changes))
+        return run_key(spec, load_schema(spec), "once")
+
+    first = key()
+    shutil.copy(workplace.root / "made.parquet", workplace.root / "moved.parquet")
+    assert key(rows="moved.parquet") == first
+    assert len({first, key(evidence="other"), key(epsilon=0.4), key(counted_by="ab" * 32)}) == 4
+    digest = written(workplace.root / "made.parquet", rows_of_town(seed=4))
+    assert key(sha256=digest) != first
+
+
+def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace: Any) -> None:
+    plan = planned(workplace, top={"relation": "replace_one", "epsilon": 2})
+    (event,) = plan.stages[0].events
+    assert (event.epsilon, plan.cost.epsilon_units) == (1.0, 2 * 10**12)  # type: ignore[union-attr]
+    assert Decimal(repr(event.delta)) > Decimal("2e-7")  # type: ignore[union-attr]

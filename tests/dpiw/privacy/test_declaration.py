@@ -1,0 +1,111 @@
+"""A guarantee that somebody states, under another unit or relation; and what it costs with ours."""
+
+import math
+from decimal import Decimal
+
+import pytest
+
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.privacy import accounting
+from dpiw.privacy.declaration import Declaration
+from dpiw.privacy.events import DeclaredEvent, GaussianEvent, check_event
+from dpiw.privacy.gaussian import gaussian_delta
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
+
+
+def stated(epsilon: str, delta: str, relation: NeighbouringRelation, rows: int = 1) -> Declaration:
+    return Declaration(
+        epsilon=Decimal(epsilon), delta=Decimal(delta), relation=relation, rows_per_unit=rows
+    )
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_the_same_relation_and_unit_change_nothing(relation: NeighbouringRelation) -> None:
+    event = stated("0.1", "1e-6", relation).event(PrivacyUnit(relation=relation))
+    assert event == DeclaredEvent(epsilon=0.1, delta=1e-6)
+
+
+def test_replace_is_a_removal_and_an_addition() -> None:
+    event = stated("0.5", "1e-6", ADD).event(PrivacyUnit(relation=REPLACE))
+    assert event.epsilon == 1
+    assert event.delta == pytest.approx(1e-6 * (1 + math.exp(0.5)), rel=1e-12)
+    assert Decimal(event.delta) >= Decimal("1e-6") * (1 + Decimal("0.5").exp())
+
+
+def test_a_guarantee_for_rows_is_one_for_a_group_of_them() -> None:
+    unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="id")
+    event = stated("0.5", "1e-6", ADD, rows=3).event(unit)
+    assert event.epsilon == 1.5
+    assert event.delta == pytest.approx(1e-6 * (1 + math.exp(0.5) + math.e), rel=1e-12)
+    assert stated("0.5", "0", ADD, rows=3).event(unit).delta == 0
+
+
+def test_replace_one_pays_for_no_other_relation() -> None:
+    with pytest.raises(SpecError, match=r"settings\.relation=replace_one: says nothing"):
+        stated("1", "0", REPLACE).event(PrivacyUnit(relation=ADD))
+
+
+def test_a_group_whose_delta_is_no_probability_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"settings\.delta: is .* for a group of 100 rows"):
+        stated("1", "1e-6", ADD, rows=100).event(PrivacyUnit(relation=ADD))
+
+
+def composed_delta(epsilon: float, event: DeclaredEvent, multiplier: float) -> float:
+    """Exact, by conditioning on the outcome of the worst declared mechanism (a slow twin)."""
+    right = 1 / (1 + math.exp(-event.epsilon))
+    rest = sum(
+        share * tail(multiplier, epsilon - loss)
+        for share, loss in ((right, event.epsilon), (1 - right, -event.epsilon))
+    )
+    return event.delta + (1 - event.delta) * rest
+
+
+def tail(multiplier: float, epsilon: float) -> float:
+    """delta of one Gaussian mechanism at any real epsilon."""
+    if epsilon >= 0:
+        return gaussian_delta(multiplier, epsilon)
+    return 1 - math.exp(epsilon) * (1 - gaussian_delta(multiplier, -epsilon))
+
+
+@pytest.mark.parametrize("declared", [DeclaredEvent(epsilon=0.4, delta=3e-6),
+                                      DeclaredEvent(epsilon=1.5)])  # fmt: skip
+def test_it_composes_with_our_events_as_the_worst_mechanism_would(declared: DeclaredEvent) -> None:
+    """Never below the exact cost, and no more than the lattice's margin above it."""
+    events = [GaussianEvent(noise_multiplier=4.0), declared]
+    total = accounting.epsilon(events, delta=1e-5)
+    assert composed_delta(total, declared, 4.0) <= 1e-5
+    assert composed_delta(total * (1 - 2e-3), declared, 4.0) > 1e-5
+    assert accounting.delta(events, epsilon=total) == pytest.approx(1e-5, rel=1e-2)
+
+
+def test_a_declared_delta_is_never_lost() -> None:
+    """Forgotten, it would leave the Gaussian the whole delta: the total would be smaller."""
+    ours, theirs = GaussianEvent(noise_multiplier=4.0), DeclaredEvent(epsilon=0.5, delta=9e-6)
+    forgetful = accounting.epsilon([ours, DeclaredEvent(epsilon=0.5)], delta=1e-5)
+    assert accounting.epsilon([ours, theirs], delta=1e-5) > forgetful * 1.05
+    with pytest.raises(PrivacyError, match="at least the sum of the declared deltas"):
+        accounting.epsilon([ours, theirs], delta=8e-6)
+    with pytest.raises(PrivacyError, match="delta = 0 cannot be met"):
+        accounting.epsilon([ours, theirs], delta=9e-6)
+
+
+def test_alone_it_costs_what_was_declared() -> None:
+    event = DeclaredEvent(epsilon=0.1, delta=1e-6)
+    assert accounting.epsilon([event], delta=1e-6) == 0.1
+    assert accounting.epsilon_bounds([event], delta=1e-6).sum == 0.1
+
+
+def test_no_renyi_vector_pays_for_a_delta() -> None:
+    beyond = accounting.renyi_vector([DeclaredEvent(epsilon=0.1, delta=1e-9)])
+    assert set(beyond) == {10**16}
+    assert max(accounting.renyi_vector([DeclaredEvent(epsilon=0.1)])) <= 10**11 + 1
+
+
+@pytest.mark.parametrize("event", [DeclaredEvent(epsilon=0.0), DeclaredEvent(epsilon=math.inf),
+                                   DeclaredEvent(epsilon=1.0, delta=1.0),
+                                   DeclaredEvent(epsilon=1.0, delta=-1e-9)])  # fmt: skip
+def test_what_nobody_can_have_declared_is_no_event(event: DeclaredEvent) -> None:
+    with pytest.raises(PrivacyError):
+        check_event(event)

@@ -1,0 +1,195 @@
+"""Releases of rows made elsewhere: who pays, when they are refused, and what is told apart."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dpiw.analysis.bootstrap import mechanism_of
+from dpiw.audit import audit
+from dpiw.cli.main import main as dpiw
+from dpiw.errors import LedgerConflictError, ReleaseError, SpecError
+from dpiw.ledger import CompositionRule, Ledger, Population
+from dpiw.methods.generators.external import External
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.public_files import MADE_ELSEWHERE
+from dpiw.run.run import ReleaseRun
+from tests.support.made_elsewhere import rows_of_town, write_spec, written
+from tests.support.whole_runs import draw, loaded, prepared, publish_run, spent
+
+DECLARED = "declared by A. Curator, not promised: epsilon=0.5, delta=1e-07 for rows of sdg 1.2"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: Any, request: Any) -> Any:
+    """One release that pays for its rows, and one of the same rows that names it."""
+    place = request.getfixturevalue("make_workplace")()
+    run, folder = publish_run(write_spec(place))
+    again, other = publish_run(write_spec(place, counted_by=run.key, top={"name": "again"}))
+    return place, (run, folder), (again, other)
+
+
+@pytest.fixture(scope="module")
+def make_workplace(tmp_path_factory: Any) -> Any:
+    from tests import conftest
+
+    return conftest.make_workplace.__wrapped__(tmp_path_factory)
+
+
+def test_the_declared_cost_is_charged_once_and_named_ever_after(
+    published: Any, capsys: Any
+) -> None:
+    place, (run, folder), (_, other) = published
+    assert str(spent(place)) == "epsilon=2, delta=2E-6"  # 1 with the rows, 1 beside them
+    first, second = verify(folder).certificate, verify(other).certificate
+    assert [event["type"] for s in first.stages for event in s.events] == ["declared", "gaussian"]
+    assert [event["type"] for s in second.stages for event in s.events] == ["gaussian"]
+    assert first.generator["made_elsewhere"]["charged"] is True
+    assert DECLARED + ", in the total; promised by dpiw: epsilon=0.5" in str(first.declared)
+    assert f"{DECLARED}, paid by run {run.key}; promised by dpiw: epsilon=0.99" in str(
+        second.declared
+    )
+    for certificate in (first, second):
+        facts = certificate.generator["made_elsewhere"]
+        assert facts["rows"] == 400
+        assert 390 < facts["distinct_rows"] < 400  # some are alike but for a missing income
+        assert "rows" not in certificate.generator["settings"]
+        assert any("Nothing here checked it" in one for one in certificate.assumptions)
+        assert any("was not checked" in one for one in certificate.caveats)
+        assert str(place.root) not in certificate.to_json().decode()
+
+
+def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) -> None:
+    place, (run, folder), (again, other) = published
+    for command in ("verify", "describe"):
+        assert dpiw([command, str(folder)]) == 0
+        assert DECLARED in capsys.readouterr().out
+    assert dpiw(["ledger", "show", "--ledger", str(place.ledger)]) == 0
+    shown = capsys.readouterr().out
+    assert "fit_generator=committed (declared epsilon=0.5, delta=1e-07)" in shown
+    assert DECLARED in (folder / "report.html").read_text()
+    assert dpiw(["ledger", "show", "--json", "--ledger", str(place.ledger)]) == 0
+    (population,) = json.loads(capsys.readouterr().out)["populations"]
+    first, second = population["runs"]
+    stage = first["attempts"][0]["stages"]["fit_generator"]
+    assert stage["declared"] == ["epsilon=0.5, delta=1e-07"]
+    assert "declared" not in second["attempts"][0]["stages"]["fit_weights"]
+    report = audit(f"sqlite:///{place.ledger}", [folder, other], None)
+    codes = {finding.code: finding for finding in report.findings}
+    assert codes.keys() == {"cost_declared", "key_not_pinned"}
+    assert codes["cost_declared"].subject == f"run {run.key[:12]} attempt 1"
+    release = loaded(folder)
+    with pytest.raises(ReleaseError, match="rows that another tool made cannot be made again"):
+        mechanism_of(release)
+    assert again.draws("fit_weights")
+
+
+def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published: Any) -> None:
+    """Whatever the confidential table holds: the weights and the choice alone depend on it."""
+    place, (run, folder), _ = published
+    columns = ["age", "income", "region", "ill"]
+    schema = run.plan.schema
+    made = schema.unscale(schema.scale(rows_of_town()))[columns]
+    rows = loaded(folder).table[columns]
+    known = {tuple(map(str, row)) for row in made.itertuples(index=False)}
+    assert len(rows) == 100
+    assert {tuple(map(str, row)) for row in rows.itertuples(index=False)} <= known
+    assert (run.directory / MADE_ELSEWHERE).read_bytes() == (
+        place.root / "made.parquet"
+    ).read_bytes()
+
+
+def test_a_charge_that_forgets_the_rows_is_found(
+    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: reserved without the declared event; the draw knows what it should be."""
+    place = make_workplace()
+    run = prepared_small(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(External, "events", lambda self, **facts: ())
+        steps.reserve(prepared(place))
+    steps.ingest(run)
+    with pytest.raises(LedgerConflictError, match="other events than the ledger reserved"):
+        steps.fit_generator(run, noise=SecureNoise())
+
+
+def prepared_small(place: Any) -> Any:
+    write_spec(place)
+    return prepared(place)
+
+
+@pytest.mark.parametrize("harm", ["changed", "gone", "a cell", "the source"])
+def test_a_file_that_is_not_as_declared_reserves_nothing(make_workplace: Any, harm: str) -> None:
+    place = make_workplace()
+    spec = write_spec(place)
+    made = place.root / "made.parquet"
+    if harm == "changed":
+        written(made, rows_of_town(seed=9))
+    elif harm == "gone":
+        made.unlink()
+    elif harm == "a cell":
+        digest = written(made, rows_of_town().assign(age=77_777))
+        write_spec(place, sha256=digest)
+    else:
+        made.unlink()
+        made.hardlink_to(place.source)
+    with pytest.raises(SpecError, match=r"generator\.settings\.rows") as refused:
+        publish_run(spec)
+    assert "77777" not in str(refused.value)
+    ledger = Ledger.open(place.ledger)
+    assert not ledger.runs("town")
+    assert str(ledger.spent("town")) == "epsilon=0, delta=0"
+    assert not list(place.root.glob(f"state/workspace/**/{MADE_ELSEWHERE}*"))
+
+
+def test_a_run_keeps_its_own_copy(make_workplace: Any) -> None:
+    """Once prepared, what becomes of the file bears on no step."""
+    place = make_workplace()
+    run = prepared_small(place)
+    assert not [path for path in run.directory.iterdir() if path.name.startswith(".")]
+    (place.root / "made.parquet").unlink()
+    draw(ReleaseRun.load(run.directory))
+    steps.debias(run)
+    assert len(json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]) > 3
+
+
+@pytest.mark.parametrize("case", ["unknown", "cheaper"])
+def test_only_a_run_that_paid_enough_has_paid(published: Any, case: str) -> None:
+    place, (run, _), _ = published
+    key, more = ("ab" * 32, {}) if case == "unknown" else (run.key, {"epsilon": 1.2})
+    before = str(spent(place))
+    write_spec(place, counted_by=key, top={"name": f"after-{case}"}, **more)
+    with pytest.raises(
+        SpecError, match=r"counted_by: expected the key of a run of population town"
+    ):
+        steps.reserve(prepared(place))
+    assert str(spent(place)) == before
+
+
+def test_a_run_that_could_still_be_given_back_has_not_paid(make_workplace: Any) -> None:
+    place = make_workplace()
+    waiting = prepared_small(place)
+    steps.reserve(waiting)
+    write_spec(place, counted_by=waiting.key, top={"name": "again"})
+    with pytest.raises(SpecError, match="that drew all it reserved"):
+        steps.reserve(prepared(place))
+
+
+def test_a_delta_is_no_renyi_vector(make_workplace: Any) -> None:
+    place = make_workplace()
+    Ledger.open(place.ledger).register(
+        Population(
+            name="city", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
+            epsilon=Decimal(5), delta=Decimal("1e-4"), composition=CompositionRule.RENYI,
+        )
+    )  # fmt: skip
+    write_spec(place, top={"population": "city"})
+    with pytest.raises(SpecError, match="composes by Renyi vectors"):
+        steps.reserve(prepared(place))
+    write_spec(place, top={"population": "city"}, delta=0)
+    steps.reserve(prepared(place))
+    assert spent(place, "city").epsilon_units > 0
