@@ -280,10 +280,10 @@ def _located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
     """The spec with absolute paths."""
 
     def absolute(field: str, text: str) -> str:
-        return str(_located(base, field, text).resolve(strict=False))
+        return str(located(base, field, text).resolve(strict=False))
 
     # The source's last component is not resolved: a symbolic link is refused at ingest.
-    source = _located(base, "source.path", spec.source.path)
+    source = located(base, "source.path", spec.source.path)
     truth = spec.public_truth
     return spec.model_copy(
         update={
@@ -306,16 +306,16 @@ def _located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
 def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:
     """The post-processing steps, with path and SHA-256 of a file of public rows."""
 
-    def located(step: dict[str, Any]) -> dict[str, Any]:
+    def settled(step: dict[str, Any]) -> dict[str, Any]:
         if "rows" not in files_of(step) or not step.get("rows"):
             return step
-        path = _located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
+        path = located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
         return named_file(step, path.resolve(strict=False), source=source)
 
-    return [located(step) for step in spec.weights.post_processing]
+    return [settled(step) for step in spec.weights.post_processing]
 
 
-def _located(base: Path, field: str, text: str) -> Path:
+def located(base: Path, field: str, text: str) -> Path:
     """A path of a spec from the spec's own folder, `~` expanded."""
     with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
         path = base / Path(text).expanduser()
