@@ -103,6 +103,7 @@ class LocalParameters:
             raise ManifestError(f"{NAME}: private features need a finite radius and stddev > 0")
         if not self.dimension and self.stddev != 0:
             raise ManifestError(f"{NAME} stddev: expected 0, as no feature is private")
+        assert self.response is None or self.kept  # made once: `kept` must be admissible
 
     @property
     def names(self) -> tuple[str, ...]:
