@@ -28,6 +28,7 @@ from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
+from dpiw.plan.local import parse_local_spec
 from dpiw.plan.spec import ReleaseSpec, parse_spec
 from dpiw.run.run import ReleaseRun
 from dpiw.run.steps import reserve
@@ -67,6 +68,7 @@ PICTURE = (
     "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
 )
 JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
+LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
 SHOWN = "flows/test_window.py::test_a_run_tells_its_story_in_order"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 PYTHON = {
@@ -75,6 +77,7 @@ PYTHON = {
     "docs/first-audit.md": f"{HERE}::test_a_first_audit_finds_the_changed_byte",
     "docs/first-estimate.md": f"{HERE}::test_a_first_estimate_has_an_interval_and_a_verdict",
     "docs/journeys.md": JOURNEYS,
+    "docs/local.md": LOCAL,
     "docs/method.md": f"{HERE}::test_the_method_s_blocks_print_what_the_page_says",
     "docs/privacy.md": f"{HERE}::test_the_auditor_s_blocks_find_what_was_promised",
 }
@@ -86,6 +89,7 @@ SCRIPTS = {
     "docs/first-estimate.md": f"{HERE}::test_a_first_estimate_has_an_interval_and_a_verdict",
     "docs/first-release.md": f"{HERE}::test_a_first_release_is_walked_from_a_header_to_a_plan",
     "docs/journeys.md": JOURNEYS,
+    "docs/local.md": LOCAL,
 }
 """Page whose shell commands one test types in their order."""
 TYPED = (
@@ -128,6 +132,7 @@ ELSEWHERE = {
     "prefect worker start --pool dpiw": ("ends when it is stopped", SERVED),
     "prefect worker start --pool dpiw-gpu": ("ends when it is stopped", SERVED),
     "pip install dpiw": ("needs a package index", EXTRAS),
+    "pip install 'dpiw[local]'": ("needs a package index", EXTRAS),
     "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
     "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
@@ -202,9 +207,12 @@ def test_every_block_of_settings_is_read():
             json.loads(block.text)
         if block.language != "yaml":
             continue
-        exact = not re.search(r"^columns:|^\s*- ", block.text, re.M)  # as specs are, not schemas
+        local = block.text.startswith("format: 1\nname: commute\nfeatures:")
+        exact = local or not re.search(r"^columns:|^\s*- ", block.text, re.M)  # not as schemas are
         found = load_text(block.text, what=block.page, exact=exact)
-        if not exact:  # a schema, or some of its columns
+        if local:
+            parse_local_spec(found)
+        elif not exact:  # a schema, or some of its columns
             columns = {"columns": found} if isinstance(found, list) else found
             PublicSchema.from_mapping({"name": "page"} | columns)
         else:

@@ -124,7 +124,7 @@ def feasibility(
         usable, reason = False, NO_LOGISTIC
     else:
         most = loss_named(loss).usable
-        usable = noise <= most
+        usable = noise <= most * (1 + 1e-9)
         reason = f"noise times norm is {noise:.3g}, and at most {most:.3g} can be borne"
         if not usable:
             reason += f": a ball of norm {most / parameters.stddev:.3g}, or a larger epsilon"
