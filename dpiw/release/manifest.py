@@ -226,7 +226,9 @@ class Manifest(SignedManifest):
 
 def _other_format(named: object, known: str) -> str:
     told = f"manifest.json: this reader knows {known} {FORMAT_VERSION}"
-    return f"{told}; this is a local release" if named == LOCAL_FORMAT else told
+    if named == LOCAL_FORMAT:
+        told += "; this is a local release, for dpiw.analysis.local.load_local"
+    return told
 
 
 def check_file_name(name: str) -> None:

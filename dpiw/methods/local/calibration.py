@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from dpiw.errors import SpecError
-from dpiw.methods.local.parameters import ROUNDING, Feature, LocalParameters
+from dpiw.methods.local.parameters import MAX_EPSILON, ROUNDING, Feature, LocalParameters
 from dpiw.privacy.accounting import LATTICE_MARGIN
 from dpiw.privacy.gaussian import gaussian_noise_multiplier, smallest_multiplier
 from dpiw.privacy.mechanisms import calibrated_law
@@ -50,8 +50,8 @@ def calibrated(
         ManifestError: as `LocalParameters`.
     """
     dimension = sum(feature.private for feature in features)
-    if not 0 < epsilon <= 20:
-        raise SpecError("epsilon: expected a decimal in (0, 20]")
+    if not 0 < epsilon <= MAX_EPSILON:
+        raise SpecError(f"epsilon: expected a decimal in (0, {MAX_EPSILON}]")
     if not (0 < delta < 1 if dimension else delta == 0):
         needed = "inside (0, 1), as a feature is private" if dimension else "0: no Gaussian noise"
         raise SpecError(f"delta: expected {needed}")

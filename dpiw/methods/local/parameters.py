@@ -29,6 +29,9 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 FORMAT = "dpiw-local-parameters 1"
 NAME = "parameters.json"
 
+MAX_EPSILON = 20
+"""Policy maximum of a report; more is no privacy, whatever is promised."""
+
 RESERVED = ("parameters", "report_id")
 """Names in a report that no feature or label may have."""
 
@@ -160,8 +163,13 @@ class LocalParameters:
         """What a client asks before it reports.
 
         Raises:
-            PrivacyError: the noise does not keep the stated epsilon and delta.
+            PrivacyError: the noise does not keep the stated epsilon and delta, or these promise
+                nothing.
         """
+        if not (0 < Decimal(self.epsilon) <= MAX_EPSILON and Decimal(self.delta) < 1):
+            raise PrivacyError(
+                f"{NAME}: expected epsilon in (0, {MAX_EPSILON}] and delta below 1; do not report"
+            )
         if not self.exact_delta() <= float_below(Decimal(self.delta)):
             raise PrivacyError(
                 f"{NAME}: its noise costs more than epsilon={self.epsilon}, delta={self.delta};"

@@ -79,6 +79,7 @@ def test_a_client_refuses_parameters_with_too_little_noise(tmp_path):
     for change in (
         {"stddev": 0.99 * stated["stddev"]}, {"epsilon": "3.9"}, {"delta": "9E-6"},
         {"radius": 1.01 * stated["radius"]}, {"kept": stated["kept"] + 2**52},
+        {"epsilon": "1E300"}, {"delta": "1"}, {"epsilon": "0"},
     ):  # fmt: skip
         text = json.dumps(stated | change, indent=2, sort_keys=True) + "\n"
         with pytest.raises(PrivacyError, match="do not report"):
