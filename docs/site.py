@@ -35,6 +35,12 @@ MODULES = {
         "dpiw.methods.weights.smoothing",
         "dpiw.methods.weights.diagnostics",
     ),
+    "local": (
+        "dpiw.methods.local",
+        "dpiw.analysis.local",
+        "dpiw.analysis.local_losses",
+        "dpiw.analysis.local_learning",
+    ),
     "errors": ("dpiw.errors",),
 }
 """Page of the reference: the modules whose public names it shows."""

@@ -24,14 +24,14 @@ from dpiw.plan.local import LocalSpec, load_local_spec, read_parameters
 from dpiw.privacy.randomness import SecureNoise
 
 SPEC = Path(__file__).with_name("collection.yaml")
-PEOPLE = 20_000
+PEOPLE = 200_000
 
 
 def people(count: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Ages and distances, shape (count, 2), and who works at home: the truth, from a fixed seed."""
     rng = np.random.default_rng(2026)
     ages = rng.uniform(18, 78, size=count)
-    distances = np.minimum(rng.exponential(12, size=count), 50.0)
+    distances = np.minimum(rng.exponential(12, size=count), 30.0)
     likely = 1 / (1 + np.exp(1 - distances / 12))
     return np.column_stack([ages, distances]), (rng.random(count) < likely).astype(np.int64)
 
