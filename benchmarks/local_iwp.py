@@ -31,7 +31,6 @@ from dpiw.analysis.local import LocalSample
 from dpiw.analysis.local_learning import CorrectedRisk, fit_margin
 from dpiw.analysis.local_losses import EXPONENTIAL
 from dpiw.methods.local import Feature, LocalParameters, calibrated, told_numbers
-from dpiw.methods.local.reach import largest_norm
 
 ROOT = Path(__file__).resolve().parents[1]
 PENALTY, DELTA = 5.0, Decimal("1e-5")
@@ -161,7 +160,7 @@ def study(setting: Setting, epsilon: str, *, quick: bool) -> list[Cell]:
     risk = clean_risk(setting.population)
     best = minimum(risk)
     curvature = risk.hessian(best) + PENALTY * np.eye(best.size)
-    norm = min(largest_norm(parameters.stddev), 2 * setting.guess)
+    norm = min(parameters.largest_norm, 2 * setting.guess)
     print(f"{setting.name}, epsilon {epsilon}: stddev {parameters.stddev:.3g}, keep"
           f" {parameters.response.keep:.3f}, ball {norm:.3g}, minimiser"
           f" {np.linalg.norm(best):.3g}", flush=True)  # fmt: skip

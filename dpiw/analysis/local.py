@@ -78,11 +78,12 @@ class LocalSample:
         """The unbiased indicator of one level, shape (n,).
 
         Raises:
-            ReleaseError: no such level.
+            ReleaseError: no such level, or no label.
         """
+        indicators = self.indicators
         if level not in self.parameters.levels:
             raise ReleaseError(f"level: {one_of(level, self.parameters.levels)}")
-        return np.asarray(self.indicators[:, self.parameters.levels.index(level)])
+        return np.asarray(indicators[:, self.parameters.levels.index(level)])
 
     def chosen(self, names: Sequence[str] | None) -> list[int]:
         """Places of features; None: all.

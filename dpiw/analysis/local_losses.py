@@ -21,7 +21,7 @@ from numpy.polynomial.polynomial import polyder, polyval
 from numpy.typing import NDArray
 
 from dpiw.errors import ReleaseError, one_of
-from dpiw.methods.local.reach import USABLE
+from dpiw.methods.local.parameters import USABLE
 
 Array = NDArray[np.float64]
 

@@ -47,7 +47,10 @@ def _report(arguments: argparse.Namespace) -> int:
 
     parameters = LocalParameters.read(arguments.parameters)
     report_once(arguments.out, _record(arguments.record), parameters=parameters)
-    write_lines(arguments, [f"report {arguments.out}: drawn once; send it as it is"])
+    bare = [feature.name for feature in parameters.features if not feature.private]
+    promise = f"epsilon={parameters.epsilon}, delta={parameters.delta}"
+    unprotected = f"; told as it is, not protected: {', '.join(bare)}" if bare else ""
+    write_lines(arguments, [f"report {arguments.out}: drawn once, {promise}{unprotected}"])
     return 0
 
 

@@ -15,7 +15,6 @@ from dpiw.data.files import write_durably
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import DPIWError, SpecError
 from dpiw.methods.local import Feature, LocalParameters, calibrated
-from dpiw.methods.local.reach import largest_norm
 from dpiw.plan.spec import located
 from dpiw.plan.spec_faults import told
 from dpiw.plan.spec_types import Exact, Name, PlainText, Section
@@ -162,8 +161,7 @@ def told_plan(parameters: LocalParameters) -> list[str]:
         lines += [
             f"features   noise of {parameters.stddev:.4g} in each, on a scale of -1 to 1;"
             f" ball of radius {parameters.radius:.4g}",
-            "           learns parameters of a norm of at most"
-            f" {largest_norm(parameters.stddev):.3g}",
+            f"           learns parameters of a norm of at most {parameters.largest_norm:.3g}",
         ]
     if parameters.response is not None:
         lines += [

@@ -32,6 +32,9 @@ NAME = "parameters.json"
 MAX_EPSILON = 20
 """Policy maximum of a report; more is no privacy, whatever is promised."""
 
+USABLE = 1.5
+"""Largest stddev times norm of parameters to learn: e^(1.5^2) = 9.5 times the clean variance."""
+
 RESERVED = ("parameters", "report_id")
 """Names in a report that no feature or label may have."""
 
@@ -95,6 +98,8 @@ class LocalParameters:
         settle(self, what=NAME, error=ManifestError)
         if not self.names or len(set(self.names)) < len(self.names):
             raise ManifestError(f"{NAME}: expected features and label of different names")
+        if not self.dimension and self.label is None:
+            raise ManifestError(f"{NAME}: nothing in it is private; a report would be the record")
         if any(name in RESERVED for name in self.names):
             raise ManifestError(f"{NAME}: no feature may be called {' or '.join(RESERVED)}")
         if (self.label is None) is not (self.kept == 0 and not self.levels):
@@ -128,6 +133,14 @@ class LocalParameters:
     def variances(self) -> NDArray[np.float64]:
         """Variance of the noise in each feature as told, shape (features,): 0 if not private."""
         return np.where(self.private, self.stddev**2, 0.0)
+
+    @property
+    def largest_norm(self) -> float:
+        """Of a model's parameters that reports can still teach; infinite without noise.
+
+        Source: docs/method.md section 15.
+        """
+        return USABLE / self.stddev if self.stddev else math.inf
 
     @cached_property
     def response(self) -> RandomisedResponse | None:

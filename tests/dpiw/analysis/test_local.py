@@ -137,6 +137,7 @@ def test_what_cannot_be_asked_is_refused():
         lambda: means(few, ["c"]), lambda: few.indicator("maybe"),
         lambda: least_squares(few, "home"), lambda: least_squares(few, "a", level="yes"),
         lambda: least_squares(few, "a", ["a", "b"]), lambda: frequencies(bare),
+        lambda: bare.indicator("yes"),
         lambda: means(few).interval(1.0),
     ):  # fmt: skip
         with pytest.raises(ReleaseError):

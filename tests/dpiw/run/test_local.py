@@ -214,6 +214,7 @@ def test_a_client_types_one_command(desk, capsys):
     (desk / "me.json").write_text(json.dumps({"age": 44, "city": 1, "home": "no"}))
     words = ["local", "report", str(desk / "parameters.json"), str(desk / "me.json"), "--out"]
     assert main([*words, str(desk / "report.json")]) == 0
+    assert "delta=0.000001; told as it is, not protected: city" in capsys.readouterr().out
     first = (desk / "report.json").read_bytes()
     assert main([*words, str(desk / "report.json")]) == 0
     assert (desk / "report.json").read_bytes() == first

@@ -106,6 +106,8 @@ def test_settings_out_of_range_are_named():
     ):  # fmt: skip
         with pytest.raises(SpecError, match=named):
             collection(**change)
+    with pytest.raises(ManifestError, match="nothing in it is private"):
+        collection(private=(False,), levels=())
     for low, high in ((1, 1), (2, 1), (0, math.inf), (-1.7e308, 1.7e308)):
         with pytest.raises(ManifestError, match="feature x"):
             Feature(name="x", low=low, high=high)
