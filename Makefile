@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all release-bayes population external test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural paper-quick paper clean
+.PHONY: help release release-all release-bayes population external local test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural bench-local paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -19,12 +19,14 @@ help:
 	@echo "make release-bayes the worked example's columns from Bayesian synthesis"
 	@echo "make population  a simulated population of 50,000 people with known truth"
 	@echo "make external    rows that two other tools made of the same population, corrected by weights"
+	@echo "make local       reports that are private before they are collected, from simulated people"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
 	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
 	@echo "make bench-dp-sgd                 DP-SGD against Opacus: throughput"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
+	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
 	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
 	@echo "make paper DATA=folder            10 runs, with peers in their own environment (resumes)"
 
@@ -65,6 +67,11 @@ external: $(VENV)/.pipeline
 	    $(BIN)/dpiw release examples/external/$$tool.yaml && \
 	    $(BIN)/dpiw verify .dpiw/releases/external-$$tool-once-* --key .dpiw/keys/demo.pub || exit 1; \
 	done
+
+local: $(VENV)/.pipeline
+	@$(BIN)/python examples/local/commute.py report
+	@$(BIN)/dpiw local collect examples/local/collection.yaml
+	@$(BIN)/python examples/local/commute.py analyse
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
@@ -141,6 +148,9 @@ bench-dp-sgd: $(VENV)/.pipeline
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,neural]'
 	$(BIN)/python benchmarks/dp_sgd.py --out benchmarks/results
+
+bench-local: $(VENV)/.pipeline
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/local_iwp.py --data $(DATA)
 
 paper-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/paper.py --data $(DATA) --jobs $(JOBS) --quick

@@ -40,6 +40,12 @@ MODULES = {
         "dpiw.data.columns.Column",
         "dpiw.data.cell_formats.CellFormat",
     ),
+    "local": (
+        "dpiw.methods.local",
+        "dpiw.analysis.local",
+        "dpiw.analysis.local_losses",
+        "dpiw.analysis.local_learning",
+    ),
     "errors": ("dpiw.errors",),
 }
 """Page of the reference: the modules whose public names it shows, or the classes."""

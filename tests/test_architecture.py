@@ -160,8 +160,8 @@ def test_generators_and_weights_do_not_know_each_other():
         (
             "prefect",
             {
-                "tasks.step", "tasks.window", "flows.release", "flows.audit", "flows.server",
-                "flows.assurance",
+                "tasks.step", "tasks.window", "flows.release", "flows.audit", "flows.local",
+                "flows.server", "flows.assurance",
             },
         ),
     ],

@@ -28,6 +28,7 @@ from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
+from dpiw.plan.local import parse_local_spec
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.run.run import ReleaseRun
@@ -68,6 +69,7 @@ PICTURE = (
     "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
 )
 JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
+LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
 SHOWN = "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 PYTHON = {
@@ -76,6 +78,7 @@ PYTHON = {
     "docs/first-audit.md": f"{HERE}::test_a_first_audit_finds_the_changed_byte",
     "docs/first-estimate.md": f"{HERE}::test_a_first_estimate_has_an_interval_and_a_verdict",
     "docs/journeys.md": JOURNEYS,
+    "docs/local.md": LOCAL,
     "docs/method.md": f"{HERE}::test_the_method_s_blocks_print_what_the_page_says",
     "docs/privacy.md": f"{HERE}::test_the_auditor_s_blocks_find_what_was_promised",
 }
@@ -88,6 +91,7 @@ SCRIPTS = {
     "docs/first-estimate.md": f"{HERE}::test_a_first_estimate_has_an_interval_and_a_verdict",
     "docs/first-release.md": f"{HERE}::test_a_first_release_is_walked_from_a_header_to_a_plan",
     "docs/journeys.md": JOURNEYS,
+    "docs/local.md": LOCAL,
 }
 """Page whose shell commands one test types in their order."""
 TYPED = (
@@ -130,6 +134,7 @@ ELSEWHERE = {
     "prefect worker start --pool dpiw": ("ends when it is stopped", SERVED),
     "prefect worker start --pool dpiw-gpu": ("ends when it is stopped", SERVED),
     "pip install dpiw": ("needs a package index", EXTRAS),
+    "pip install 'dpiw[local]'": ("needs a package index", EXTRAS),
     "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
     "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
@@ -204,9 +209,12 @@ def test_every_block_of_settings_is_read(tmp_path):
             json.loads(block.text)
         if block.language != "yaml":
             continue
-        exact = not re.search(r"^columns:|^\s*- ", block.text, re.M)  # as specs are, not schemas
+        local = block.text.startswith("format: 1\nname: commute\nfeatures:")
+        exact = local or not re.search(r"^columns:|^\s*- ", block.text, re.M)  # not as schemas are
         found = load_text(block.text, what=block.page, exact=exact)
-        if not exact:  # a schema, or some of its columns
+        if local:
+            parse_local_spec(found)
+        elif not exact:  # a schema, or some of its columns
             columns = {"columns": found} if isinstance(found, list) else found
             for name in re.findall(r"hierarchy_file: ([\w.-]+)", block.text):
                 (tmp_path / name).write_text("code,chapter\nA00,A\n")

@@ -15,6 +15,7 @@ from pathlib import Path
 from dpiw import __version__
 from dpiw.cli.completion import add_completion_command
 from dpiw.cli.init import add_init_command
+from dpiw.cli.local import add_local_commands
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.schema import add_schema_command
@@ -46,15 +47,25 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from dpiw.release.local import is_local, verify_local
     from dpiw.release.verification import verify
 
+    if is_local(arguments.folder):
+        _say(verify_local(arguments.folder, public_key=arguments.key).statement)
+        return 0
     _say(verify(arguments.folder, public_key=arguments.key).statement)
     return 0
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    from dpiw.release.local import is_local, verify_local
     from dpiw.release.verification import verify
 
+    if is_local(arguments.folder):
+        local = verify_local(arguments.folder, public_key=arguments.key)
+        stated = local.certificate.to_json().decode()
+        _say(stated if arguments.json else "\n".join(local.described()))
+        return 0
     verified = verify(arguments.folder, public_key=arguments.key)
     if arguments.json:
         _say(verified.certificate.to_json().decode())
@@ -108,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     add_rehearse_command(commands)
     add_release_command(commands)
     add_audit_command(commands)
+    add_local_commands(commands)
 
     verify = commands.add_parser("verify", help="check a release folder, offline")
     verify.add_argument("folder", type=Path)

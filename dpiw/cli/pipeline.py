@@ -40,11 +40,11 @@ def add_audit_command(subparsers: Any) -> None:
 
 
 def _release(arguments: argparse.Namespace) -> int:
-    return _run("flows.release", [str(arguments.spec), *_stated(arguments, "period")])
+    return run_module("flows.release", [str(arguments.spec), *_stated(arguments, "period")])
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    return _run("flows.audit", _stated(arguments, "ledger", "releases", "key", "out"))
+    return run_module("flows.audit", _stated(arguments, "ledger", "releases", "key", "out"))
 
 
 def _stated(arguments: argparse.Namespace, *options: str) -> list[str]:
@@ -53,7 +53,7 @@ def _stated(arguments: argparse.Namespace, *options: str) -> list[str]:
     return [f"--{name}={value}" for name, value in given if value is not None]
 
 
-def _run(module: str, words: Sequence[str]) -> int:
+def run_module(module: str, words: Sequence[str]) -> int:
     """Run a flow's module as `python -m` does; its exit status."""
     home = next((one for one in _HOMES if (one / "flows" / "release.py").exists()), None)
     if home is None:

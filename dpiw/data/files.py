@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import secrets
+import shutil
 import stat
 from pathlib import Path
 
@@ -109,6 +110,12 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file's bytes to a path where nothing is yet."""
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer)
 
 
 def owner_fault(status: os.stat_result) -> str | None:

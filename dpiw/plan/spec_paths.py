@@ -26,10 +26,10 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
     """
 
     def absolute(field: str, text: str) -> str:
-        return str(_located(base, field, text).resolve(strict=False))
+        return str(located(base, field, text).resolve(strict=False))
 
     # The source's last component is not resolved: a symbolic link is refused at ingest.
-    source = _located(base, "source.path", spec.source.path)
+    source = located(base, "source.path", spec.source.path)
     truth = spec.public_truth
     return spec.model_copy(
         update={
@@ -54,25 +54,25 @@ def _located_generator(spec: ReleaseSpec, base: Path, source: Path) -> Generator
     """The generator with the absolute path of rows that were made elsewhere, if it has such."""
     method, settings = spec.generator.method, spec.generator.settings
     places = settings.keys() - public_settings(method, settings).keys()
-    located = {
-        name: str(_located(base, f"generator.settings.{name}", settings[name]).resolve())
+    placed = {
+        name: str(located(base, f"generator.settings.{name}", settings[name]).resolve())
         for name in places
         if isinstance(settings[name], str)
     }
-    if not located:
+    if not placed:
         return spec.generator
-    for name, path in located.items():
+    for name, path in placed.items():
         _refuse_workspace(spec, base, f"generator.settings.{name}", Path(path))
-    generator = make_generator(method, settings | located, pure=spec.delta == 0)
+    generator = make_generator(method, settings | placed, pure=spec.delta == 0)
     if isinstance(generator, MadeElsewhere):
         generator.check_file(source)
-    return spec.generator.model_copy(update={"settings": settings | located})
+    return spec.generator.model_copy(update={"settings": settings | placed})
 
 
 def _refuse_workspace(spec: ReleaseSpec, base: Path, field: str, path: Path) -> None:
     """A run's folder holds confidential rows, too, and no file of it is public."""
     state, releases = (
-        _located(base, name, getattr(spec, name)).resolve() for name in ("state", "publish_to")
+        located(base, name, getattr(spec, name)).resolve() for name in ("state", "publish_to")
     )
     if path.is_relative_to(state) and not path.is_relative_to(releases):
         raise SpecError(f"{field}: lies in the spec's state folder, the confidential workspace")
@@ -81,16 +81,16 @@ def _refuse_workspace(spec: ReleaseSpec, base: Path, field: str, path: Path) -> 
 def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:
     """The post-processing steps, with path and SHA-256 of a file of public rows."""
 
-    def located(step: dict[str, Any]) -> dict[str, Any]:
+    def settled(step: dict[str, Any]) -> dict[str, Any]:
         if "rows" not in files_of(step) or not step.get("rows"):
             return step
-        path = _located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
+        path = located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
         return named_file(step, path.resolve(strict=False), source=source)
 
-    return [located(step) for step in spec.weights.post_processing]
+    return [settled(step) for step in spec.weights.post_processing]
 
 
-def _located(base: Path, field: str, text: str) -> Path:
+def located(base: Path, field: str, text: str) -> Path:
     """A path of a spec from the spec's own folder, `~` expanded."""
     with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
         path = base / Path(text).expanduser()

@@ -12,11 +12,11 @@ from dpiw.errors import PrivacyError
 
 
 def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
-    """Smallest delta of one Gaussian mechanism at epsilon >= 0.
+    """Smallest delta of one Gaussian mechanism at epsilon.
 
     Args:
         noise_multiplier: standard deviation over L2 sensitivity, m > 0.
-        epsilon: natural log units.
+        epsilon: natural log units; below 0 where another mechanism has spent its part.
 
     Returns:
         Phi(1/(2m) - epsilon m) - exp(epsilon) Phi(-1/(2m) - epsilon m).
@@ -54,10 +54,18 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 < delta < 1):
         raise PrivacyError("Gaussian noise: expected epsilon >= 0 and 0 < delta < 1")
 
+    return smallest_multiplier(lambda multiplier: gaussian_delta(multiplier, epsilon), delta)
+
+
+def smallest_multiplier(delta_of: Callable[[float], float], delta: float) -> float:
+    """Where the delta of a noise multiplier, a decreasing function, falls to `delta` > 0.
+
+    Rounded up by 1e-12 relative.
+    """
+
     def excess(log_multiplier: float) -> float:
         # Log ratio, so that the root is well scaled for every delta.
-        value = gaussian_delta(math.exp(log_multiplier), epsilon)
-        return math.log(max(value, 1e-300) / delta)
+        return math.log(max(delta_of(math.exp(log_multiplier)), 1e-300) / delta)
 
     low, high = 0.0, 0.0
     while excess(low) < 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.documents import document_json, plain
+from dpiw.data.files import copy_file
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.release.certificate import Certificate
@@ -121,14 +121,14 @@ def release_contents(
         log_weight_noise_sd=log_weight_noise_sd, schema=schema, truth=truth,
     )  # fmt: skip
     files: dict[str, FileSource] = {
-        SYNTHETIC: partial(_copy, rows_path),
+        SYNTHETIC: partial(copy_file, rows_path),
         CERTIFICATE: certificate.to_json(),
         SCHEMA: dictionary,
         REPORT: report.encode(),
         CROISSANT: catalogue_page,
     }
     if replicates is not None:
-        files[REPLICATES] = partial(_copy, replicates_path)
+        files[REPLICATES] = partial(copy_file, replicates_path)
     facts = ManifestFacts.of_certificate(
         certificate,
         rows=len(frame),
@@ -142,8 +142,3 @@ def release_contents(
 
 def _entry(path: Path) -> FileEntry:
     return FileEntry(size=path.stat().st_size, sha256=file_digest(path))
-
-
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, target.open("xb") as writer:
-        shutil.copyfileobj(reader, writer)

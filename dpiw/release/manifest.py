@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Self, get_type_hints
 
 from dpiw.data.documents import document_json, parse_canonical, plain, record
 from dpiw.data.records import Count, DecimalText, Sha256, settle
@@ -21,6 +22,7 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.signing import PublicKey
 
 FORMAT = "dpiw-release"
+LOCAL_FORMAT = "dpiw-local-release"
 FORMAT_VERSION = 1
 
 MANIFEST = "manifest.json"
@@ -59,41 +61,29 @@ class ArrowField:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifestFacts:
-    """What a manifest says besides files and key. All of it is public.
+class Facts:
+    """What every manifest says besides files and key. All of it is public.
 
     Attributes:
         release_id: name of the release.
-        population: the population whose budget paid.
         unit: the privacy unit with its relation.
         epsilon: of this release, decimal text.
         delta: of this release, decimal text.
-        cumulative_epsilon: of the population's whole life, this release included.
-        cumulative_delta: likewise.
-        mechanisms: what read the confidential table, as `stage:method`.
-        rows: number of synthetic rows, a public choice.
+        mechanisms: what read confidential values, as `stage:method`.
+        rows: number of rows.
         columns: the Arrow schema of the Parquet file.
-        constraints_digest: SHA-256 of the public constraints (`schema.json`).
         versions: bill of materials: software name to version.
-        ledger_head: hash of the ledger entry behind which this was written.
-        previous: SHA-256 of the manifest of the population's previous release; None for the first.
         published_at: `2027-01-31T06:00:00Z`; the scheduled time, given by the caller.
     """
 
     release_id: str
-    population: str
     unit: PrivacyUnit
     epsilon: DecimalText
     delta: DecimalText
-    cumulative_epsilon: DecimalText
-    cumulative_delta: DecimalText
     mechanisms: tuple[str, ...]
     rows: Count
     columns: tuple[ArrowField, ...]
-    constraints_digest: Sha256
     versions: Mapping[str, str]
-    ledger_head: Sha256
-    previous: Sha256 | None
     published_at: str
 
     def __post_init__(self) -> None:
@@ -101,6 +91,27 @@ class ManifestFacts:
         settle(self, what=MANIFEST, error=ManifestError)
         if _MOMENT.fullmatch(self.published_at) is None:
             raise ManifestError(f"{MANIFEST} published_at: expected 2027-01-31T06:00:00Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestFacts(Facts):
+    """What the manifest of synthetic rows says, made from a table that a ledger paid for.
+
+    Attributes:
+        population: the population whose budget paid.
+        cumulative_epsilon: of the population's whole life, this release included.
+        cumulative_delta: likewise.
+        constraints_digest: SHA-256 of the public constraints (`schema.json`).
+        ledger_head: hash of the ledger entry behind which this was written.
+        previous: SHA-256 of the manifest of the population's previous release; None for the first.
+    """
+
+    population: str
+    cumulative_epsilon: DecimalText
+    cumulative_delta: DecimalText
+    constraints_digest: Sha256
+    ledger_head: Sha256
+    previous: Sha256 | None
 
     @classmethod
     def of_certificate(
@@ -134,8 +145,8 @@ class ManifestFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """Facts, files and the key that signs them.
+class SignedManifest:
+    """Facts, files and the key that signs them: what the manifests of all kinds of release share.
 
     Attributes:
         facts: what is promised.
@@ -144,7 +155,8 @@ class Manifest:
             whose key it is must be known from elsewhere.
     """
 
-    facts: ManifestFacts
+    format = ""  # of the kind, in the file; no field
+    facts: Facts
     files: Mapping[str, FileEntry]
     public_key: str
 
@@ -164,7 +176,7 @@ class Manifest:
         """Write canonical JSON; the same manifest always gives the same bytes."""
         value = {
             **plain(self.facts),
-            "format": FORMAT,
+            "format": self.format,
             "format_version": FORMAT_VERSION,
             "files": plain(self.files),
             "public_key": self.public_key,
@@ -173,7 +185,7 @@ class Manifest:
         return document_json(value)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Manifest:
+    def from_bytes(cls, data: bytes) -> Self:
         """Read what `to_bytes` wrote.
 
         Raises:
@@ -181,13 +193,16 @@ class Manifest:
                 value of the wrong kind.
         """
         value = parse_canonical(data, what=MANIFEST, error=ManifestError)
-        names = [field.name for field in fields(ManifestFacts)]
+        kind = get_type_hints(cls)["facts"]
+        names = [field.name for field in fields(kind)]
         own = ["format", "format_version", "files", "public_key", "key_id"]
+        if isinstance(value, dict) and value.get("format", cls.format) != cls.format:
+            raise ManifestError(_other_format(value["format"], cls.format))
         record(value, names + own, what=MANIFEST, error=ManifestError)
-        if value["format"] != FORMAT or value["format_version"] != FORMAT_VERSION:
-            raise ManifestError(f"manifest.json: this reader knows {FORMAT} {FORMAT_VERSION}")
+        if value["format_version"] != FORMAT_VERSION:
+            raise ManifestError(f"manifest.json: this reader knows {cls.format} {FORMAT_VERSION}")
         manifest = cls(
-            facts=ManifestFacts(**{name: value[name] for name in names}),
+            facts=kind(**{name: value[name] for name in names}),
             files=value["files"],
             public_key=value["public_key"],
         )
@@ -199,6 +214,21 @@ class Manifest:
     def digest(self) -> str:
         """SHA-256 of `to_bytes()`, hexadecimal; the release's name in the ledger."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(SignedManifest):
+    """The manifest of synthetic rows."""
+
+    format = FORMAT
+    facts: ManifestFacts
+
+
+def _other_format(named: object, known: str) -> str:
+    told = f"manifest.json: this reader knows {known} {FORMAT_VERSION}"
+    if named == LOCAL_FORMAT:
+        told += "; this is a local release, for dpiw.analysis.local.load_local"
+    return told
 
 
 def check_file_name(name: str) -> None:

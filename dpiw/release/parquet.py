@@ -172,17 +172,30 @@ def write_synthetic(
     weights = published_weights(log_weights, self_normalised=self_normalised)
     table = _table(frame, weights, log_weights, schema)
     order = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
-    table = table.take(pa.array(order))
+    write_table(path, table.take(pa.array(order)), facts=facts)
+    return order
+
+
+def write_table(path: Path, table: Any, *, facts: Mapping[str, str]) -> None:
+    """Write an Arrow table with row groups of a fixed size, and `facts` in the footer.
+
+    Args:
+        path: a file that does not exist yet.
+        table: as declared.
+        facts: by names of `FACTS`.
+
+    Raises:
+        ReleaseError: a failed write.
+    """
     try:
         with (
             path.open("xb") as stream,
             pq.ParquetWriter(stream, table.schema, compression="zstd", version="2.6") as writer,
         ):
             writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-            writer.add_key_value_metadata({name: facts[name] for name in FACTS})
+            writer.add_key_value_metadata({name: facts[name] for name in FACTS if name in facts})
     except OSError as reason:
         raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
-    return order
 
 
 def read_footer(path: Path) -> Footer:

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpiw.data.files import rename_exclusively, sync_directory
+from dpiw.data.files import copy_file, rename_exclusively, sync_directory
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.manifest import (
     MANIFEST,
     SIGNATURE,
+    Facts,
     FileEntry,
     Manifest,
-    ManifestFacts,
+    SignedManifest,
     check_file_name,
 )
 from dpiw.release.signing import PrivateKey, PublicKey
@@ -41,6 +42,7 @@ from dpiw.release.verification import (
 FileSource = bytes | Callable[[Path], None]
 """A file's bytes, or a function that creates the file at the path it is given."""
 
+_Maker = Callable[..., SignedManifest]
 _RENAME_LOCK = ".rename.lock"
 
 
@@ -60,8 +62,13 @@ class Publication:
 
 
 def build_folder(
-    folder: Path, *, files: Mapping[str, FileSource], facts: ManifestFacts, key: PrivateKey
-) -> Manifest:
+    folder: Path,
+    *,
+    files: Mapping[str, FileSource],
+    facts: Facts,
+    key: PrivateKey,
+    kind: type[SignedManifest] = Manifest,
+) -> SignedManifest:
     """Build and sign a release folder that nobody sees yet, for `publish_built`.
 
     For a caller whose facts (ledger head, moment) would differ on a second attempt: the built
@@ -71,14 +78,14 @@ def build_folder(
         ReleaseError: `folder` exists, or something could not be written; then it is gone.
     """
     with _staging(folder.parent) as staging:
-        manifest = _build(staging, files, facts, key)
+        manifest = _build(staging, files, partial(kind, facts=facts), key)
         _make_readable(staging)
         try:
             _rename_without_replacing(staging, folder)
             sync_directory(folder.parent)
         except OSError as reason:
             raise _failure(f"folder {folder.name}", reason) from reason
-    return manifest
+        return manifest
 
 
 def publish_built(
@@ -106,7 +113,7 @@ def publish_built(
     check_files(built, manifest)
     with _staging(destination.parent) as folder:
         for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
-            _write(folder / name, partial(_copy, built / name))
+            _write(folder / name, partial(copy_file, built / name))
         check_files(folder, manifest)
         _make_durable(folder)
         return _install(folder, destination, manifest, key, commit)
@@ -189,14 +196,14 @@ def _create_lock(root: Path) -> tuple[Path, int]:
 
 
 def _build(
-    folder: Path, files: Mapping[str, FileSource], facts: ManifestFacts, key: PrivateKey
-) -> Manifest:
+    folder: Path, files: Mapping[str, FileSource], make: _Maker, key: PrivateKey
+) -> SignedManifest:
     for name in files:
         check_file_name(name)
     entries = {name: _write(folder / name, source) for name, source in sorted(files.items())}
-    manifest = Manifest(facts=facts, files=entries, public_key=key.public.raw.hex())
+    manifest = make(files=entries, public_key=key.public.raw.hex())
     data = manifest.to_bytes()
-    if Manifest.from_bytes(data) != manifest:
+    if type(manifest).from_bytes(data) != manifest:
         raise ManifestError("manifest.json: does not read back as it was written")
     _write(folder / MANIFEST, data)
     _write(folder / SIGNATURE, key.sign(data))
@@ -217,11 +224,6 @@ def _make_durable(folder: Path) -> None:
         sync_directory(folder)
     except OSError as reason:
         raise _failure(f"folder {folder.name}", reason) from reason
-
-
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, target.open("xb") as writer:
-        shutil.copyfileobj(reader, writer)
 
 
 def _write(path: Path, source: FileSource) -> FileEntry:

@@ -9,6 +9,7 @@ import stat
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+from typing import TypeVar
 
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.certificate import Certificate
@@ -20,11 +21,14 @@ from dpiw.release.manifest import (
     SIGNATURE,
     SYNTHETIC,
     Manifest,
+    SignedManifest,
 )
 from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key
 
 STAGING_PREFIX = ".staging-"
 """Folders of this name are being built and are never a release, however complete they look."""
+
+AnyManifest = TypeVar("AnyManifest", bound=SignedManifest)
 
 REQUIRED = (SYNTHETIC, CERTIFICATE, SCHEMA)
 
@@ -53,10 +57,16 @@ class VerifiedRelease:
     @property
     def statement(self) -> str:
         """One line for people; a second one where the cost rests on somebody's word."""
-        trust = "the expected key" if self.pinned else "not pinned: name the key with --key"
-        line = f"release {self.manifest.facts.release_id}: signed by key id {self.key_id} ({trust})"
+        line = signed_statement("release", self.manifest, pinned=self.pinned)
         declared = self.certificate.declared
         return line if declared is None else f"{line}\n{declared}"
+
+
+def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> str:
+    """One line for people about a folder that passed every check."""
+    trust = "the expected key" if pinned else "not pinned: name the key with --key"
+    key_id = manifest.signer.key_id
+    return f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
 
 
 def release_folders(root: Path) -> list[Path]:
@@ -87,22 +97,41 @@ def verify(folder: Path, *, public_key: Path | None = None) -> VerifiedRelease:
         ReleaseError: the key file cannot be read.
     """
     folder = Path(folder)
-    if folder.name.startswith(STAGING_PREFIX):
-        raise ManifestError("this folder is being built and was never published")
-    expected = None if public_key is None else load_public_key(Path(public_key))
-    manifest = read_signed_manifest(folder, expected=expected)
-    check_files(folder, manifest)
+    manifest = verified_manifest(folder, kind=Manifest, public_key=public_key)
     return VerifiedRelease(
         folder=folder,
         manifest=manifest,
         certificate=_check_agreement(folder, manifest),
         key_id=manifest.signer.key_id,
-        pinned=expected is not None,
+        pinned=public_key is not None,
     )
+
+
+def verified_manifest(
+    folder: Path, *, kind: type[AnyManifest], public_key: Path | None
+) -> AnyManifest:
+    """The manifest of a kind of release whose signature and files are as they should be.
+
+    Raises:
+        ReleaseError: as `verify`.
+    """
+    if folder.name.startswith(STAGING_PREFIX):
+        raise ManifestError("this folder is being built and was never published")
+    expected = None if public_key is None else load_public_key(Path(public_key))
+    manifest = read_signed(folder, kind=kind, expected=expected)
+    check_files(folder, manifest)
+    return manifest
 
 
 def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifest:
     """Return the manifest if its signature holds under `expected` (or the embedded key)."""
+    return read_signed(folder, kind=Manifest, expected=expected)
+
+
+def read_signed(
+    folder: Path, *, kind: type[AnyManifest], expected: PublicKey | None
+) -> AnyManifest:
+    """The manifest of a kind of release; see `read_signed_manifest`."""
     if not (folder / MANIFEST).is_file():
         raise ManifestError(_no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
@@ -110,7 +139,7 @@ def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifes
     if expected is not None:
         # Nothing of the file is interpreted before the expected key vouches for it.
         expected.check(data, signature)
-    manifest = Manifest.from_bytes(data)
+    manifest = kind.from_bytes(data)
     if expected is None:
         manifest.signer.check(data, signature)
     elif manifest.signer != expected:
@@ -126,7 +155,7 @@ def _no_release(folder: Path) -> str:
     return f"{told}, such as {folder.name}/{inside[0]}" if inside else told
 
 
-def check_files(folder: Path, manifest: Manifest) -> None:
+def check_files(folder: Path, manifest: SignedManifest) -> None:
     """Compare the folder's files with the manifest: names, kinds, sizes and digests.
 
     Raises:

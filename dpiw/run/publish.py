@@ -80,7 +80,7 @@ def _destination(run: ReleaseRun) -> Path:
 
 def _publish(run: ReleaseRun) -> Path:
     root = Path(run.spec.publish_to)
-    _make_root(root)
+    make_root(root)
     for folder in (root, run.directory):
         clean_staging(folder)
     key = load_private_key(Path(run.spec.signing_key))
@@ -103,7 +103,7 @@ def _publish(run: ReleaseRun) -> Path:
     return publication.folder
 
 
-def _make_root(root: Path) -> None:
+def make_root(root: Path) -> None:
     """Make the folder of releases, open to all readers; one that is there keeps its mode.
 
     It may be somebody's home: what else lies in it was never meant to be seen.
@@ -174,7 +174,7 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
         log_weight_noise_sd=noise if plan.weights is not None else None,
         schema=plan.schema,
         catalogue=CatalogueEntry(**spec.catalogue.model_dump()),
-        published_at=_today(),
+        published_at=today(),
         previous=_previous_manifest(run, ledger),
         workspace=workspace,
         rng=np.random.default_rng(secrets.randbits(128)),
@@ -196,7 +196,7 @@ def _replicates(
     return weights.replicates_of(measurement, table, log_weights, fitted)
 
 
-def _today() -> str:
+def today() -> str:
     """The day alone: the minute would tell how long the confidential stages took."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT00:00:00Z")
 

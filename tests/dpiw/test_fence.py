@@ -37,7 +37,7 @@ COMMANDS = (
     "", "init", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
     "ledger void", "ledger recover", "ledger export", "workspace", "workspace show",
     "workspace cells", "workspace purge", "verify", "describe", "key", "key new", "release",
-    "audit", "schema", "completion",
+    "audit", "local", "local plan", "local report", "local collect", "schema", "completion",
 )  # fmt: skip
 
 

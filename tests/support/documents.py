@@ -120,7 +120,7 @@ def _alternatives(text: str) -> list[str]:
 
 def _is_mention(line: str) -> bool:
     """`make target`, `dpiw command`, `dpiw group command --option`: nothing with a value."""
-    found = r"make [a-z-]+|dpiw ((ledger|key|workspace) )?[a-z]+( --[a-z-]+)*"
+    found = r"make [a-z-]+|dpiw ((ledger|key|workspace|local) )?[a-z]+( --[a-z-]+)*"
     return bool(re.fullmatch(found, line))
 
 

@@ -60,7 +60,7 @@ def template_of(factory, **changes):
 
 def fix_draws(monkeypatch):
     """Sampling after the draws: the same seeds in both worlds; and one day, at midnight too."""
-    monkeypatch.setattr(PUBLISH, "_today", lambda: "2027-01-31T00:00:00Z")
+    monkeypatch.setattr(PUBLISH, "today", lambda: "2027-01-31T00:00:00Z")
     for module in (POSTPROCESSING, PUBLISH):
         stub = types.SimpleNamespace(
             randbits=lambda bits: 20_270_131, token_hex=module.secrets.token_hex

@@ -236,7 +236,7 @@ REGISTER: tuple[Leak, ...] = (
          open="Organisational: nobody can see that two populations or two ledgers hold the same"
               " people."),
     leak(37, "run time, memory, publication time", "M", "releases carry the day; metrics are off",
-         "flows/__init__.py:: dpiw/run/publish.py::_today",
+         "flows/__init__.py:: dpiw/run/publish.py::today",
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default",
          f"{CONTROLS}::test_a_manifest_has_declared_fields_and_no_trace_of_the_source",
          open="Run time and memory of the stages depend on the table, and Prefect and the ledger"

@@ -1,0 +1,284 @@
+"""Reports of a local collection as an analyst sees them, and what is linear or square in them.
+
+Each report is noise around one person's record; `dpiw.release.local` has the law of that noise and
+every estimate here undoes it on average. Losses are in `dpiw.analysis.local_learning`.
+
+>>> from dpiw.analysis.local import load_local, means
+>>> sample = load_local("commute", public_key="collector.pub")  # doctest: +SKIP
+>>> means(sample).interval()  # doctest: +SKIP
+
+Source: docs/method.md section 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpiw.analysis.intervals import Interval
+from dpiw.errors import ReleaseError, WeightError, one_of
+from dpiw.methods.local.parameters import LocalParameters
+from dpiw.release.local import PARAMETERS, REPORTS, LocalCertificate, verify_local
+
+Array = NDArray[np.float64]
+
+INTERCEPT = "(intercept)"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LocalSample:
+    """Reports, and the noise in them.
+
+    Attributes:
+        parameters: of the collection, public.
+        features: as told, in [-1, 1] before the noise, shape (n, features).
+        labels: told levels as indices, shape (n,); (0,) where there is no label.
+        certificate: what every person was promised; None: a simulation.
+    """
+
+    parameters: LocalParameters
+    features: Array
+    labels: NDArray[np.int64]
+    certificate: LocalCertificate | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __repr__(self) -> str:
+        one = self.parameters
+        return (
+            f"LocalSample({one.collection!r}, {len(self)} reports of {', '.join(one.names)},"
+            f" epsilon={one.epsilon}, delta={one.delta} each)"
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the features."""
+        return tuple(feature.name for feature in self.parameters.features)
+
+    @property
+    def indicators(self) -> Array:
+        """Unbiased indicators of the levels, shape (n, levels): numbers outside [0, 1], too.
+
+        Raises:
+            ReleaseError: there is no label.
+        """
+        if self.parameters.response is None:
+            raise ReleaseError("label: this collection asked for none")
+        return np.asarray(self.parameters.response.inverse()[:, self.labels].T)
+
+    def indicator(self, level: str) -> Array:
+        """The unbiased indicator of one level, shape (n,).
+
+        Raises:
+            ReleaseError: no such level, or no label.
+        """
+        indicators = self.indicators
+        if level not in self.parameters.levels:
+            raise ReleaseError(f"level: {one_of(level, self.parameters.levels)}")
+        return np.asarray(indicators[:, self.parameters.levels.index(level)])
+
+    def chosen(self, names: Sequence[str] | None) -> list[int]:
+        """Places of features; None: all.
+
+        Raises:
+            ReleaseError: no such feature.
+        """
+        for name in names or ():
+            if name not in self.names:
+                raise ReleaseError(f"feature: {one_of(name, self.names)}")
+        return [self.names.index(name) for name in (self.names if names is None else names)]
+
+    def in_units(self, places: Sequence[int]) -> tuple[Array, Array]:
+        """Features in their own units and the variances of their noise: (n, p) and (p,)."""
+        features = [self.parameters.features[place] for place in places]
+        half = np.array([(feature.high - feature.low) / 2 for feature in features])
+        middle = np.array([feature.low for feature in features]) + half
+        told = self.features[:, places] * half + middle
+        return told, self.parameters.variances[list(places)] * half**2
+
+
+def load_local(folder: str | Path, public_key: str | Path | None = None) -> LocalSample:
+    """Verify a folder of reports and read it.
+
+    Args:
+        folder: the release.
+        public_key: the collector's public key file, obtained apart from the release.
+
+    Raises:
+        ReleaseError: as `dpiw.release.local.verify_local`.
+        PrivacyError: the noise does not keep what the parameters promise.
+    """
+    folder = Path(folder)
+    verified = verify_local(folder, public_key=None if public_key is None else Path(public_key))
+    parameters = LocalParameters.read(folder / PARAMETERS)
+    stated = verified.certificate
+    promised = (stated.release_id, stated.epsilon, stated.delta)
+    if promised != (parameters.collection, parameters.epsilon, parameters.delta):
+        raise ReleaseError(f"{PARAMETERS}: promises something else than the certificate")
+    table = pq.read_table(folder / REPORTS, use_threads=False, pre_buffer=False)
+    if tuple(table.column_names) != parameters.names:
+        raise ReleaseError(f"{REPORTS}: other columns than those of {PARAMETERS}")
+    columns = [table.column(feature.name).to_numpy() for feature in parameters.features]
+    labels = np.empty(0, dtype=np.int64)
+    if parameters.label is not None:
+        levels = pd.Index(parameters.levels)
+        labels = np.asarray(levels.get_indexer(table.column(parameters.label).to_pylist()))
+        if (labels < 0).any():
+            raise ReleaseError(f"{REPORTS}: a label that is no level")
+    features = np.array(columns, dtype=np.float64).reshape(len(columns), table.num_rows).T
+    return LocalSample(
+        parameters=parameters, features=features, labels=labels.astype(np.int64),
+        certificate=stated,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalEstimate:
+    """Estimates from reports, and how far chance and noise may have moved them.
+
+    Attributes:
+        names: length p.
+        values: shape (p,).
+        covariance: of the values, shape (p, p): sampling and privacy noise together; NaN where
+            nothing can be said.
+        method: how it was made.
+        verdict: of the intervals.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    covariance: Array
+    method: str = "sandwich"
+    verdict: str = "use"
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Normal intervals: the estimates are means, or roots of means, of independent reports.
+
+        Raises:
+            ReleaseError: the level is outside (0, 1).
+        """
+        if not 0 < level < 1:
+            raise ReleaseError("level: expected a number between 0 and 1")
+        reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
+        return Interval(
+            names=self.names, values=self.values, lower=self.values - reach,
+            upper=self.values + reach, level=level, method=self.method,
+            support=np.full(self.values.size, np.nan), verdicts=(self.verdict,) * len(self.names),
+        )  # fmt: skip
+
+
+def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstimate:
+    """Means of features in their own units; the noise has mean zero, and only widens the interval.
+
+    Raises:
+        ReleaseError: no such feature.
+    """
+    places = sample.chosen(names)
+    told, _ = sample.in_units(places)
+    return _mean(tuple(sample.names[place] for place in places), told)
+
+
+def frequencies(sample: LocalSample) -> LocalEstimate:
+    """Shares of the label's levels: means of unbiased indicators, which add up to one.
+
+    Raises:
+        ReleaseError: there is no label.
+    """
+    return _mean(sample.parameters.levels, sample.indicators)
+
+
+def _mean(names: tuple[str, ...], rows: Array) -> LocalEstimate:
+    covariance = np.atleast_2d(np.cov(rows, rowvar=False)) / len(rows)
+    return LocalEstimate(names=names, values=rows.mean(axis=0), covariance=covariance)
+
+
+def covariance(
+    sample: LocalSample, names: Sequence[str] | None = None, *, repair: bool = True
+) -> pd.DataFrame:
+    """Covariance of features in their own units: that of the told values, less the noise's.
+
+    Args:
+        sample: reports.
+        names: features; None: all.
+        repair: whether negative eigenvalues, which noise may leave, are set to zero; unbiased
+            without.
+
+    Raises:
+        ReleaseError: no such feature.
+    """
+    places = sample.chosen(names)
+    told, variances = sample.in_units(places)
+    corrected = np.atleast_2d(np.cov(told, rowvar=False)) - np.diag(variances)
+    if repair:
+        values, vectors = np.linalg.eigh(corrected)
+        corrected = (vectors * np.maximum(values, 0)) @ vectors.T
+    chosen = [sample.names[place] for place in places]
+    return pd.DataFrame(corrected, index=chosen, columns=chosen)
+
+
+def least_squares(
+    sample: LocalSample,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    level: str | None = None,
+) -> LocalEstimate:
+    """Least squares with an intercept, in the features' own units, of corrected second moments.
+
+    Minimises the mean of (v - w.b)^2 / 2 - b' S b / 2, S the noise's variances: unbiased for the
+    loss of the records as they were before the noise.
+
+    Args:
+        sample: reports.
+        target: a feature; or the label, of which `level` is then 1 and any other 0.
+        features: which explain it; None: all others.
+        level: of the label.
+
+    Returns:
+        Coefficients. Covariance: A^-1 B A^-1 / n, A the corrected mean of w w', B the mean square
+        of the score w (v - w.b) + S b.
+
+    Raises:
+        ReleaseError: no such feature or level.
+        WeightError: the corrected moments are not positive definite: the noise outweighs what so
+            few reports tell of some combination of the features.
+    """
+    is_label = target == sample.parameters.label
+    if is_label is (level is None):
+        raise ReleaseError("level: expected for a label, and for nothing else")
+    others = [name for name in sample.names if name != target]
+    places = sample.chosen(others if features is None else features)
+    if not is_label and target in (features or ()):
+        raise ReleaseError("features: expected others than the target")
+    told, noise = sample.in_units(places)
+    response = sample.indicator(str(level)) if is_label else (
+        sample.in_units(sample.chosen([target]))[0][:, 0]
+    )  # fmt: skip
+    matrix = np.column_stack([np.ones(len(sample)), told])
+    variances = np.array([0.0, *noise])
+    moments = matrix.T @ matrix / len(sample) - np.diag(variances)
+    scale = np.sqrt(np.diag(matrix.T @ matrix) / len(sample))
+    if np.linalg.eigvalsh(moments / np.outer(scale, scale)).min() <= 1e-10:
+        raise WeightError(
+            "least squares: the noise outweighs the features' spread; fewer features, or more"
+            " reports"
+        )
+    values = np.asarray(np.linalg.solve(moments, matrix.T @ response / len(sample)), np.float64)
+    scores = matrix * (response - matrix @ values)[:, None] + variances * values
+    names = (INTERCEPT, *(sample.names[place] for place in places))
+    return LocalEstimate(names=names, values=values, covariance=sandwich(moments, scores))
+
+
+def sandwich(hessian: Array, scores: Array) -> Array:
+    """H^-1 S H^-1 / n of an estimate at which the mean of `scores`, shape (n, p), is zero."""
+    rows = len(scores)
+    influence = np.linalg.solve(hessian, (scores - scores.mean(axis=0)).T)
+    return np.asarray(influence @ influence.T / rows**2)

@@ -1,0 +1,262 @@
+"""Learning from reports by unbiased gradients: one pass of projected stochastic gradient descent.
+
+The estimate of a loss from noised features, and of a label from a randomised one, multiply: each
+report gives an unbiased gradient at the price of variance, so plain descent over fresh reports goes
+where it would have gone without noise (inverse-weighted private SGD, IWP-SGD). The corrected
+empirical risk itself is not convex and may be negative: hence the ball, and one pass.
+
+Source: docs/method.md section 17.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.analysis.local import INTERCEPT, LocalEstimate, LocalSample
+from dpiw.analysis.local_losses import NO_LOGISTIC, Loss, loss_named
+from dpiw.errors import ReleaseError
+from dpiw.methods.local.parameters import LocalParameters
+
+Array = NDArray[np.float64]
+
+OFFSET = 50
+"""k0 of the step 1 / (mu (k + k0)): the first steps are not too long."""
+
+_BATCHES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CorrectedRisk:
+    """The unbiased estimate of a risk, row by row.
+
+    Attributes:
+        matrix: told design, shape (n, d).
+        indicator: unbiased indicator of y = +1, shape (n,); 1 minus it is that of -1.
+        variances: of the noise in each column of the design, shape (d,); 0: told as it is.
+        loss: of the margin.
+    """
+
+    matrix: Array
+    indicator: Array
+    variances: Array
+    loss: Loss
+
+    def values(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
+        """Loss of each row, shape (rows,)."""
+        plus, minus = self._both(theta, rows, 0)
+        c = self.indicator[rows]
+        return np.asarray(c * plus + (1 - c) * minus)
+
+    def gradients(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
+        """Gradient of each row's loss, shape (rows, d): phi'(t) y x - phi''(t) S theta."""
+        w, c = self.matrix[rows], self.indicator[rows]
+        plus, minus = self._both(theta, rows, 1)
+        second_plus, second_minus = self._both(theta, rows, 2)
+        slope, curve = c * plus - (1 - c) * minus, c * second_plus + (1 - c) * second_minus
+        return np.asarray(slope[:, None] * w - np.outer(curve, self.variances * theta))
+
+    def hessian(self, theta: Array) -> Array:
+        """Mean second derivative, shape (d, d)."""
+        w, c, n = self.matrix, self.indicator, len(self.matrix)
+        pull = self.variances * theta
+        (p2, m2), (p3, m3), (p4, m4) = (self._both(theta, slice(None), k) for k in (2, 3, 4))
+        second, fourth = c * p2 + (1 - c) * m2, c * p4 + (1 - c) * m4
+        third = w.T @ (c * p3 - (1 - c) * m3) / n
+        made = (w * second[:, None]).T @ w / n - np.diag(self.variances) * second.mean()
+        made += np.outer(pull, pull) * fourth.mean()
+        return np.asarray(made - np.outer(third, pull) - np.outer(pull, third))
+
+    def _both(
+        self, theta: Array, rows: slice | NDArray[np.int64], order: int
+    ) -> tuple[Array, Array]:
+        t, noise = self.matrix[rows] @ theta, float(self.variances @ theta**2)
+        return self.loss.corrected(t, noise, order), self.loss.corrected(-t, noise, order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feasibility:
+    """Whether parameters of some norm can be learnt from so many reports.
+
+    Attributes:
+        noise: standard deviation of the noise in a margin at the ball's edge, sigma times norm.
+        inflation: what that does to the variance of the exponential loss, exp(noise^2).
+        standard_error: of a gradient there, averaged over all reports; a step that matters is
+            larger than this.
+        usable: whether a fit is admitted.
+        reason: why, or why not.
+    """
+
+    noise: float
+    inflation: float
+    standard_error: float
+    usable: bool
+    reason: str
+
+
+def feasibility(
+    parameters: LocalParameters, *, norm: float, rows: int, loss: str | Loss = "exponential"
+) -> Feasibility:
+    """What can be expected before a fit: public numbers alone.
+
+    Args:
+        parameters: of the collection.
+        norm: of the ball in which parameters are sought, for features in [-1, 1].
+        rows: number of reports.
+        loss: a loss or its name; `logistic` is answered, too.
+
+    Raises:
+        ReleaseError: a norm or number of rows that is none, or no such loss.
+    """
+    if not (0 < norm < math.inf and rows > 0):
+        raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")
+    noise = parameters.stddev * norm
+    response = parameters.response
+    answer = 1.0 if response is None else 1 / (response.keep - response.exchange)
+    square = parameters.radius**2 + parameters.dimension * parameters.stddev**2
+    inflation = math.exp(min(noise**2, 700.0))
+    error = answer * math.sqrt(square * inflation / rows)
+    if loss == "logistic":
+        usable, reason = False, NO_LOGISTIC
+    else:
+        most = loss_named(loss).usable
+        usable = noise <= most * (1 + 1e-9)
+        reason = f"noise times norm is {noise:.3g}, and at most {most:.3g} can be borne"
+        if not usable:
+            reason += f": a ball of norm {most / parameters.stddev:.3g}, or a larger epsilon"
+    return Feasibility(
+        noise=noise, inflation=inflation, standard_error=error, usable=usable, reason=reason
+    )
+
+
+def fit_margin(
+    sample: LocalSample,
+    level: str,
+    features: Sequence[str] | None = None,
+    *,
+    loss: str | Loss = "exponential",
+    norm: float,
+    penalty: float,
+    rng: np.random.Generator,
+    curvature: float | None = None,
+    average: bool = False,
+) -> LocalEstimate:
+    """Learn a linear classifier by IWP-SGD: minimise E loss(y w.b) + penalty |b|^2 / 2.
+
+    y is +1 where the label is `level`, else -1; w is an intercept and the features in [-1, 1]. One
+    pass in random order over disjoint batches, step 1 / (mu (k + 50)), projected onto the ball.
+
+    Args:
+        sample: reports.
+        level: of the label.
+        features: None: all.
+        loss: `exponential`, `squared`, or a `Loss` such as `logistic_surrogate(reach)`.
+        norm: radius of the public ball of parameters.
+        penalty: >= 0.
+        rng: orders the reports.
+        curvature: mu, a public lower bound of the risk's curvature, penalty included; None: the
+            penalty.
+        average: the mean of the second half of all steps instead of the last one.
+
+    Returns:
+        Coefficients. Covariance: the limit of this very recursion, from the Hessian H and the
+        gradients' covariance at the end; H^-1 S H^-1 / n where mu is the curvature. Verdict: `do
+        not use` at the ball's edge, or where H is not above mu / 2.
+
+    Raises:
+        ReleaseError: no such level, feature or loss; a setting out of range; parameters that
+            cannot be learnt under this noise (`feasibility`); a surrogate that reaches too short;
+            under 2 * 50 batches.
+    """
+    chosen, places = loss_named(loss), sample.chosen(features)
+    told = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
+    if not told.usable:
+        raise ReleaseError(f"norm: {told.reason}")
+    mu = penalty if curvature is None else curvature
+    if not (0 <= penalty < math.inf and 0 < mu < math.inf):
+        raise ReleaseError("penalty: expected >= 0, and curvature > 0 where the penalty is 0")
+    if _farthest(sample.parameters, places) * norm > chosen.reach * (1 + 1e-9):
+        raise ReleaseError("loss: the surrogate must reach norm times the longest record")
+    if len(sample) < 2 * OFFSET:
+        raise ReleaseError(f"reports: expected at least {2 * OFFSET} for one pass")
+    risk = CorrectedRisk(
+        matrix=np.column_stack([np.ones(len(sample)), sample.features[:, places]]),
+        indicator=sample.indicator(level),
+        variances=np.array([0.0, *sample.parameters.variances[places]]),
+        loss=chosen,
+    )
+    values = _descend(
+        risk, rng.permutation(len(sample)), norm=norm, penalty=penalty, mu=mu, average=average
+    )
+    covariance = limit_covariance(
+        risk.hessian(values) + penalty * np.eye(values.size),
+        np.atleast_2d(np.cov(risk.gradients(values), rowvar=False)), mu=mu, average=average,
+    ) / len(sample)  # fmt: skip
+    inside = float(np.linalg.norm(values)) < norm * (1 - 1e-9)
+    good = inside and bool(np.isfinite(covariance).all())
+    return LocalEstimate(
+        names=(INTERCEPT, *(sample.names[place] for place in places)), values=values,
+        covariance=covariance if good else np.full_like(covariance, np.nan),
+        method="sandwich", verdict="use" if good else "do not use",
+    )  # fmt: skip
+
+
+def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
+    """Longest design row before the noise: intercept, ball, and features told as they are."""
+    private = parameters.private[list(places)]
+    ball = min(parameters.radius**2, float(private.sum()))
+    return math.sqrt(1 + ball + float((~private).sum()))
+
+
+def _descend(
+    risk: CorrectedRisk,
+    order: NDArray[np.int64],
+    *,
+    norm: float,
+    penalty: float,
+    mu: float,
+    average: bool,
+) -> Array:
+    theta = np.zeros(risk.matrix.shape[1])
+    batches = np.array_split(order, min(len(order), _BATCHES))
+    total, late = np.zeros_like(theta), len(batches) - len(batches) // 2
+    for k, rows in enumerate(batches, start=1):
+        gradient = risk.gradients(theta, rows).mean(axis=0) + penalty * theta
+        theta = theta - gradient / (mu * (k + OFFSET))
+        theta *= min(1.0, norm / max(float(np.linalg.norm(theta)), norm))
+        if k > late:
+            total += theta
+    return total / (len(batches) - late) if average else theta
+
+
+def limit_covariance(hessian: Array, noise: Array, *, mu: float, average: bool) -> Array:
+    """N times the covariance of the end of SGD with steps 1 / (mu k), as n grows.
+
+    The error moves by e <- (1 - H / (mu k)) e + noise / (mu k). In H's own axes the last iterate
+    has covariance S_ij / (mu (h_i + h_j - mu)); the mean of the second half of them is less.
+
+    Args:
+        hessian: H, shape (d, d).
+        noise: S, covariance of one row's gradient, shape (d, d).
+        mu: of the steps.
+        average: the mean of the second half, or the last.
+
+    Returns:
+        Shape (d, d); NaN unless every h > mu / 2, where the recursion forgets too slowly.
+    """
+    h, axes = np.linalg.eigh(hessian)
+    if h.min() <= mu / 2:
+        return np.full_like(hessian, np.nan)
+    turned = axes.T @ noise @ axes
+    last = turned / (mu * (h[:, None] + h - mu))
+    if average:
+        # Two times j < k of the second half, in units of n: cov = last / k * (j / k)^(h_i / mu - 1)
+        a = h / mu
+        one = np.where(np.abs(a - 1) < 1e-9, 1 + 1e-9, a)
+        halves = (0.5 - 2.0**-one * (1 - 2.0 ** (one - 1)) / (1 - one)) / one
+        last = 4 * last * (halves[:, None] + halves)
+    return np.asarray(axes @ last @ axes.T)

@@ -1,0 +1,24 @@
+"""Local privacy: each person's report is noised where they are, before anybody collects it.
+
+Stands alone: importing it loads NumPy only; SciPy comes with the first calibration and OpenDP with
+the first draw (`pip install 'dpiw[local]'`).
+
+>>> from dpiw.methods.local import LocalParameters, report_once
+>>> parameters = LocalParameters.read("parameters.json")  # doctest: +SKIP
+>>> report_once("me.report", {"age": 44}, parameters=parameters)  # doctest: +SKIP
+"""
+
+from dpiw.methods.local.calibration import calibrated
+from dpiw.methods.local.client import report_once
+from dpiw.methods.local.parameters import Feature, LocalParameters
+from dpiw.methods.local.reports import privatise, told_numbers, told_record
+
+__all__ = [
+    "Feature",
+    "LocalParameters",
+    "calibrated",
+    "privatise",
+    "report_once",
+    "told_numbers",
+    "told_record",
+]

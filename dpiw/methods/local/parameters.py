@@ -1,0 +1,231 @@
+"""The public parameters of a local collection: all that a client must know to make its report.
+
+The collector writes them once, before anybody reports. A client believes none of it: it computes
+the promise from the noise itself (`LocalParameters.check`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.documents import document_json, parse_canonical, plain, record
+from dpiw.data.records import Count, DecimalText, settle
+from dpiw.errors import ManifestError, PrivacyError, ReleaseError
+from dpiw.privacy.accounting import LATTICE_MARGIN
+from dpiw.privacy.gaussian import gaussian_delta
+from dpiw.privacy.mechanisms import lattice_slack
+from dpiw.privacy.randomised_response import RandomisedResponse
+from dpiw.privacy.rounding import float_below
+from dpiw.privacy.units import NoiseKind, NoiseLaw
+
+FORMAT = "dpiw-local-parameters 1"
+NAME = "parameters.json"
+
+MAX_EPSILON = 20
+"""Policy maximum of a report; more is no privacy, whatever is promised."""
+
+USABLE = 1.5
+"""Largest stddev times norm of parameters to learn: e^(1.5^2) = 9.5 times the clean variance."""
+
+RESERVED = ("parameters", "report_id")
+"""Names in a report that no feature or label may have."""
+
+ROUNDING = 1e-12
+"""By how much a projected record's norm may pass the radius, relative: arithmetic of doubles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A number with public bounds, declared without looking at anybody's.
+
+    Attributes:
+        name: of the feature.
+        low: told as -1.
+        high: told as +1.
+        private: whether it is noised; if not, it is told as it is, and nothing protects it.
+    """
+
+    name: str
+    low: float
+    high: float
+    private: bool = True
+
+    def __post_init__(self) -> None:
+        for bound in ("low", "high"):
+            object.__setattr__(self, bound, float(getattr(self, bound)))
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ManifestError(f"feature {self.name}: expected finite low < high")
+        if not math.isfinite(self.high - self.low):
+            raise ManifestError(f"feature {self.name}: expected bounds that a float can subtract")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalParameters:
+    """What every client applies to its own record, and what undoes the noise on average.
+
+    Attributes:
+        collection: name of the collection; one person reports to it once.
+        features: told as numbers in [-1, 1], private ones with Gaussian noise.
+        radius: of the public ball onto which the vector of private features is projected.
+        stddev: of the noise in each private feature, in the same units; 0: there is none.
+        label: name of the label; None: there is none.
+        levels: what the label may be.
+        kept: the label is kept with probability kept / 2^60, else exchanged for any other level;
+            0: there is none.
+        epsilon: of the whole report, features and label together, decimal text.
+        delta: likewise.
+    """
+
+    collection: str
+    features: tuple[Feature, ...]
+    radius: float
+    stddev: float
+    label: str | None
+    levels: tuple[str, ...]
+    kept: Count
+    epsilon: DecimalText
+    delta: DecimalText
+
+    def __post_init__(self) -> None:
+        settle(self, what=NAME, error=ManifestError)
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise ManifestError(f"{NAME}: expected features and label of different names")
+        if not self.dimension and self.label is None:
+            raise ManifestError(f"{NAME}: nothing in it is private; a report would be the record")
+        if any(name in RESERVED for name in self.names):
+            raise ManifestError(f"{NAME}: no feature may be called {' or '.join(RESERVED)}")
+        if (self.label is None) is not (self.kept == 0 and not self.levels):
+            raise ManifestError(f"{NAME}: a label has levels and is kept with some probability")
+        if self.label is not None and len(set(self.levels)) < max(2, len(self.levels)):
+            raise ManifestError(f"{NAME} levels: expected two different levels or more")
+        noised = math.isfinite(self.stddev) and self.stddev > 0 < self.radius < math.inf
+        if self.dimension and not noised:
+            raise ManifestError(f"{NAME}: private features need a finite radius and stddev > 0")
+        if not self.dimension and self.stddev != 0:
+            raise ManifestError(f"{NAME} stddev: expected 0, as no feature is private")
+        assert self.response is None or self.kept  # made once: `kept` must be admissible
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all that a report tells, the label last."""
+        label = () if self.label is None else (self.label,)
+        return (*(feature.name for feature in self.features), *label)
+
+    @property
+    def private(self) -> NDArray[np.bool_]:
+        """Which features are noised, shape (features,)."""
+        return np.array([feature.private for feature in self.features], dtype=bool)
+
+    @property
+    def dimension(self) -> int:
+        """Number of private features."""
+        return int(self.private.sum())
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Variance of the noise in each feature as told, shape (features,): 0 if not private."""
+        return np.where(self.private, self.stddev**2, 0.0)
+
+    @property
+    def largest_norm(self) -> float:
+        """Of a model's parameters that reports can still teach; infinite without noise.
+
+        Source: docs/method.md section 17.
+        """
+        return USABLE / self.stddev if self.stddev else math.inf
+
+    @cached_property
+    def response(self) -> RandomisedResponse | None:
+        """How the label is told; None: there is none."""
+        if self.label is None:
+            return None
+        return RandomisedResponse(levels=len(self.levels), kept=self.kept)
+
+    def law(self, records: int) -> NoiseLaw:
+        """Of the noise in the private features of as many records."""
+        return NoiseLaw(
+            kind=NoiseKind.GAUSSIAN, scale=self.stddev, dimension=records * self.dimension
+        )
+
+    def exact_delta(self) -> float:
+        """The delta of one report at `epsilon`, computed from noise, radius and probabilities.
+
+        Privacy:
+            Unit: one record, replaced by any other with the same features that are not private.
+            L2 sensitivity: twice the radius, and the rounding to the lattice.
+        """
+        epsilon = float_below(Decimal(self.epsilon))
+        if not self.dimension:
+            told = 0.0 if self.response is None else self.response.epsilon
+            return 0.0 if told <= epsilon else 1.0
+        sensitivity = 2 * self.radius * (1 + ROUNDING) + lattice_slack(self.law(1))
+        multiplier = self.stddev / sensitivity / (1 + LATTICE_MARGIN)
+        if self.response is None:
+            return gaussian_delta(multiplier, epsilon)
+        return self.response.joint_delta(multiplier, epsilon)
+
+    def check(self) -> None:
+        """What a client asks before it reports.
+
+        Raises:
+            PrivacyError: the noise does not keep the stated epsilon and delta, or these promise
+                nothing.
+        """
+        if not (0 < Decimal(self.epsilon) <= MAX_EPSILON and Decimal(self.delta) < 1):
+            raise PrivacyError(
+                f"{NAME}: expected epsilon in (0, {MAX_EPSILON}] and delta below 1; do not report"
+            )
+        if not self.exact_delta() <= float_below(Decimal(self.delta)):
+            raise PrivacyError(
+                f"{NAME}: its noise costs more than epsilon={self.epsilon}, delta={self.delta};"
+                " do not report"
+            )
+
+    def to_json(self) -> bytes:
+        """Write canonical JSON; the same parameters always give the same bytes."""
+        return document_json({**{f.name: plain(getattr(self, f.name)) for f in fields(self)},
+                              "format": FORMAT})  # fmt: skip
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `to_json()`, hexadecimal: the name by which reports refer to these."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> LocalParameters:
+        """Read what `to_json` wrote, and check that it keeps its promise.
+
+        Raises:
+            ManifestError: not such a file.
+            PrivacyError: as `check`.
+        """
+        value = parse_canonical(data, what=NAME, error=ManifestError)
+        names = [field.name for field in fields(cls)]
+        record(value, [*names, "format"], what=NAME, error=ManifestError)
+        if value.pop("format") != FORMAT:
+            raise ManifestError(f"{NAME} format: this reader knows {FORMAT}")
+        made = cls(**value)
+        made.check()
+        return made
+
+    @classmethod
+    def read(cls, path: str | Path) -> LocalParameters:
+        """Read a file; see `from_json`.
+
+        Raises:
+            ReleaseError: the file cannot be read, or as `from_json`.
+            PrivacyError: as `check`.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as reason:
+            raise ReleaseError(f"{Path(path).name}: {reason.strerror}") from reason
+        return cls.from_json(data)

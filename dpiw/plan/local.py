@@ -1,0 +1,172 @@
+"""The spec of a local collection: what is decided before anybody reports.
+
+A YAML file of the collector's, read as strictly as a release spec; see docs/local.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from dpiw.data.files import write_durably
+from dpiw.data.yaml import load_file, told_in
+from dpiw.errors import DPIWError, SpecError
+from dpiw.methods.local import Feature, LocalParameters, calibrated
+from dpiw.plan.spec_faults import told
+from dpiw.plan.spec_paths import located
+from dpiw.plan.spec_types import Exact, Name, PlainText, Section
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool | str) or value is None:
+        raise ValueError("expected a number")
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("expected a number that a float can hold") from None
+
+
+Number = Annotated[float, BeforeValidator(_number)]
+
+
+class FeatureSpec(Section):
+    """A number that people tell, with public bounds."""
+
+    name: PlainText
+    low: Number
+    high: Number
+    private: bool = True
+
+
+class LabelSpec(Section):
+    """One of a few levels that people tell."""
+
+    name: PlainText
+    levels: Annotated[list[PlainText], Field(min_length=2, max_length=1000)]
+
+
+class LocalSpec(Section):
+    """What people are asked, what it costs each of them, and where the reports go."""
+
+    format: Literal[1]
+    name: Name
+    features: tuple[FeatureSpec, ...] = ()
+    label: LabelSpec | None = None
+    epsilon: Exact
+    delta: Exact
+    radius: Number | None = None
+    parameter_norm: Number = 0.0
+    parameters: PlainText
+    reports: PlainText
+    signing_key: PlainText
+    publish_to: PlainText
+
+    def calibrated(self) -> LocalParameters:
+        """The public parameters with the least noise that keeps the promise.
+
+        Raises:
+            SpecError: epsilon, delta, a bound or a name is not admissible.
+        """
+        refused = ""
+        try:
+            return calibrated(
+                collection=self.name,
+                features=[Feature(**feature.model_dump()) for feature in self.features],
+                label=None if self.label is None else self.label.name,
+                levels=() if self.label is None else self.label.levels,
+                epsilon=self.epsilon, delta=self.delta,
+                radius=self.radius, parameter_norm=self.parameter_norm,
+            )  # fmt: skip
+        except DPIWError as error:
+            refused = str(error).removeprefix("parameters.json: ")
+        raise SpecError(refused)
+
+
+def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:
+    """Check a mapping of settings.
+
+    Raises:
+        SpecError: names the field, what was expected, and the allowed range.
+    """
+    faults = ""
+    try:
+        return LocalSpec.model_validate(mapping)
+    except ValidationError as error:
+        faults = told(error, LocalSpec)
+    raise SpecError(faults)
+
+
+def load_local_spec(path: Path) -> LocalSpec:
+    """Read a spec file; relative paths in it become absolute, from the file's own folder.
+
+    Raises:
+        SpecError: as `parse_local_spec`, with the place in the file.
+    """
+    mapping = load_file(path, what=path.name, exact=True)
+    if not isinstance(mapping, dict):
+        raise SpecError(f"{path.name}: expected a mapping of settings, `key: value`")
+    with told_in(path, SpecError):
+        spec, base = parse_local_spec(mapping), path.resolve().parent
+        names = ("parameters", "reports", "signing_key", "publish_to")
+        return spec.model_copy(
+            update={name: str(located(base, name, getattr(spec, name)).resolve()) for name in names}
+        )
+
+
+def write_parameters(spec: LocalSpec) -> LocalParameters:
+    """Write the public parameters for clients, once; those that are there are kept.
+
+    Raises:
+        SpecError: the file that is there promises something else, or cannot be written.
+    """
+    path = Path(spec.parameters)
+    if path.exists():
+        return read_parameters(spec)
+    made = spec.calibrated()
+    try:
+        write_durably(path, made.to_json(), mode=0o644)
+    except OSError as reason:
+        raise SpecError(f"parameters: {path.name} cannot be written: {reason.strerror}") from reason
+    return made
+
+
+def read_parameters(spec: LocalSpec) -> LocalParameters:
+    """The parameters that clients were given, checked against the spec.
+
+    Their noise is not asked to be today's: another version of SciPy may solve for it otherwise.
+
+    Raises:
+        SpecError: they are of another promise.
+        ReleaseError, PrivacyError: as `LocalParameters.read`.
+    """
+    given, meant = LocalParameters.read(spec.parameters), spec.calibrated()
+    if replace(given, stddev=meant.stddev, kept=meant.kept) != meant:
+        raise SpecError(
+            "parameters: the file that clients were given is of another spec; a collection that"
+            " changes needs another name and another file"
+        )
+    return given
+
+
+def told_plan(parameters: LocalParameters) -> list[str]:
+    """What a collection costs and allows, as lines for people."""
+    lines = [
+        f"collection {parameters.collection}: epsilon={parameters.epsilon},"
+        f" delta={parameters.delta} a person, replace-one",
+    ]
+    if parameters.dimension:
+        lines += [
+            f"features   noise of {parameters.stddev:.4g} in each, on a scale of -1 to 1;"
+            f" ball of radius {parameters.radius:.4g}",
+            f"           learns parameters of a norm of at most {parameters.largest_norm:.3g}",
+        ]
+    if parameters.response is not None:
+        lines += [
+            f"label      told as it is with probability {parameters.response.keep:.4f},"
+            f" epsilon {parameters.response.epsilon:.4g} alone"
+        ]
+    bare = [feature.name for feature in parameters.features if not feature.private]
+    return [*lines, *([f"not noised, not protected: {', '.join(bare)}"] if bare else [])]

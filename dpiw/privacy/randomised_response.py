@@ -1,0 +1,141 @@
+"""Randomised response: a level is told as it is or exchanged for another, with exact probabilities.
+
+Source: Warner (1965); k levels: Kairouz, Bonawitz & Ramage (2016).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import PrivacyError, UncalibratedError
+from dpiw.privacy.gaussian import gaussian_delta
+from dpiw.privacy.mechanisms import draw_below
+from dpiw.privacy.randomness import NoiseSource
+
+DENOMINATOR = 2**60
+"""Probabilities of keeping a level are whole multiples of 1 / DENOMINATOR."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomisedResponse:
+    """Keep a level with probability `kept / DENOMINATOR`, else tell any other one, equally likely.
+
+    Attributes:
+        levels: k, how many there are; >= 2.
+        kept: the numerator; above 1/k, below 1.
+
+    Formal guarantees:
+        The sampler has exactly these probabilities: whole numbers are compared, no floats.
+        `inverse() @ matrix()` is the identity: debiased levels have the true expectation.
+    """
+
+    levels: int
+    kept: int
+
+    def __post_init__(self) -> None:
+        if not (self.levels >= 2 and self.kept * self.levels > DENOMINATOR):
+            raise UncalibratedError("randomised response: expected >= 2 levels, each rather kept")
+        if not self.kept < DENOMINATOR:
+            raise UncalibratedError("randomised response: expected a probability below 1")
+
+    @classmethod
+    def of_epsilon(cls, epsilon: float, levels: int) -> RandomisedResponse:
+        """The one that costs at most `epsilon`, and less than 1e-7 below it.
+
+        Raises:
+            UncalibratedError: epsilon is outside [1e-9, 20], or there are under two levels.
+        """
+        if not (1e-9 <= epsilon <= 20 and levels >= 2):
+            raise UncalibratedError(
+                "randomised response: expected epsilon in [1e-9, 20] and two levels or more"
+            )
+        share = 1 / (1 + (levels - 1) * math.exp(-epsilon))
+        kept = math.floor(share * DENOMINATOR)
+        while True:
+            made = cls(levels=levels, kept=kept)
+            if made.epsilon <= epsilon:
+                return made
+            kept -= 2**8  # a double is coarser than the denominator
+
+    @property
+    def keep(self) -> float:
+        """Probability that a level is told as it is."""
+        return self.kept / DENOMINATOR
+
+    @property
+    def exchange(self) -> float:
+        """Probability of each other level."""
+        return (DENOMINATOR - self.kept) / (DENOMINATOR * (self.levels - 1))
+
+    @property
+    def epsilon(self) -> float:
+        """The privacy loss, natural log units: log(keep / exchange), rounded up."""
+        ratio = (self.kept * (self.levels - 1)) / (DENOMINATOR - self.kept)
+        return math.log(ratio) * (1 + 1e-15) + 1e-15
+
+    def matrix(self) -> NDArray[np.float64]:
+        """P(told = i | true = j), shape (levels, levels)."""
+        full = np.full((self.levels, self.levels), self.exchange)
+        np.fill_diagonal(full, self.keep)
+        return full
+
+    def inverse(self) -> NDArray[np.float64]:
+        """Inverse of `matrix()`: entry (j, i) is the unbiased indicator of j when i was told."""
+        gap = self.keep - self.exchange
+        return (np.eye(self.levels) - self.exchange) / gap
+
+    def joint_delta(self, noise_multiplier: float, epsilon: float) -> float:
+        """Exact delta at epsilon of one response and one Gaussian mechanism about one record.
+
+        The response's privacy loss is +e, -e or 0; the Gaussian's curve is taken at what it leaves.
+
+        Args:
+            noise_multiplier: of the Gaussian mechanism, standard deviation over L2 sensitivity.
+            epsilon: of both together, natural log units.
+
+        Source: docs/method.md section 17.
+        """
+        losses = (
+            (self.keep, self.epsilon),
+            (self.exchange, -self.epsilon),
+            ((self.levels - 2) * self.exchange, 0.0),
+        )
+        return sum(
+            probability * gaussian_delta(noise_multiplier, epsilon - loss)
+            for probability, loss in losses
+        )
+
+
+def respond(
+    indices: Sequence[int], *, response: RandomisedResponse, noise: NoiseSource
+) -> list[int]:
+    """Tell the level of each record, by randomised response.
+
+    Args:
+        indices: the true levels, from 0 to `response.levels` - 1, one a record.
+        response: with which probabilities.
+        noise: where the draws come from.
+
+    Raises:
+        PrivacyError: an index is no level. The text holds no value.
+
+    Privacy:
+        Unit: one record, replaced by any other. Event: (`response.epsilon`, 0) a record.
+    """
+    others = response.levels - 1
+    if not all(0 <= index <= others for index in indices):
+        raise PrivacyError("levels: expected whole numbers from 0 to the number of levels - 1")
+    told = []
+    for index in indices:
+        draw = draw_below(DENOMINATOR * others, noise=noise)
+        exchanged = draw - response.kept * others
+        if exchanged < 0:
+            told.append(index)
+        else:  # DENOMINATOR - kept draws for each other level
+            told.append((index + 1 + exchanged // (DENOMINATOR - response.kept)) % response.levels)
+    return told

@@ -1,0 +1,61 @@
+"""The local flow: reports that are private already go in, a signed folder comes out.
+
+    dpiw local collect collection.yaml
+
+No task reads anything confidential, and no ledger is asked: what each person spends, their own
+client decided before it sent a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from prefect import flow
+
+from dpiw.errors import DPIWError
+from dpiw.plan.local import load_local_spec
+from dpiw.release.local import verify_local
+from flows.console import quiet_prefect
+from flows.server import prefect_server
+from tasks.collect_reports import collect_reports
+from tasks.publish_reports import publish_reports
+
+
+@flow(name="dpiw-local", retries=0, persist_result=False, log_prints=False)
+def collect(spec: str) -> str:
+    """Publish the reports of a local collection, once.
+
+    Args:
+        spec: path of a local spec; its name is all that Prefect stores.
+
+    Returns:
+        The published folder.
+    """
+    read = load_local_spec(Path(spec))
+    return str(publish_reports(read, collect_reports(read)))
+
+
+def main(run: Callable[[str], str], arguments: list[str]) -> int:
+    """Run the flow for a person; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="dpiw local collect")
+    parser.add_argument("spec", type=Path, help="a local spec (YAML)")
+    spec = parser.parse_args(arguments).spec
+    quiet_prefect()
+    try:
+        load_local_spec(spec)  # a slip is told before a server is started
+        with prefect_server() as wait_for_server:
+            wait_for_server()
+            folder = Path(run(str(spec)))
+        told = verify_local(folder).described()
+    except DPIWError as error:
+        sys.stdout.write(f"\nnot published: {type(error).__name__}: {error}\n")
+        return error.exit_code
+    sys.stdout.write("\n".join(["", str(folder), *told, ""]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(collect, sys.argv[1:]))

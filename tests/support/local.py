@@ -1,0 +1,64 @@
+"""A small local collection, and reports of simulated people made fast: laws alone, no lattice."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.analysis.local import LocalSample
+from dpiw.methods.local import Feature, LocalParameters, calibrated
+
+Array = NDArray[np.float64]
+
+
+def collection(
+    *,
+    private: tuple[bool, ...] = (True, True),
+    levels: tuple[str, ...] = ("no", "yes"),
+    epsilon: str = "4",
+    radius: float | None = None,
+    norm: float = 0.15,
+) -> LocalParameters:
+    """Features a, b, ... in [0, 10], and a label `home`, unless it has no levels."""
+    return calibrated(
+        collection="commute",
+        features=[
+            Feature(name="abcdefgh"[place], low=0, high=10, private=one)
+            for place, one in enumerate(private)
+        ],
+        label="home" if levels else None, levels=levels,
+        epsilon=Decimal(epsilon), delta=Decimal("1e-5") if any(private) else Decimal(0),
+        radius=radius, parameter_norm=norm,
+    )  # fmt: skip
+
+
+def people(count: int, dimension: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.int64]]:
+    """Features in [-1, 1], and a binary label that depends on the first of them."""
+    features = rng.uniform(-1, 1, size=(count, dimension))
+    labels = rng.random(count) < 1 / (1 + np.exp(0.5 - 2 * features[:, 0]))
+    return features, labels.astype(np.int64)
+
+
+def told(
+    parameters: LocalParameters, features: Array, labels: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> LocalSample:  # fmt: skip
+    """Reports by the same laws as a client's, in floats."""
+    noise = rng.normal(size=features.shape) * np.sqrt(parameters.variances)
+    response = parameters.response
+    if response is not None:
+        moved = rng.integers(1, response.levels, size=labels.size)
+        kept = rng.random(labels.size) < response.keep
+        labels = np.where(kept, labels, (labels + moved) % response.levels)
+    return LocalSample(parameters=parameters, features=features + noise, labels=labels)
+
+
+def expectation(dimension: int, *, nodes: int = 24) -> tuple[Array, Array]:
+    """Gauss-Hermite points of a standard normal, shape (points, dimension), and their weights."""
+    one, mass = np.polynomial.hermite_e.hermegauss(nodes)
+    mass = mass / mass.sum()
+    points = np.stack(np.meshgrid(*[one] * dimension, indexing="ij"), axis=-1)
+    weights = np.prod(np.stack(np.meshgrid(*[mass] * dimension, indexing="ij"), axis=-1), axis=-1)
+    return points.reshape(-1, dimension), weights.ravel()
