@@ -269,7 +269,7 @@ def page(runs: int) -> str:
             "# Bayesian synthesis",
             "",
             f"`python benchmarks/bayes.py --runs {runs}`; simulated data, means over {runs} runs."
-            " What it does: [method](../../docs/method.md#15-bayesian-synthesis).",
+            " What it does: [method](../../docs/method.md#16-bayesian-synthesis).",
             "",
             "**One column.** 2,000 values of Beta(2, 8), the synthesizer a Beta law on a public"
             " grid of 1,225 points, one draw. Kolmogorov-Smirnov distance to the data by epsilon of"
