@@ -209,7 +209,7 @@ class AIM:
         Raises:
             UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint, and no part is reserved to be repeated.
-            FailedFitError: the process of the fit ended.
+            StageFailedError: the process of the fit ended.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)

@@ -72,7 +72,7 @@ class GraphicalModel:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
 
         Raises:
-            FailedFitError: the process of the fit ended without an answer.
+            StageFailedError: the process of the fit ended without an answer.
         """
         return self.network.sample(rows, rng=rng)
 

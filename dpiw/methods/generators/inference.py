@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import DPIWError, SpecError
+from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.inference_process import receive, send
@@ -110,12 +110,6 @@ def _with_column(table: Array, members: Sequence[int], column: int) -> Array:
     return np.moveaxis(joint, 1, axis + 1)
 
 
-class FailedFitError(DPIWError):
-    """The process of the fit ended without an answer; nothing is drawn by it."""
-
-    advice = "start the run again: what was drawn is kept; the process has said what it lacked"
-
-
 class Inference:
     """A process that fits models, for as long as it is needed: a context manager."""
 
@@ -158,7 +152,7 @@ class Inference:
             iterations: of mirror descent.
 
         Raises:
-            FailedFitError: the process ended, or its answer is no distribution.
+            StageFailedError: the process ended, or its answer is no distribution.
         """
         families = families_of(sizes, [marginal.columns for marginal in marginals])
         question = Measurement(
@@ -183,6 +177,6 @@ class Inference:
         except OSError:
             answer = None
         if answer is None or not all(np.isfinite(one).all() for one in answer.arrays.values()):
-            raise FailedFitError("fit: the process of private-pgm ended without a distribution")
+            raise StageFailedError("fit", StageFailedError.exit_code)
         tables = tuple(answer.arrays[f"table_{i}"] for i in range(len(families)))
         return FittedModel(families=families, tables=tables)

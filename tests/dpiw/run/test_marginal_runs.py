@@ -14,14 +14,15 @@ from dpiw.ledger import StageState
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
+from dpiw.run.process import launch_stage
 from dpiw.run.run import ReleaseRun
 from tests.support.fits import fitted_at_once
 
 MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
 
 
-@pytest.fixture(autouse=True)
-def _no_process() -> Iterator[None]:
+@pytest.fixture
+def no_process() -> Iterator[None]:
     with fitted_at_once():
         yield
 
@@ -62,6 +63,7 @@ def published(run: ReleaseRun) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("no_process")
 def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(
     make_workplace: Callable[..., Any],
 ) -> None:
@@ -71,6 +73,7 @@ def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(
     assert all(np.isfinite(value) for value in known["variances"].values())
 
 
+@pytest.mark.usefixtures("no_process")
 def test_aim_goes_on_after_a_kill_at_the_cost_planned(make_workplace: Callable[..., Any]) -> None:
     run = ready_to_draw(make_workplace, "{method: aim, settings: {resumes: 1}}")
     before = run.open_ledger().spent("town")
@@ -85,3 +88,15 @@ def test_aim_goes_on_after_a_kill_at_the_cost_planned(make_workplace: Callable[.
     assert run.open_ledger().spent("town") == before
     (attempt,) = facts["attempts"]
     assert attempt["resumed"]["fit_generator"] == 1
+
+
+@pytest.mark.nightly
+def test_aim_fits_inside_its_confidential_stage(make_workplace: Callable[..., Any]) -> None:
+    """In the processes of production: the stage's limits and its bare environment let jax run."""
+    pytest.importorskip("mbi")
+    run = ready_to_draw(make_workplace, "{method: aim, settings: {bins: 2}}")
+    launch_stage("fit_generator", run.directory)
+    stage = run.open_ledger().run(run.key).stages["fit_generator"]
+    assert stage.state is StageState.COMMITTED
+    steps.draw_synthetic(run)
+    assert (run.directory / "synthetic_rows.parquet").exists()

@@ -8,9 +8,10 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from dpiw.errors import StageFailedError
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.inference import FailedFitError, FittedModel, Inference
+from dpiw.methods.generators.inference import FittedModel, Inference
 from dpiw.methods.generators.inference_process import receive, send
 from dpiw.methods.generators.triangulation import cells_of, families_of
 from dpiw.privacy.measurement import Measurement
@@ -94,7 +95,7 @@ def test_a_process_that_is_gone_is_told_so() -> None:
         process._process.kill()
         process._process.wait()
         one = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
-        with pytest.raises(FailedFitError, match="private-pgm"):
+        with pytest.raises(StageFailedError, match="stage fit ended with code 70"):
             process.fit([one], (2,), total=2.0)
 
 
