@@ -105,6 +105,21 @@ def _told(values: list[float]) -> str:
     return f"{statistics.fmean(values):.4g} ± {error:.2g}"
 
 
+def head(command: str, rows: str) -> list[str]:
+    """How the page was made, and what is compared."""
+    return [
+        "# MST and AIM, ours and the peers'",
+        "",
+        f"`{command}`, dpiw {__version__} ({commit()}). Every release spends the same (epsilon,"
+        f" delta = {DELTA}) in total, add/remove one row, on the same public codes; {rows}. Mean"
+        " and standard error over splits; the metrics are those of"
+        " [measured_table.md](measured_table.md), against held-out rows. The peers' are those of"
+        " smartnoise-synth on mbi at their defaults, every row drawn independently from the fit:"
+        " they read the exact number of rows and charge nothing for it, and their noise cannot be"
+        " seeded. Seconds are of a busy machine, with the peers' start.",
+    ]
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
@@ -132,15 +147,7 @@ def main(arguments: list[str]) -> int:
     command = " ".join(["python benchmarks/marginal_generators.py --data FOLDER", *own])
     rows = ", ".join(f"{DATASETS[d].synthetic_rows:,} rows of {d}" for d in chosen.datasets)
     text = [
-        "# MST and AIM, ours and the peers'",
-        "",
-        f"`{command}`, dpiw {__version__} ({commit()}). Every release spends the same (epsilon,"
-        f" delta = {DELTA}) in total, add/remove one row, on the same public codes; {rows}. Mean"
-        " and standard error over splits; the metrics are those of"
-        " [measured_table.md](measured_table.md), against held-out rows. The peers' are those of"
-        " smartnoise-synth on mbi at their defaults, every row drawn independently from the fit:"
-        " they read the exact number of rows and charge nothing for it, and their noise cannot be"
-        " seeded. Seconds are of a busy machine, with the peers' start.",
+        *head(command, rows),
         *page(records),
     ]
     (chosen.out / "marginal_generators.md").write_text("\n".join(text) + "\n")
