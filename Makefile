@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all release-bayes population external local test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural bench-local paper-quick paper clean
+.PHONY: help release release-all release-bayes population external local test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural bench-local bench-marginals paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -23,6 +23,7 @@ help:
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
 	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
+	@echo "make bench-marginals DATA=folder  MST and AIM against the peers' own (resumes)"
 	@echo "make bench-dp-sgd                 DP-SGD against Opacus: throughput"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
@@ -38,7 +39,7 @@ $(VENV)/.pipeline: pyproject.toml $(LOCK)
 
 $(VENV)/.test: $(VENV)/.pipeline
 	@echo "installing the test tools into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,test,docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,test,docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.pipeline
@@ -143,6 +144,10 @@ bench-weights: $(VENV)/.bench
 
 bench-neural: $(VENV)/.bench
 	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
+
+bench-marginals: $(VENV)/.bench
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,bench]'
+	$(BIN)/python benchmarks/marginal_generators.py --data $(DATA)
 
 bench-dp-sgd: $(VENV)/.pipeline
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0

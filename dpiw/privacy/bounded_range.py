@@ -28,8 +28,17 @@ dominating pair. T C <= C T, as a maximum of means is at most the mean of maxima
 the block's selections among such mechanisms costs at most the composition of V_k's pair with
 theirs. Two blocks of different e do not exchange in this way: only one block of a run may use V_k.
 
+**As Gaussian noise.** Where the e of each selection depends on earlier noisy output, no curve of
+fixed e applies, but Gaussian differential privacy does, whose filter is exact (Smith & Thakurta
+2022). On two points of losses t and t - e, with P(t) = p and Q(t) = q, the odds of p and q have the
+ratio exp(e). A Gaussian mechanism of shift m dominates such a pair if m >= z(p) - z(q), z the
+normal quantile. z of a logistic has slope p(1-p)/phi(z(p)) <= sqrt(2 pi)/4, as 4 p (1-p) <=
+exp(-z^2/2): the square [-z, z]^2 holds the disc of radius z. So every selection is m-GDP with
+
+    m = e sqrt(pi/8).
+
 Source: Dong, Durfee & Rogers (2020) for bounded range and its optimal composition; the adaptive
-block and its interleaving are derived here and checked in its test.
+block and its interleaving, and the Gaussian bound, are derived here and checked in its test.
 """
 
 from __future__ import annotations
@@ -50,6 +59,11 @@ def selection_curve(epsilon: float, order: FloatArray) -> FloatArray:
     inside = np.expm1((np.minimum(order, epsilon) - epsilon) / 2) ** 2 / -math.expm1(-epsilon)
     below = -np.expm1(np.minimum(order, 0.0))
     return np.asarray(np.where(order < -epsilon, below, inside), dtype=np.float64)
+
+
+def gaussian_multiplier(epsilon: float) -> float:
+    """Noise multiplier of a Gaussian mechanism that dominates one selection; rounded down."""
+    return 1 / (epsilon * math.sqrt(math.pi / 8)) * (1 - 1e-15)
 
 
 def block_is_cheap(count: int) -> bool:

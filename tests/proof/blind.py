@@ -36,6 +36,7 @@ from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 from tests.hostile.leaks import neighbours as leaks
+from tests.support.fits import fitted_at_once
 
 
 @contextmanager
@@ -59,6 +60,7 @@ def blind() -> Iterator[None]:
         return next(turn) % len(scores)
 
     with (
+        fitted_at_once(),
         mock.patch.object(mechanisms, "noisy_counts", counts),
         mock.patch.object(mechanisms, "select", choice),
         mock.patch.object(dp_sgd, "noisy_sum", total),
@@ -99,7 +101,7 @@ def ready(method: Any, **facts: Any) -> Any:
 
 GAME = {"steps": 3, "lot": 16, "batch": 4, "generator": [3], "discriminator": [3]}
 GENERATORS: dict[str, dict[str, Any]] = {
-    "histogram": {}, "privbayes": {}, "bayes": {"weights": "two_stage"},
+    "histogram": {}, "privbayes": {}, "mst": {}, "aim": {}, "bayes": {"weights": "two_stage"},
     "dpgan": GAME, "dpcgan": GAME,
     "pategan": {"rounds": 2, "batch": 4, "generator": [3], "student": [3], "teacher": 2},
 }  # fmt: skip
@@ -119,7 +121,8 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
 def measuring(name: str) -> Callable[[PrivateTable], bytes]:
     """From a table to a method's measurement, as it is written."""
     if name in GENERATORS:
-        generator = ready(make_generator(name, GENERATORS[name], pure=False))
+        with fitted_at_once():
+            generator = ready(make_generator(name, GENERATORS[name], pure=False))
         return lambda table: generator.measure(table, noise=SeededNoise(0)).to_bytes()
     synthetic, own = public_rows(1), ready(make_weights(*WEIGHTS[name]))
     own = own.for_rows(public_rows(2)) if name == "output_noised" else own

@@ -16,6 +16,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.errors import PrivacyError
 from dpiw.methods.generators import marginal_noise
 from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.plan import plan as planning
 from dpiw.plan.stages import PrivateMethods
@@ -72,7 +73,7 @@ def check_draws_are_the_events() -> None:
         (NoiseKind.GAUSSIAN, ADD, 1.0), (NoiseKind.LAPLACE, ADD, 1.0),
         (NoiseKind.GAUSSIAN, REPLACE, math.sqrt(2)), (NoiseKind.LAPLACE, REPLACE, 2.0),
     ):  # fmt: skip
-        for method in (Histogram(noise=kind), PrivBayes(noise=kind)):
+        for method in (Histogram(noise=kind), PrivBayes(noise=kind), MST(noise=kind)):
             ready = method.calibrate(rho=1.0, schema=own, unit=unit, nominal_rows=500)
             table = generators.neighbours(own, unit)[0]
             laws, chosen = laws_of(lambda noise, m=ready, t=table: m.measure(t, noise=noise))

@@ -17,11 +17,12 @@ import pytest
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators import marginal_noise, privbayes
+from dpiw.methods.generators import marginal_noise, mst, privbayes
 from dpiw.methods.generators.adversarial import PublicRandom
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity
+from dpiw.methods.generators.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.teachers import Teachers
 from dpiw.methods.generators.vote_noise import vote_sensitivity
@@ -114,7 +115,7 @@ def both(own, pair, seed, patch) -> tuple[Blind, Blind]:
 
 
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
-@pytest.mark.parametrize("method", [Histogram, PrivBayes])
+@pytest.mark.parametrize("method", [Histogram, PrivBayes, MST])
 @tiers("pairs", fast=40, full=10_000)
 def test_marginals_and_scores_move_by_at_most_their_sensitivity(
     pairs, method, kind, rng, monkeypatch, prove
@@ -151,8 +152,9 @@ def test_marginals_and_scores_move_by_at_most_their_sensitivity(
             loss = (first - second) * epsilon / (2 * sensitivity)
             loss = loss - log_sum_exp(first, epsilon / sensitivity)
             loss = loss + log_sum_exp(second, epsilon / sensitivity)
-            assert np.abs(loss).max() <= epsilon
-            assert np.ptp(loss) <= epsilon
+            most = epsilon * (1 + 1e-12)  # the loss is computed in floats, and attains its range
+            assert np.abs(loss).max() <= most
+            assert np.ptp(loss) <= most
             selections[unit.relation].met(np.abs(first - second).max() / sensitivity)
     name = method.__name__
     for relation, tally in marginals.items():
@@ -162,12 +164,12 @@ def test_marginals_and_scores_move_by_at_most_their_sensitivity(
             power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs",
             reached=str(tally), limit=EXACT,
         )  # fmt: skip
-    if method is PrivBayes:
+    if method is not Histogram:
         for relation, tally in selections.items():
             # A pair's score moves by nearly 1 either way; both at once need two rare values.
             tally.check(least=0.75 if pairs > 1000 else 0.5)
             prove(
-                "P1", f"PrivBayes score and selection, beside L{norm} noise, {relation.value}",
+                "P1", f"{name} score and selection, beside L{norm} noise, {relation.value}",
                 power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs",
                 reached=f"{tally}; exact loss and its range never above the event's epsilon",
                 limit=EXACT,
@@ -266,7 +268,11 @@ def clipped_lots(_: pytest.MonkeyPatch) -> None:
 
 
 def half_score(patch: pytest.MonkeyPatch) -> None:
-    for module in (privbayes, HERE):  # stated and expected alike, so that only the search can see
+    for module in (
+        privbayes,
+        mst,
+        HERE,
+    ):  # stated and expected alike, so that only the search can see
         scaled(module, "score_sensitivity", lambda *_: 0.5)(patch)
 
 
@@ -280,6 +286,7 @@ PLANTS: dict[str, tuple[Plant, Search]] = {
     "marginals 10% too small": (
         scaled(marginal_noise, "marginal_sensitivity", lambda *_: 0.9), marginals(Histogram)),
     "PrivBayes score halved": (half_score, marginals(PrivBayes)),
+    "MST score halved": (half_score, marginals(MST)),
     "clip 5% too wide": (a_wider_clip, clipped_lots),
 }  # fmt: skip
 

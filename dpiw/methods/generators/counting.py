@@ -12,6 +12,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NoiseKind, NoiseLaw
+
 
 class ContingencyCounter:
     """Counts marginals of one coded table; keeps the combined codes of pairs it has met.
@@ -50,3 +54,22 @@ class ContingencyCounter:
             packed = head * self._sizes[columns[-1]] + self._columns[columns[-1]]
             self._last = (columns, packed)
         return self._last[1]
+
+
+def noisy_marginal(
+    counter: ContingencyCounter,
+    columns: Sequence[int],
+    *,
+    kind: NoiseKind,
+    scale: float,
+    noise: NoiseSource,
+) -> NDArray[np.float64]:
+    """Release the joint counts of `columns`, shape their sizes, with noise of a scale in rows.
+
+    Privacy:
+        Unit: as the caller's scale; see `ContingencyCounter`.
+        Event: one `GaussianEvent` or `LaplaceEvent` of multiplier scale / sensitivity.
+    """
+    counts = counter.count(columns)
+    law = NoiseLaw(kind=kind, scale=scale, dimension=counts.size)
+    return mechanisms.noisy_counts(counts, law=law, noise=noise)

@@ -30,13 +30,14 @@ from dpiw.methods.generators.bayesian_network import (
     score_sensitivity,
     whole_shares,
 )
-from dpiw.methods.generators.consistency import (
-    estimate_total,
-    project_to_total,
-    total_variance,
+from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
+from dpiw.methods.generators.estimation import (
+    NoisyMarginal,
+    conditionals,
+    distribution,
+    known_one_way,
+    measured_domain,
 )
-from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.methods.generators.estimation import combined, conditionals, distribution, measured_domain
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
@@ -48,12 +49,11 @@ from dpiw.methods.generators.marginal_noise import (
     with_noise,
 )
 from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
-from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 MOST_CANDIDATES = 200_000
 """Families scored at most; beyond it a fit takes minutes, so the plan refuses."""
@@ -262,9 +262,8 @@ class PrivBayes:
         multiplier: float,
         noise: NoiseSource,
     ) -> NDArray[np.float64]:
-        counts = counter.count(columns)
-        law = NoiseLaw(kind=self.noise, scale=self._scale(ready, multiplier), dimension=counts.size)
-        return mechanisms.noisy_counts(counts, law=law, noise=noise)
+        scale = self._scale(ready, multiplier)
+        return noisy_marginal(counter, columns, kind=self.noise, scale=scale, noise=noise)
 
     def _network(
         self,
@@ -312,21 +311,19 @@ class PrivBayes:
         tables = [arrays[f"family_{family.child}"] for family in families[1:]]
         narrow = noise_variance(kind, facts["one_way_scale"])
         wide = noise_variance(kind, facts["family_scale"])
-        counts, variances = combined(
-            one_way, families, tables, one_way_variance=narrow, family_variance=wide
-        )
-        measured = [*one_way, *tables]
-        noises = [narrow] * len(one_way) + [wide] * len(tables)
-        total = estimate_total(measured, noises)
-        marginals = [project_to_total(table, total) for table in counts]
+        measured = [
+            *(
+                NoisyMarginal(columns=(j,), values=table, variance=narrow)
+                for j, table in enumerate(one_way)
+            ),
+            *(
+                NoisyMarginal(columns=family.members, values=table, variance=wide)
+                for family, table in zip(families[1:], tables, strict=True)
+            ),
+        ]
+        known, marginals = known_one_way(domain, measured, bins=int(facts["bins"]))
         return NetworkModel(
             domain=domain,
             conditionals=conditionals(marginals, families, tables),
-            one_way=OneWayMarginals.of(
-                domain,
-                bins=int(facts["bins"]),
-                marginals=marginals,
-                variances=variances,
-                total_variance=total_variance(measured, noises),
-            ),
+            one_way=known,
         )

@@ -7,20 +7,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpiw.errors import SpecError, nearest, one_of
+from dpiw.methods.generators.aim import AIM
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.external import External
 from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.mst import MST
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
 
 GENERATORS: Mapping[
     str,
-    type[PrivBayes] | type[Histogram] | type[Bayes] | type[DPGAN] | type[PATEGAN] | type[External],
+    type[PrivBayes]
+    | type[Histogram]
+    | type[MST]
+    | type[AIM]
+    | type[Bayes]
+    | type[DPGAN]
+    | type[PATEGAN]
+    | type[External],
 ] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
+    "mst": MST,
+    "aim": AIM,
     "bayes": Bayes,
     "dpgan": DPGAN,
     "dpcgan": DPCGAN,

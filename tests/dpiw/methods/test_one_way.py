@@ -19,8 +19,7 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import ReleaseError
 from dpiw.methods import one_way
-from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.estimation import combined
+from dpiw.methods.generators.estimation import NoisyMarginal, combined
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
@@ -143,10 +142,12 @@ def test_noise_of_a_shared_table_cancels() -> None:
 def test_combined_marginals_weigh_every_table_by_its_precision() -> None:
     one, other = np.array([10.0, 20.0]), np.array([5.0, 15.0, 10.0])
     table = np.array([[1.0, 4.0, 3.0], [4.0, 10.0, 8.0]])
-    families = [Family(child=0, parents=()), Family(child=1, parents=(0,))]
-    counts, variances = combined(
-        [one, other], families, [table], one_way_variance=2.0, family_variance=1.0
-    )
+    measured = [
+        NoisyMarginal(columns=(0,), values=one, variance=2.0),
+        NoisyMarginal(columns=(1,), values=other, variance=2.0),
+        NoisyMarginal(columns=(0, 1), values=table, variance=1.0),
+    ]
+    counts, variances = combined(measured, 2)
     # A sum of three cells has variance 3, of two cells 2.
     assert variances == pytest.approx([1 / (1 / 2 + 1 / 3), 1 / (1 / 2 + 1 / 2)])
     assert counts[0] == pytest.approx((one / 2 + table.sum(axis=1) / 3) / (1 / 2 + 1 / 3))

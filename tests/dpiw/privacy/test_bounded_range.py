@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpiw.privacy.bounded_range import block_curve, block_is_cheap, selection_curve
+from dpiw.privacy.bounded_range import (
+    block_curve,
+    block_is_cheap,
+    gaussian_multiplier,
+    selection_curve,
+)
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
 from dpiw.privacy.gaussian import gaussian_delta
 from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
@@ -196,3 +201,14 @@ def test_selections_beside_gaussians_approach_the_gaussian_limit() -> None:
     total = compose_privacy_losses(merged, 1e-4).get_epsilon_for_delta(1e-6)
     limit = (0.05**2 * 40 / 4 + 1 / 16) ** -0.5
     assert gaussian_delta(limit * 1.02, total) < 1e-6 < gaussian_delta(limit * 0.97, total)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0, 8.0])
+def test_gaussian_noise_dominates_a_selection(epsilon: float) -> None:
+    """At every order; and a shift 2% smaller does not, for small epsilons, where it is tight."""
+    multiplier = gaussian_multiplier(epsilon)
+    for order in np.linspace(0, epsilon, 101):
+        curve = float(selection_curve(epsilon, np.array([order]))[0])
+        assert curve <= gaussian_delta(multiplier, float(order)) * (1 + 1e-9) + 1e-15
+    tight = float(selection_curve(epsilon, np.array([0.0]))[0])
+    assert (tight > gaussian_delta(1.02 * multiplier, 0.0)) == (epsilon <= 1)

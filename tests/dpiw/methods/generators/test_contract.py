@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, Laplac
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from tests.support.fits import fitted_at_once
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
@@ -30,13 +32,19 @@ SCHEMA = PublicSchema(
         Column(name="sick", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
     ),
 )
-MARGINAL = ["histogram", "privbayes"]
+MARGINAL = ["histogram", "mst", "privbayes"]
 METHODS = sorted(GENERATORS.keys() - {"external"})
 """Those that read a table; rows of a file have a contract of their own: `test_external.py`."""
 _GAME: dict[str, Any] = {"steps": 3, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
 _PATE: dict[str, Any] = {"rounds": 3, "batch": 8, "generator": [4], "student": [4], "teacher": 3}
 SMALL: dict[str, dict[str, Any]] = {"dpgan": _GAME, "dpcgan": _GAME, "pategan": _PATE}
 """Settings that keep networks small; the marginal methods need none."""
+
+
+@pytest.fixture(autouse=True)
+def _no_process() -> Iterator[None]:
+    with fitted_at_once():
+        yield
 
 
 def _table(rows: int, *, seed: int = 0, schema: PublicSchema = SCHEMA) -> PrivateTable:
@@ -71,7 +79,7 @@ def test_events_are_known_before_data(method: str, noise: str, unit: PrivacyUnit
     assert sum(event.count for event in events if isinstance(event, law)) >= 5
 
 
-@pytest.mark.parametrize("method", [*MARGINAL, "pategan"])
+@pytest.mark.parametrize("method", [*MARGINAL, "aim", "pategan"])
 @pytest.mark.parametrize("rho", [1e-4, 0.1, 30.0])
 def test_gaussian_effort_adds_up(method: str, rho: float) -> None:
     """1/(2 m^2) per Gaussian mechanism and eps^2/8 per selection sum to the effort asked for."""

@@ -1,0 +1,294 @@
+"""MST: a maximum spanning tree of noisy two-way marginals, and the graphical model of it.
+
+Source: McKenna, Miklau & Sheldon (2021), Winning the NIST contest, section 4 and algorithm 2.
+Differences, all in the open: the number of rows is taken from noisy marginals and never read;
+selections are accounted by their bounded range and everything by privacy loss distributions; tables
+of more than `max_cells` cells are no candidates; each row is drawn independently from the fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError
+from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.bayesian_network import score_sensitivity
+from dpiw.methods.generators.consistency import project_to_total
+from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
+from dpiw.methods.generators.estimation import NoisyMarginal, known_one_way, measured_domain
+from dpiw.methods.generators.graphical_model import GraphicalModel, rows_of
+from dpiw.methods.generators.inference import check_installed
+from dpiw.methods.generators.marginal_noise import (
+    marginal_multiplier,
+    noise_scale,
+    noise_variance,
+    selection_epsilon,
+    typed,
+    useful_bins,
+    with_noise,
+)
+from dpiw.methods.generators.merging import Merging, merging_of, unmerged_votes
+from dpiw.methods.generators.pair_scores import (
+    UNIT,
+    Forest,
+    admissible_pairs,
+    distance,
+    spanning_pairs,
+)
+from dpiw.methods.generators.sampling import MOST_CELLS
+from dpiw.privacy import mechanisms
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MSTNoise:
+    """What `calibrate` decides. All public.
+
+    Attributes:
+        one_way: noise multiplier of each one-way marginal.
+        selection: epsilon of each exponential mechanism.
+        pair: noise multiplier of each two-way marginal.
+        pairs: how many are selected and measured; 0 where no two columns may be.
+        bins: of numeric columns that declare none.
+        schema, unit: what it was calibrated for.
+    """
+
+    one_way: float
+    selection: float
+    pair: float
+    pairs: int
+    bins: int
+    schema: PublicSchema
+    unit: PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class MST:
+    """MST before it has seen data.
+
+    Attributes:
+        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small nominal
+            sizes get fewer (`useful_bins`).
+        noise: `gaussian`, or `laplace` where delta must be 0.
+        max_cells: a pair of columns with more cells is not measured.
+        calibrated: set by `calibrate`.
+
+    Formal guarantees:
+        Bins, levels, candidates and the number of mechanisms follow from schema and settings. The
+        number of rows is never read.
+    """
+
+    bins: int = 16
+    noise: NoiseKind = NoiseKind.GAUSSIAN
+    max_cells: int = 65_536
+    calibrated: MSTNoise | None = None
+
+    method: ClassVar[str] = "mst"
+    private: ClassVar[bool] = True
+    critic: ClassVar[CriticKind] = CriticKind.NONE
+
+    def __post_init__(self) -> None:
+        if self.bins < 2:
+            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
+        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+        if not 4 <= self.max_cells <= MOST_CELLS:
+            raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
+        made = cls(**typed(cls, with_noise(settings, pure=pure)))
+        check_installed(cls.method)
+        return made
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise, JSON values, for the plan and the certificate."""
+        parameters: dict[str, Any] = {
+            "bins": self.bins,
+            "noise": self.noise.value,
+            "max_cells": self.max_cells,
+        }
+        if self.calibrated is not None:
+            parameters["one_way_multiplier"] = self.calibrated.one_way
+            parameters["selection_epsilon"] = self.calibrated.selection
+            parameters["pair_multiplier"] = self.calibrated.pair
+            parameters["pairs"] = self.calibrated.pairs
+        return parameters
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """A third of the effort each for one-way marginals, selections and two-way marginals.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive, or a column has more codes than a
+                model may hold.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        bins = useful_bins(self.bins, nominal_rows)
+        sizes = Domain.from_schema(schema, bins=bins).sizes
+        check_sizes(schema, sizes)
+        pairs = spanning_pairs(sizes, self.max_cells)
+        third, count = 1 / 3 if pairs else 1.0, max(1, pairs)
+        noise = MSTNoise(
+            one_way=marginal_multiplier(self.noise, rho=rho, share=third, count=len(sizes)),
+            selection=selection_epsilon(self.noise, rho=rho, share=third, count=count),
+            pair=marginal_multiplier(self.noise, rho=rho, share=third, count=count),
+            pairs=pairs,
+            bins=bins,
+            schema=schema,
+            unit=unit,
+        )
+        return replace(self, calibrated=noise)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One-way marginals, selections, two-way marginals; their number is public.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
+        one_way = law(noise_multiplier=ready.one_way, count=len(schema.released))
+        if not ready.pairs:
+            return (one_way,)
+        return (
+            one_way,
+            ExponentialMechanismEvent(epsilon=ready.selection, count=ready.pairs),
+            law(noise_multiplier=ready.pair, count=ready.pairs),
+        )
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Draw noisy one-way marginals, the pairs, and the pairs' noisy marginals.
+
+        Privacy:
+            Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
+            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
+            Event: `events`, in that order, each adaptive only on earlier noisy output.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        domain = Domain.from_schema(table.schema, bins=ready.bins)
+        codes = domain.codes(table.confidential())
+        counter = ContingencyCounter(codes, domain.sizes)
+        facts: dict[str, Any] = {
+            "bins": ready.bins,
+            "columns": [column.name for column in table.schema.released],
+            "sizes": list(domain.sizes),
+            "noise": self.noise.value,
+            "one_way_scale": noise_scale(self.noise, multiplier=ready.one_way, unit=ready.unit),
+            "pair_scale": noise_scale(self.noise, multiplier=ready.pair, unit=ready.unit),
+        }
+        draw = partial(noisy_marginal, kind=self.noise, noise=noise)
+        arrays = {
+            f"one_way_{j}": draw(counter, (j,), scale=facts["one_way_scale"])
+            for j in range(len(domain.sizes))
+        }
+        known = _one_way(arrays, facts)
+        merging = merging_of(known)
+        merged = [one.codes[codes[:, j]] for j, one in enumerate(merging)]
+        counter = ContingencyCounter(np.column_stack(merged), [one.size for one in merging])
+        pairs = self._select(counter, known, merging, ready, noise)
+        for number, pair in enumerate(pairs):
+            arrays[f"pair_{number}"] = draw(counter, pair, scale=facts["pair_scale"]).ravel()
+        return Measurement(
+            kind=self.method,
+            arrays=arrays,
+            facts={**facts, "network": [list(pair) for pair in pairs]},
+            publishable=noise.publishable,
+        )
+
+    def _select(
+        self,
+        counter: ContingencyCounter,
+        known: Sequence[NoisyMarginal],
+        merging: Sequence[Merging],
+        ready: MSTNoise,
+        noise: NoiseSource,
+    ) -> list[Pair]:
+        """A spanning forest of the pairs that the one-way model misses by most."""
+        rows = rows_of(known)
+        shares = [
+            project_to_total(merged.summed(one.values), rows) / rows
+            for one, merged in zip(known, merging, strict=True)
+        ]
+        sizes = [one.values.size for one in known]
+        scores = {
+            (a, b): distance(counter.count((a, b)), rows * np.outer(shares[a], shares[b])) / UNIT
+            for a, b in admissible_pairs(sizes, self.max_cells)
+        }
+        forest, pairs = Forest(len(sizes)), list[Pair]()
+        for _ in range(ready.pairs):
+            waiting = [pair for pair in scores if forest.connects(pair)]
+            chosen = mechanisms.select(
+                np.array([scores[pair] for pair in waiting]),
+                epsilon=ready.selection,
+                sensitivity=score_sensitivity(ready.unit),
+                noise=noise,
+            )
+            forest.take(waiting[chosen])
+            pairs.append(waiting[chosen])
+        return pairs
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
+        """The graphical model of all marginals; fitted when rows are asked.
+
+        Raises:
+            SpecError: the measurement is of another method, schema or discretisation.
+        """
+        domain = measured_domain(measurement, kind=self.method, schema=schema)
+        facts = measurement.facts
+        known = _one_way(measurement.arrays, facts)
+        merging = merging_of(known)
+        variance = noise_variance(NoiseKind(facts["noise"]), facts["pair_scale"])
+        pairs = [
+            NoisyMarginal(
+                columns=(a, b),
+                values=measurement.arrays[f"pair_{number}"].reshape(
+                    merging[a].size, merging[b].size
+                ),
+                variance=variance,
+            )
+            for number, (a, b) in enumerate(facts["network"])
+        ]
+        votes = [*known, *unmerged_votes(pairs, merging)]
+        one_way, _ = known_one_way(domain, [*known, *pairs], bins=int(facts["bins"]), votes=votes)
+        summed = [
+            replace(one, values=own.summed(one.values), merged=own.members)
+            for one, own in zip(known, merging, strict=True)
+        ]
+        return GraphicalModel(
+            domain=domain, marginals=[*summed, *pairs], merging=merging, one_way=one_way
+        )
+
+
+def _one_way(
+    arrays: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
+) -> list[NoisyMarginal]:
+    variance = noise_variance(NoiseKind(facts["noise"]), facts["one_way_scale"])
+    return [
+        NoisyMarginal(columns=(j,), values=arrays[f"one_way_{j}"], variance=variance)
+        for j in range(len(facts["sizes"]))
+    ]
+
+
+def check_sizes(schema: PublicSchema, sizes: Sequence[int]) -> None:
+    """Raise SpecError for a column whose own table is larger than a model may hold."""
+    for column, size in zip(schema.released, sizes, strict=True):
+        if size > MOST_CELLS:
+            raise SpecError(f"column {column.name}: {size} codes; expected at most {MOST_CELLS}")

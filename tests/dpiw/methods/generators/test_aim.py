@@ -1,0 +1,254 @@
+"""AIM: its rounds cost what was declared, whatever they draw, and a killed run goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import combinations
+from math import pi, prod, sqrt
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.generators import aim_rounds
+from dpiw.methods.generators.aim import AIM, MOST_COLUMNS
+from dpiw.methods.generators.aim_rounds import Round, Workload, pooled, score
+from dpiw.methods.generators.estimation import NoisyMarginal
+from dpiw.methods.generators.marginal_noise import marginal_sensitivity
+from dpiw.methods.generators.pair_scores import UNIT as SCORE_UNIT
+from dpiw.methods.generators.registry import make_generator
+from dpiw.privacy import mechanisms
+from dpiw.privacy.events import GaussianEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from tests.support.fits import Independent, fitted_at_once
+from tests.support.training_watch import KilledError, Recorder
+
+ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+
+
+@pytest.fixture(autouse=True)
+def _no_process() -> Iterator[None]:
+    with fitted_at_once():
+        yield
+
+
+def schema(columns: int) -> PublicSchema:
+    return PublicSchema(
+        name="toy",
+        columns=tuple(
+            Column(name=f"c{j}", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"))
+            for j in range(columns)
+        ),
+    )
+
+
+SCHEMA = schema(3)
+ROWS = np.random.default_rng(0).integers(0, 3, (200, 1)).repeat(3, axis=1).astype(np.int32)
+TABLE = PrivateTable(
+    schema=SCHEMA,
+    scaled=SCHEMA.scale(pd.DataFrame(np.array(["a", "b", "c"])[ROWS], columns=["c0", "c1", "c2"])),
+)
+
+
+def ready(*, unit: PrivacyUnit = ADD, rho: float = 1.0, **settings: Any) -> AIM:
+    made = AIM(**settings)
+    return made.calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=200)
+
+
+class Spending:
+    """Remembers what the mechanisms were asked, as 1/multiplier^2 of Gaussian mechanisms."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, unit: PrivacyUnit) -> None:
+        self.measured, self.selected = [], []  # type: ignore[var-annotated]
+        real, choose = mechanisms.noisy_counts, mechanisms.select
+        reach = marginal_sensitivity(unit, NoiseKind.GAUSSIAN)
+
+        def noisy_counts(counts: Any, *, law: Any, noise: Any) -> Any:
+            self.measured.append((reach / law.scale) ** 2)
+            return real(counts, law=law, noise=noise)
+
+        def select(scores: Any, *, epsilon: float, sensitivity: float, noise: Any) -> int:
+            self.selected.append(epsilon**2 * pi / 8)
+            return choose(scores, epsilon=epsilon, sensitivity=sensitivity, noise=noise)
+
+        patch.setattr(mechanisms, "noisy_counts", noisy_counts)
+        patch.setattr(mechanisms, "select", select)
+
+    @property
+    def total(self) -> float:
+        return float(sum(self.measured) + sum(self.selected))
+
+
+def declared(own: AIM, unit: PrivacyUnit) -> float:
+    """Of the events, which are all Gaussian."""
+    events = own.events(schema=SCHEMA, unit=unit)
+    assert all(isinstance(event, GaussianEvent) for event in events)
+    return float(sum(e.count / e.noise_multiplier**2 for e in events))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("unit", [ADD, REPLACE], ids=["add_remove", "replace"])
+@pytest.mark.parametrize("resumes", [0, 1])
+def test_all_draws_together_are_the_events(
+    unit: PrivacyUnit, resumes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marginals and selections of whatever rounds spend what is stated, less the reserve."""
+    own = ready(unit=unit, resumes=resumes)
+    spending = Spending(monkeypatch, unit)
+    own.measure(TABLE, noise=SeededNoise(1))
+    terms = own.resumption
+    reserved = terms.reserve / own.calibrated.part**2 if terms else 0.0  # type: ignore[union-attr]
+    assert spending.total == pytest.approx(declared(own, unit) - reserved, rel=1e-9)
+    assert len(spending.selected) == len(spending.measured) - 3
+
+
+def test_a_selection_that_is_not_charged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: the marginal gets the whole price of its round."""
+    monkeypatch.setattr(
+        Round, "multiplier", property(lambda self: self.part / sqrt(self.parts))
+    )  # fmt: skip
+    own, spending = ready(), Spending(monkeypatch, ADD)
+    own.measure(TABLE, noise=SeededNoise(1))
+    assert spending.total > declared(own, ADD) * 1.01
+
+
+@pytest.mark.parametrize(("parts", "left", "most", "taught", "expected"), [
+    (1, 30, 30, True, 1), (1, 30, 30, False, 4), (4, 30, 5, False, 5), (4, 7, 30, True, 7),
+    (4, 7, 5, True, 5), (2, 1, 30, True, 1), (1, 0, 30, True, 0), (16, 20, 30, False, 20),
+])  # fmt: skip
+def test_prices_of_rounds(parts: int, left: int, most: int, taught: bool, expected: int) -> None:
+    """Four times as much after a round that taught nothing; the last takes what is left."""
+    last = Round(part=2.0, parts=parts)
+    assert last.next(left=left, most=most, taught=taught).parts == expected
+
+
+@pytest.mark.parametrize("dies_at", [1, 5])
+def test_a_killed_run_goes_on_from_its_last_round(
+    dies_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was drawn stays, the rest is drawn, and both together cost at most the events."""
+    own, spending = ready(resumes=1), Spending(monkeypatch, ADD)
+    terms = own.resumption
+    assert terms is not None
+    first = Recorder()
+    own.measure(TABLE, noise=SeededNoise(1), watch=first)
+    steps = [step for step, _ in first.steps]
+    assert steps[0] == 0
+    assert steps[-1] == terms.steps
+    assert max(np.diff(steps)) <= terms.every
+    dies_at = next(step for step in steps if step >= dies_at)
+    spending.measured.clear()
+    spending.selected.clear()
+    killed = Recorder(dies_at=dies_at)
+    with pytest.raises(KilledError):
+        own.measure(TABLE, noise=SeededNoise(2), watch=killed)
+    dead = max(killed.saved)
+    again = Recorder(resumed=killed.saved[dead])
+    made = own.measure(TABLE, noise=SeededNoise(3), watch=again)
+    kept = Measurement.from_bytes(killed.saved[dead])
+    assert made.facts["network"][: len(kept.facts["network"])] == kept.facts["network"]
+    assert np.array_equal(
+        made.arrays["rounds"][: kept.arrays["rounds"].size], kept.arrays["rounds"]
+    )
+    assert all(step > dead for step, _ in again.steps)
+    assert spending.total <= declared(own, ADD) * (1 + 1e-9)
+    events = [{"count": event.count} for event in own.events(schema=SCHEMA, unit=ADD)]
+    assert terms.is_paid_by(events)
+
+
+def test_a_checkpoint_without_a_reserve_is_refused() -> None:
+    watch = Recorder()
+    ready(resumes=1).measure(TABLE, noise=SeededNoise(1), watch=watch)
+    with pytest.raises(PrivacyError, match="reserved"):
+        ready().measure(TABLE, noise=SeededNoise(1), watch=Recorder(resumed=watch.saved[0]))
+
+
+def test_the_process_is_told_noisy_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every number that leaves for it was drawn by a mechanism, or is a public scale."""
+    released: list[Any] = []
+    real, told = mechanisms.noisy_counts, []
+    fit = Independent.fit
+
+    def noisy_counts(counts: Any, *, law: Any, noise: Any) -> Any:
+        released.append(real(counts, law=law, noise=noise))
+        return released[-1]
+
+    def watched(self: Any, marginals: Any, *args: Any, **facts: Any) -> Any:
+        told.extend(marginals)
+        return fit(self, marginals, *args, **facts)
+
+    monkeypatch.setattr(mechanisms, "noisy_counts", noisy_counts)
+    monkeypatch.setattr(Independent, "fit", watched)
+    ready().measure(TABLE, noise=SeededNoise(1))
+    sums = {round(float(one.sum()), 6) for one in released}
+    assert told
+    first = [one for one in told if len(one.columns) == 1][:3]
+    assert {round(float(one.values.sum()), 6) for one in first} <= sums
+
+
+def test_scores_move_by_their_weight() -> None:
+    """One row: at most the weight, attained; the stated sensitivity is the largest weight."""
+    rng, reached = np.random.default_rng(1), 0.0
+    for _ in range(300):
+        counts = rng.integers(0, 4, (3, 3))
+        model, weight = rng.random((3, 3)) * 3, int(rng.integers(1, 6))
+        more = counts.copy()
+        more[tuple(rng.integers(0, 3, 2))] += 1
+        one, two = (score(c, model, weight=weight, stddev=1.3) for c in (counts, more))
+        assert abs(one - two) <= weight
+        reached = max(reached, abs(one - two) / weight)
+    assert reached == 1
+    penalty = math.floor(sqrt(2 / pi) * 1.3 * 9 * SCORE_UNIT) / SCORE_UNIT
+    assert score(np.ones((3, 3), dtype=int), np.zeros((3, 3)), weight=2, stddev=1.3) == 2 * (
+        9 - penalty
+    )
+
+
+def test_candidates_and_weights_are_those_of_all_pairs() -> None:
+    workload = Workload(sizes=(2, 3, 4), max_cells=8, max_model_cells=10_000)
+    assert workload.weights() == {(0,): 2, (1,): 1, (2,): 1, (0, 1): 3, (0, 2): 3}
+    every = Workload(sizes=(2, 3, 4, 5), max_cells=20, max_model_cells=10_000).weights()
+    for a, b in combinations(range(4), 2):  # |r and s| summed over all pairs s
+        shared = sum(len({a, b} & set(pair)) for pair in combinations(range(4), 2))
+        assert every[a, b] == shared
+
+
+def test_models_stay_within_their_size() -> None:
+    """Pairs that would make the junction tree too large are no candidates; others stay."""
+    sizes, chain = (9, 9, 9, 9), [(0, 1), (1, 2), (2, 3), (0,)]
+    large = Workload(sizes=sizes, max_cells=100, max_model_cells=10_000)
+    small = Workload(sizes=sizes, max_cells=100, max_model_cells=700)
+    assert set(large.affordable(chain, share=1.0)) == set(large.weights())
+    allowed = set(small.affordable(chain, share=1.0))
+    assert (0, 3) not in allowed  # closes a cycle: two tables of 729 cells
+    assert {(0,), (3,), (0, 1), (1, 2), (2, 3)} <= allowed
+    assert prod(sizes[:3]) > 700
+
+
+def test_what_is_too_large_is_refused_from_public_figures() -> None:
+    facts: dict[str, Any] = {"rho": 1.0, "unit": ADD, "nominal_rows": 100}
+    with pytest.raises(SpecError, match=f"65 columns; expected at most {MOST_COLUMNS}"):
+        AIM().calibrate(schema=schema(65), **facts)
+    with pytest.raises(SpecError, match="max_model_cells: 9 codes"):
+        AIM(max_model_cells=100).calibrate(schema=SCHEMA, **facts)
+    for settings in ({"resumes": 21}, {"bins": 1}, {"max_cells": 1}, {"max_model_cells": 0}):
+        with pytest.raises(SpecError, match=f"settings.{next(iter(settings))}"):
+            AIM(**settings)
+    with pytest.raises(SpecError, match="delta 0 needs mst"):
+        make_generator("aim", {}, pure=True)
+
+
+def test_repeated_marginals_are_pooled_by_precision() -> None:
+    one = NoisyMarginal(columns=(0,), values=np.array([1.0, 2.0]), variance=1.0)
+    two = NoisyMarginal(columns=(0,), values=np.array([4.0, 5.0]), variance=2.0)
+    (both,) = pooled([one, two])
+    assert both.values == pytest.approx([2, 3])
+    assert both.variance == pytest.approx(2 / 3)
+    assert aim_rounds.SELECTION == 0.1

@@ -1,0 +1,132 @@
+"""Junction trees, what is read from them, and the process that fits."""
+
+from __future__ import annotations
+
+import io
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from dpiw.errors import StageFailedError
+from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.estimation import NoisyMarginal
+from dpiw.methods.generators.inference import FittedModel, Inference
+from dpiw.methods.generators.inference_process import receive, send
+from dpiw.methods.generators.triangulation import cells_of, families_of
+from dpiw.privacy.measurement import Measurement
+
+
+def random_cliques(rng: np.random.Generator, columns: int) -> list[tuple[int, ...]]:
+    pairs = list(combinations(range(columns), 2))
+    return [pairs[k] for k in rng.choice(len(pairs), size=columns, replace=False)]
+
+
+def joint_of(families: tuple[Family, ...], sizes: tuple[int, ...], rng: np.random.Generator):
+    """A random distribution that factorises along families, as one array over all columns."""
+    joint = np.ones(sizes)
+    for family in families:
+        shape = tuple(sizes[j] if j in family.members else 1 for j in range(len(sizes)))
+        law = rng.random(shape)
+        joint = joint * law / law.sum(axis=family.child, keepdims=True)
+    return joint / joint.sum()
+
+
+def over(joint: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
+    """Its marginal of some columns, in their order."""
+    away = tuple(j for j in range(joint.ndim) if j not in columns)
+    kept = [j for j in range(joint.ndim) if j in columns]
+    return joint.sum(axis=away).transpose([kept.index(j) for j in columns])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_families_are_a_junction_tree_of_the_cliques(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cliques, sizes = random_cliques(rng, 6), tuple(int(s) for s in rng.integers(2, 5, 6))
+    families = families_of(sizes, cliques)
+    sets = [set(family.members) for family in families]
+    assert sorted(family.child for family in families) == list(range(6))
+    assert all(any(own.issuperset(clique) for own in sets) for clique in cliques)
+    for place, family in enumerate(families):
+        before = {one.child: number for number, one in enumerate(families[:place])}
+        assert set(family.parents) <= set(before)
+        if family.parents:
+            last = max(family.parents, key=before.__getitem__)
+            assert set(family.parents) <= sets[before[last]]
+    assert cells_of(Family(child=0, parents=(1,)), sizes) == sizes[0] * sizes[1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pairs_are_those_of_the_joint(seed: int) -> None:
+    """Through trees, triangulated cycles and unconnected columns, against the joint table."""
+    rng = np.random.default_rng([1, seed])
+    sizes = (2, 3, 2, 4, 3)
+    families = families_of(sizes, random_cliques(rng, 5)[: seed % 6])
+    joint = joint_of(families, sizes, rng)
+    model = FittedModel(
+        families=families, tables=tuple(over(joint, family.members) for family in families)
+    )
+    for column in range(5):
+        pairs = model.pairs(column)
+        assert set(pairs) == set(range(5)) - {column}
+        for other, table in pairs.items():
+            assert table == pytest.approx(over(joint, (column, other)))
+
+
+def test_messages_arrive_whole_or_not_at_all() -> None:
+    arrays = {"a": np.arange(3.0)}
+    message = Measurement(kind="fit", arrays=arrays, facts={"x": 1}, publishable=True)
+    stream = io.BytesIO()
+    send(stream, message)
+    data = stream.getvalue()
+    again = receive(io.BytesIO(data))
+    assert again is not None
+    assert again.digest == message.digest
+    for cut in (0, 5, 8, len(data) - 1):
+        assert receive(io.BytesIO(data[:cut])) is None
+
+
+CHAIN = np.array([[[6.0, 2.0], [1.0, 3.0]], [[2.0, 4.0], [5.0, 7.0]]])
+"""Counts of three columns."""
+
+
+def test_a_process_that_is_gone_is_told_so() -> None:
+    with Inference() as process:
+        process._process.kill()
+        process._process.wait()
+        one = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
+        with pytest.raises(StageFailedError, match="stage fit ended with code 70"):
+            process.fit([one], (2,), total=2.0)
+
+
+def test_a_tree_without_noise_is_fitted_exactly() -> None:
+    """Two pairs of one column: P(a, b) P(b, c) / P(b)."""
+    pytest.importorskip("mbi")
+    total = float(CHAIN.sum())
+    marginals = [
+        NoisyMarginal(columns=columns, values=over(CHAIN, columns), variance=0.01)
+        for columns in ((0, 1), (1, 2))
+    ]
+    with Inference() as process:
+        model = process.fit(marginals, (2, 2, 2), total=total)
+    one, two = over(CHAIN, (0, 1)) / total, over(CHAIN, (1, 2)) / total
+    middle, pairs = one.sum(axis=0), model.pairs(0)
+    assert pairs[1] == pytest.approx(one, abs=1e-4)
+    assert pairs[2] == pytest.approx(one @ (two / middle[:, None]), abs=1e-4)
+
+
+@pytest.mark.nightly
+def test_a_cycle_is_fitted_to_the_nearest_marginals() -> None:
+    """Three pairs, made of one table: all of them are met, also with merged cells."""
+    pytest.importorskip("mbi")
+    total, sizes = float(CHAIN.sum()), (2, 2, 2)
+    marginals = [
+        NoisyMarginal(columns=c, values=over(CHAIN, c), variance=0.01, merged=np.ones((2, 2)))
+        for c in ((0, 1), (1, 2), (0, 2))
+    ]
+    with Inference() as process:
+        model = process.fit(marginals, sizes, total=total, iterations=3000)
+        assert len(model.families[-1].parents) == 2
+        for a, b in product(range(3), repeat=2):
+            if a != b:
+                assert model.pairs(a)[b] == pytest.approx(over(CHAIN, (a, b)) / total, abs=1e-3)

@@ -1,0 +1,224 @@
+"""MST: what it declares is what it does, and its selections have their law."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError
+from dpiw.methods.generators import mst
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.estimation import NoisyMarginal
+from dpiw.methods.generators.marginal_noise import noise_scale
+from dpiw.methods.generators.merging import Merging, merging_of, spread, unmerged_votes
+from dpiw.methods.generators.mst import MST
+from dpiw.methods.generators.pair_scores import (
+    UNIT as SCORE_UNIT,
+)
+from dpiw.methods.generators.pair_scores import (
+    Forest,
+    admissible_pairs,
+    distance,
+    spanning_pairs,
+)
+from dpiw.methods.generators.registry import make_generator
+from dpiw.privacy.events import ExponentialMechanismEvent
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from tests.support.fits import fitted_at_once
+
+ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+
+
+def schema(columns: int, levels: str = "ab") -> PublicSchema:
+    return PublicSchema(
+        name="toy",
+        columns=tuple(
+            Column(name=f"c{j}", kind=ColumnKind.CATEGORICAL, levels=tuple(levels))
+            for j in range(columns)
+        ),
+    )
+
+
+def table(own: PublicSchema, cells: Any) -> PrivateTable:
+    names = [column.name for column in own.released]
+    frame = pd.DataFrame(np.asarray(cells, dtype=object).reshape(-1, len(names)), columns=names)
+    return PrivateTable(schema=own, scaled=own.scale(frame))
+
+
+def ready(own: PublicSchema, *, unit: PrivacyUnit = ADD, rho: float = 1.0, **settings: Any) -> MST:
+    return MST(**settings).calibrate(rho=rho, schema=own, unit=unit, nominal_rows=100)
+
+
+class Replaying:
+    """A source that chooses what it is told, and multiplies the exact chances of that."""
+
+    publishable = False
+
+    def __init__(self, chosen: tuple[int, ...]) -> None:
+        self._chosen, self.chance = iter(chosen), 1.0
+
+    def noisy_argmax(self, scores: Any, *, scale: float) -> int:
+        powers = np.exp((scores - scores.max()) / scale)
+        index = next(self._chosen)
+        if index >= len(powers):
+            self.chance = 0.0
+            return 0
+        self.chance *= float(powers[index] / powers.sum())
+        return index
+
+
+ROWS = ["aaa", "aab", "aab", "bbb", "bba", "bbb", "aba", "baa"]
+ONE_WAY = [np.array([5.0, 4.0]), np.array([3.0, 6.0]), np.array([4.5, 4.5])]
+
+
+def chances(own: MST, cells: list[str]) -> dict[tuple[tuple[int, int], ...], float]:
+    """Of every selection of two pairs among three columns, given released one-way marginals."""
+    codes = np.array([["ab".index(x) for x in row] for row in cells], dtype=np.int32)
+    known = [NoisyMarginal(columns=(j,), values=v, variance=1.0) for j, v in enumerate(ONE_WAY)]
+    merging, found = [Merging.none(2)] * 3, {}
+    for chosen in product(range(3), range(2)):
+        source: Any = Replaying(chosen)
+        assert own.calibrated is not None
+        counter = ContingencyCounter(codes, [2, 2, 2])
+        pairs = own._select(counter, known, merging, own.calibrated, source)
+        found[tuple(pairs)] = found.get(tuple(pairs), 0.0) + source.chance
+    return found
+
+
+def test_selections_have_their_exact_law() -> None:
+    """Every tree of three columns, against the exponential mechanism written out."""
+    own = ready(schema(3), rho=0.5)
+    found = chances(own, ROWS)
+    assert sum(found.values()) == pytest.approx(1)
+    assert own.calibrated is not None
+    epsilon, score = own.calibrated.selection, {}
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        counts = {(x, y): sum(r[a] == x and r[b] == y for r in ROWS) for x in "ab" for y in "ab"}
+        score[a, b] = sum(
+            abs(counts[x, y] - ONE_WAY[a]["ab".index(x)] * ONE_WAY[b]["ab".index(y)] / 9)
+            for x in "ab"
+            for y in "ab"
+        )
+    for (first, second), chance in found.items():
+        powers = {pair: np.exp(epsilon * value / 2) for pair, value in score.items()}
+        rest = {pair: p for pair, p in powers.items() if pair != first}
+        wanted = powers[first] / sum(powers.values()) * rest[second] / sum(rest.values())
+        assert chance == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("unit", [ADD, REPLACE], ids=["add_remove", "replace"])
+def test_selections_of_neighbours_differ_by_at_most_their_epsilon(unit: PrivacyUnit) -> None:
+    """Exact enumeration: each log ratio within both epsilons; and a wrong relation is found."""
+    assert worst_loss(unit) <= 1
+    if unit is REPLACE:  # the control: the sensitivity of add/remove under replace-one
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mst, "score_sensitivity", lambda unit: 1.0)
+            assert worst_loss(unit) > 1
+
+
+def worst_loss(unit: PrivacyUnit) -> float:
+    """The largest log ratio of a first selection over neighbours, as a share of its epsilon."""
+    own, worst = ready(schema(3), rho=8.0, unit=unit), 0.0
+    (event,) = [
+        e for e in own.events(schema=schema(3), unit=unit)
+        if isinstance(e, ExponentialMechanismEvent)
+    ]  # fmt: skip
+    for rows in (ROWS, ["aaa"] * 5 + ["bbb"] * 4, ["aab"] * 5 + ["bba"] * 4):
+        base = first_chances(own, rows)
+        for other in ("aab", "aba", "abb", "bab", "bbb"):
+            for kept in (rows[:-1], rows[1:]) if unit is REPLACE else (rows,):
+                near = first_chances(own, [other, *kept])
+                worst = max([worst, *(abs(np.log(base[k] / near[k])) for k in base)])
+    return worst / event.epsilon
+
+
+def first_chances(own: MST, cells: list[str]) -> dict[tuple[int, int], float]:
+    found: dict[tuple[int, int], float] = {}
+    for (first, _), chance in chances(own, cells).items():
+        found[first] = found.get(first, 0.0) + chance
+    return found
+
+
+def test_score_sensitivity_by_exhaustion() -> None:
+    """Every 2 x 2 table of cells 0 to 2, a few models: 1 for a row, attained, 2 for two."""
+    reached = 0.0
+    for cells in product(range(3), repeat=4):
+        counts = np.array(cells).reshape(2, 2)
+        for model in (np.zeros((2, 2)), np.full((2, 2), 0.7), np.array([[3.0, 0.2], [0.1, 1e12]])):
+            for cell in np.ndindex(2, 2):
+                more = counts.copy()
+                more[cell] += 1
+                gap = (distance(more, model) - distance(counts, model)) / SCORE_UNIT
+                reached = max(reached, abs(gap))
+    assert reached == 1
+
+
+def test_the_number_of_pairs_is_public() -> None:
+    """A spanning forest of the admissible pairs, whatever is chosen."""
+    assert spanning_pairs([2, 2, 2], 4) == 2
+    assert spanning_pairs([2, 2, 50, 50], 100) == 3
+    assert spanning_pairs([2, 2, 51], 100) == 1  # the third column stays alone
+    assert spanning_pairs([9], 100) == 0
+    assert list(admissible_pairs([2, 3, 4], 8)) == [(0, 1), (0, 2)]
+    forest = Forest(3)
+    forest.take((0, 1))
+    assert not forest.connects((1, 0))
+    assert forest.connects((1, 2))
+    own = ready(schema(1), rho=0.5)
+    (event,) = own.events(schema=schema(1), unit=ADD)
+    assert event.count / event.noise_multiplier**2 / 2 == pytest.approx(0.5)  # type: ignore[union-attr]
+
+
+def test_merged_levels_are_dealt_evenly_and_vote_only_where_they_stay() -> None:
+    merging = Merging.of(np.array([50.0, 1.0, 40.0, -2.0]), stddev=4.0)
+    assert merging.codes.tolist() == [0, 2, 1, 2]
+    assert merging.members.tolist() == [1, 1, 2]
+    assert merging.summed(np.array([50.0, 1.0, 40.0, -2.0])).tolist() == [50, 40, -1]
+    assert spread(np.array([0.5, 0.3, 0.2]), [merging]).tolist() == [0.5, 0.1, 0.3, 0.1]
+    assert not Merging.of(np.array([50.0, 1.0]), stddev=4.0).changes  # one common level: all stay
+    pair = NoisyMarginal(columns=(0, 1), values=np.ones((3, 2)), variance=2.0)
+    (vote,) = unmerged_votes([pair], [merging, Merging.none(2)])
+    assert (vote.columns, vote.values.tolist(), vote.variance) == ((1,), [3, 3], 6)
+
+
+def test_rare_levels_enter_the_fit_with_their_summed_noise() -> None:
+    own = schema(2, "abcdef")
+    rows = ["aa"] * 60 + ["bb"] * 60
+    made = ready(own, rho=2.0)
+    with fitted_at_once():
+        measurement = made.measure(table(own, [list(r) for r in rows]), noise=SeededNoise(4))
+        model = made.model(measurement, schema=own)
+    first, pair = model.marginals[0], model.marginals[2]
+    assert [one.size for one in model.merging] == [3, 3]
+    scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=made.calibrated.one_way, unit=ADD)  # type: ignore[union-attr]
+    assert first.stddev == pytest.approx(scale * np.sqrt([1, 1, 4]))
+    assert pair.values.shape == (3, 3)
+    assert merging_of([replace(first, merged=1.0)])[0].size <= 3
+
+
+@pytest.fixture
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("without_library")
+@pytest.mark.parametrize("method", ["mst", "aim"])
+def test_without_the_library_a_spec_is_refused_with_the_command(method: str) -> None:
+    with pytest.raises(SpecError, match=rf"method={method}: .*pip install 'dpiw\[marginals\]'"):
+        make_generator(method, {}, pure=False)
+
+
+@pytest.mark.parametrize("settings", [{"max_cells": 3}, {"max_cells": 1 << 21}])
+def test_sizes_out_of_range_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(SpecError, match="max_cells"):
+        MST(**settings)
