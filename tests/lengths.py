@@ -33,6 +33,9 @@ def _moved(marker: str, test: str, stays: str, *cases: str) -> Moved:
 
 
 MOVED = (
+    _moved("nightly", "dpiw/methods/test_kinds.py::test_a_kind_is_published_as_declared_or_refused",
+           "dpiw/methods/test_kinds.py::test_a_kind_is_published_as_declared_or_refused",
+           "-mst]", "-aim]"),
     _moved("crash", "flows/test_scheduled_release.py::"
            "test_a_scheduled_run_appears_and_ends_with_a_verified_release",
            "flows/test_scheduled_release.py::test_the_deployments_are_module_path_entries"),

@@ -67,7 +67,7 @@ def _kind(
     return Kind(said=said, declared=declared, dtypes=dtypes, cells=cells, refused=refused or {})
 
 
-_NARROW = {"privbayes", "histogram", "bayes", "external"}
+_NARROW = {"privbayes", "histogram", "mst", "aim", "bayes", "external"}
 _DENSE = (*(set(GENERATORS) - _NARROW), *(set(WEIGHTS) - {"discriminator"}))
 _TOO_WIDE = {method: _WIDE.format(method=method) for method in _DENSE} | {
     "measured": _PRODUCTS,
