@@ -36,6 +36,13 @@ MOVED = (
     _moved("nightly", "dpiw/methods/test_kinds.py::test_a_kind_is_published_as_declared_or_refused",
            "dpiw/methods/test_kinds.py::test_a_kind_is_published_as_declared_or_refused",
            "-mst]", "-aim]"),
+    _moved("nightly", "dpiw/methods/test_admission.py::"
+           "test_every_generator_s_rows_satisfy_every_constraint",
+           "dpiw/methods/test_admission.py::test_every_generator_s_rows_satisfy_every_constraint",
+           "[aim]"),
+    _moved("nightly", "proof/test_noninterference.py::test_a_measurement_that_sees_is_not_the_same",
+           "proof/test_noninterference.py::test_a_measurement_that_sees_is_not_the_same",
+           "[aim]"),
     _moved("crash", "flows/test_scheduled_release.py::"
            "test_a_scheduled_run_appears_and_ends_with_a_verified_release",
            "flows/test_scheduled_release.py::test_the_deployments_are_module_path_entries"),

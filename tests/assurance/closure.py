@@ -76,6 +76,9 @@ KNOWN: Mapping[str, Known] = {
         signs=3, modules=("flows.release", "flows.audit"), why="runs a flow's module by its name"
     ),
     "dpiw/run/process.py": Known(signs=4, modules=("dpiw.run.process",), why="starts itself"),
+    "dpiw/methods/generators/inference.py": Known(
+        signs=5, modules=("dpiw.methods.generators.inference_process",), why="starts a fit"
+    ),
     "dpiw/analysis/optional.py": Known(signs=1, why="imports libraries of others"),
 }
 

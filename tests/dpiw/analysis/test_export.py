@@ -86,7 +86,7 @@ def test_the_lines_for_spss_give_the_same_means(released, tmp_path):
     assert told.returncode == 0, told.stdout
     theirs = dict(re.findall(r"^(\w+),([\d.]+)$", (tmp_path / "told.csv").read_text(), re.M))
     ours = analysis.mean(released, "income", by="region")
-    levels = sorted(labels_of(released, "region"))
+    levels = [name.partition("=")[2] for name in ours.names]  # those that have rows
     np.testing.assert_allclose([float(theirs[one]) for one in levels], ours.values, atol=0.006)
     plain = analysis.mean((released.table, None), "income", by="region")
     assert np.abs(plain.values - ours.values).max() > 0.1  # the weights are not left out
