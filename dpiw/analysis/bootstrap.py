@@ -24,7 +24,7 @@ from dpiw.analysis.intervals import unshrunk
 from dpiw.analysis.noise import WeightLaw
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError, WeightError
+from dpiw.errors import ReleaseError, SpecError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.analysis.release import Release
@@ -128,7 +128,8 @@ def mechanism_of(release: Release) -> Mechanism:
     """Rebuild generator and weights from a certificate.
 
     The certificate holds settings and noise, but not the effort each stage was calibrated with;
-    that follows from its noise multiplier, by bisection on the stage's own `calibrate`.
+    that follows from its noise multiplier, or an epsilon where it has none, by bisection on the
+    stage's own `calibrate`.
 
     Raises:
         ReleaseError: the mechanism cannot be rebuilt from this certificate.
@@ -181,19 +182,33 @@ def mechanism_of(release: Release) -> Mechanism:
 def _calibrate(
     method: Any, wanted: list[dict[str, Any]], facts: dict[str, Any], told: Callable[[Any], Any]
 ) -> Any:
-    """The method at the effort whose events are `wanted`."""
-    key = "noise_multiplier"
-    place = next((i for i, event in enumerate(wanted) if key in event), None)
-    if place is None:
-        raise ReleaseError("rehearsal: the certificate states no noise multiplier")
-    low, high = -40.0, 40.0  # log effort; the multiplier falls as it grows
+    """The method at the effort whose events are `wanted`.
+
+    Raises:
+        ReleaseError: no event tells the effort, or none of this version's efforts gives the events.
+    """
+    tells = ("noise_multiplier", "epsilon")  # the first falls as the effort grows, the second grows
+    place, key = next(
+        ((i, key) for key in tells for i, event in enumerate(wanted) if key in event), (0, "")
+    )
+    if not key:
+        raise ReleaseError("rehearsal: the certificate states no noise that tells the effort")
+    sign = -1 if key == "epsilon" else 1
+    low, high, made = -40.0, 40.0, None  # log effort
     for _ in range(100):
         middle = (low + high) / 2
-        made = method.calibrate(rho=float(np.exp(middle)), **facts)
-        if told(made)[place][key] > wanted[place][key]:
+        try:
+            tried = method.calibrate(rho=float(np.exp(middle)), **facts)
+        except SpecError:  # too small an effort for the method
+            low = middle
+            continue
+        made = tried
+        if sign * told(made)[place][key] > sign * wanted[place][key]:
             low = middle
         else:
             high = middle
+    if made is None:
+        raise ReleaseError("rehearsal: this version cannot rebuild the release's mechanism")
     events = told(made)
     for ours, theirs in zip(events, wanted, strict=True):
         numbers = [k for k, v in theirs.items() if isinstance(v, float)]

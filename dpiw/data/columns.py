@@ -17,7 +17,7 @@ from typing import Any
 
 from dpiw.data.bounds import MOST_DIGITS, bounds_fault, digits
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
-from dpiw.data.dates import day_number, second_number
+from dpiw.data.dates import day_number, is_zone, second_number
 from dpiw.data.levels import bucket_names, levels_fault
 from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.provenance import provenance_fault
@@ -299,10 +299,8 @@ class Column:
             raise self._refuse("provenance", fault)
         if not isinstance(self.normaliser, str) or self.normaliser not in NORMALISERS:
             raise self._refuse("normaliser", "expected exact or casefold")
-        try:
-            zoneinfo.ZoneInfo(self.time_zone)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-            raise self._refuse("time_zone", "no IANA time zone, such as Europe/Berlin") from None
+        if not is_zone(self.time_zone):
+            raise self._refuse("time_zone", "no IANA time zone, such as Europe/Berlin")
 
     def _check_placement(self) -> None:
         """Refuse a field that means nothing for this kind, rather than ignore it."""

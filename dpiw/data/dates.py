@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
+import zoneinfo
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,14 @@ _MARGIN = 2 * 86400
 _FIRST = (dt.date(1, 1, 3).toordinal() - _EPOCH_DAY) * 86400
 _LAST = (dt.date(9999, 12, 29).toordinal() - _EPOCH_DAY) * 86400
 """Seconds between which every zone's clock shows a year from 1 to 9999."""
+
+
+def is_zone(name: object) -> bool:
+    """Whether a zone has that name everywhere: not one of the machine's own, as `localtime`."""
+    own = ("localtime", "posixrules", "Factory", "posix/", "right/")
+    with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        return isinstance(name, str) and not name.startswith(own) and bool(zoneinfo.ZoneInfo(name))
+    return False
 
 
 def day_number(text: str) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -181,7 +182,7 @@ def _text(path: Path) -> str | None:
 def _rows(text: str | None) -> list[list[str]] | None:
     """Of a CSV file, without its line of names; None: there is none, or lines differ in length."""
     with contextlib.suppress(csv.Error):
-        rows = list(csv.reader((text or "").splitlines(), strict=True))
+        rows = [row for row in csv.reader(io.StringIO(text or "", newline=""), strict=True) if row]
         if len({len(row) for row in rows}) == 1 and rows[0]:
             return rows[1:]
     return None

@@ -143,6 +143,13 @@ def test_a_file_of_groups_that_cannot_be_read_is_told_without_its_words(
     assert "secret" not in str(told.value)
 
 
+def test_a_quoted_break_of_lines_joins_nothing(tmp_path: Path) -> None:
+    """`"A\\n1"` is one cell with a line break, which no level may have; a blank line is nothing."""
+    with pytest.raises(SchemaError, match="padded or unprintable"):
+        hierarchy(tmp_path, 'code,chapter\n"A\n1",A\n')
+    assert hierarchy(tmp_path, "code,chapter\nA1,A\n\n").columns[0].members == (("A1",),)
+
+
 def test_a_code_of_two_groups_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="levels: two levels are equal"):
         hierarchy(tmp_path, "code,chapter\nA1,A\nA1,B\n")

@@ -59,6 +59,8 @@ DICTIONARIES: dict[str, Mistake] = {
         "columns:", "colums:", "schema.yaml: a data dictionary: expected exactly the keys `name`"),
     "a time zone of no place": in_dictionary(
         "upper: 100}", "upper: 100, time_zone: Berlin}", "no IANA time zone, such as Europe/"),
+    "a time zone that is the machine's": in_dictionary(
+        "upper: 100}", "upper: 100, time_zone: localtime}", "no IANA time zone, such as Europe/"),
     "a constraint on a column that there is not": constrained(
         "never: {regoin: north}", PLACE + "9, column 5: constraint c: no released column is called",
         "did you mean 'region'?"),
