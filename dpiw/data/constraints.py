@@ -8,9 +8,10 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from dpiw.data.columns import Column
 from dpiw.data.regions import Condition
 from dpiw.errors import SchemaError, one_of
 
@@ -123,6 +124,24 @@ class Total:
 
 
 Constraint = Never | Lookup | Total
+
+
+def in_order(
+    constraints: Sequence[Constraint], released: Sequence[Column]
+) -> tuple[Constraint, ...]:
+    """The same, where each `Never` names its columns as they are released.
+
+    The order of a mapping's keys is lost in JSON, and decides between cells that are equally near.
+    """
+    places = {column.name: place for place, column in enumerate(released)}
+
+    def ordered(one: Constraint) -> Constraint:
+        if not isinstance(one, Never):
+            return one
+        never = sorted(one.never, key=lambda pair: places.get(pair[0], len(places)))
+        return replace(one, never=tuple(never))
+
+    return tuple(map(ordered, constraints))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,8 +110,8 @@ class Cells:
     whole: Mapping[str, Whole]
     missing: Mapping[str, Mask]
 
-    def take(self, rows: Mask) -> Cells:
-        """Those rows."""
+    def take(self, rows: Mask | Whole) -> Cells:
+        """Those rows, by a mask or by place."""
         return Cells(
             whole={name: values[rows] for name, values in self.whole.items()},
             missing={name: mask[rows] for name, mask in self.missing.items()},

@@ -14,7 +14,6 @@ from dpiw.data.lattice import Lattice, Mask, Whole
 from dpiw.errors import SchemaError
 
 _RANGE = frozenset({"lower", "upper"})
-_FAR = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,32 +113,34 @@ class Region:
         inside = (whole >= self.lows[place]) & (whole <= self.highs[place])
         return np.where(missing, self.missing, inside)
 
-    def outside(self, whole: Whole, missing: Mask) -> tuple[Whole, Mask, NDArray[np.float64]]:
-        """The nearest cells that do not belong to it, for cells that do, and how far they are.
+    def ways_out(
+        self, whole: Whole, missing: Mask
+    ) -> list[tuple[Whole, Mask, NDArray[np.float64]]]:
+        """For cells that belong to it, those around that do not, and how far they are.
 
-        A number moves by its share of the range, in the declared order to the nearer side, the
-        lower one of two; another level, or to be missing or not, counts 1. Infinite: there is none.
+        The next lower value, the next higher one, a missing cell; of a missing cell, the least
+        value. A number moves by its share of the range; another level, or to be missing or not,
+        counts 1. Infinite: there is none.
         """
         low, high = self.lattice.low, self.lattice.high
         if self.lows.size:
             place = np.maximum(np.searchsorted(self.lows, whole, side="right") - 1, 0)
             below, above = self.lows[place] - 1, self.highs[place] + 1
         else:  # missing cells alone
-            below = above = np.full(whole.shape, low, dtype=np.int64)
+            below, above = (np.full(whole.shape, one, dtype=np.int64) for one in (low, high + 1))
         if missing.any():  # any value that is let through will do; the least one
             ends = np.concatenate([[low], self.highs + 1])
             free = int(ends[~self.holds(ends, np.zeros(ends.shape, dtype=np.bool_))][0])
-            below, above = (np.where(missing, free, one) for one in (below, above))
-        down = np.where(below >= low, np.abs(whole - below), _FAR)
-        up = np.where(above <= high, np.abs(above - whole), _FAR)
-        nearer = np.where(down <= up, below, above)
-        steps = np.minimum(down, up)
-        if self.lattice.column.is_discrete:
-            far = np.where(steps == _FAR, np.inf, 1.0)
-        else:
-            far = np.where(steps == _FAR, np.inf, steps / max(high - low, 1))
-        far = np.where(missing, np.where((nearer >= low) & (nearer <= high), 1.0, np.inf), far)
-        if not self.lattice.column.nullable or self.missing:
-            return nearer, np.zeros(whole.shape, dtype=np.bool_), far
-        gone = far > 1.0
-        return np.where(gone, low, nearer), gone, np.minimum(far, 1.0)
+            below, above = np.where(missing, free, below), np.where(missing, high + 1, above)
+        there = np.zeros(whole.shape, dtype=np.bool_)
+        gone = np.full(whole.shape, low, dtype=np.int64)
+        can_go = self.lattice.column.nullable and not self.missing
+        far = np.full(whole.shape, 1.0 if can_go else np.inf)
+        numbers = [(value, there, self._far(whole, missing, value)) for value in (below, above)]
+        return [*numbers, (gone, ~there, far)]
+
+    def _far(self, whole: Whole, missing: Mask, value: Whole) -> NDArray[np.float64]:
+        low, high = self.lattice.low, self.lattice.high
+        share = np.abs(value - whole) / max(high - low, 1)
+        far = np.where(missing | self.lattice.column.is_discrete, 1.0, share)
+        return np.where((value >= low) & (value <= high), far, np.inf)

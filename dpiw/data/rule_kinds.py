@@ -1,6 +1,6 @@
 """Each kind of constraint, decided row by row, and the nearest row that does not break it.
 
-Nearest: of a `Never`, by the change of one cell (`dpiw.data.regions.Region.outside`), where that
+Nearest: of a `Never`, by the change of one cell (`dpiw.data.regions.Region.ways_out`), where that
 can be of a column that no `Lookup` fixes; of a `Lookup`, by the one cell that follows; of a
 `Total`, by the least sum of squares in own units.
 """
@@ -51,13 +51,20 @@ class NeverRule:
         met = [r.holds(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()]
         return np.asarray(np.logical_and.reduce(met))
 
-    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
-        """With the one cell changed that is nearest to what is let through; ties: the first."""
-        moves = {n: r.outside(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()}
-        last = 2.0  # further than any cell moves
-        far = [move[2] + last * (name in self.derived) for name, move in moves.items()]
-        choice = np.argmin(far, axis=0)
-        for place, (name, (whole, missing, _)) in enumerate(moves.items()):
+    def projected(self, cells: Cells, *, turn: int | None) -> Cells:
+        """With the one cell changed that is nearest to what is let through; ties: the first.
+
+        In later turns the next nearest: rules that undo each other must part.
+        """
+        moves = [
+            (name, *way)
+            for name, region in self.regions.items()
+            for way in region.ways_out(cells.whole[name], cells.missing[name])
+        ]
+        far = np.array([m[3] + 2.0 * (m[0] in self.derived) for m in moves])  # 2: after all others
+        order, ways = np.argsort(far, axis=0, kind="stable"), np.isfinite(far).sum(axis=0)
+        choice = order[(turn or 0) % ways, np.arange(ways.size)]
+        for place, (name, whole, missing, _) in enumerate(moves):
             mine = choice == place
             cells = cells.changed(
                 name,
@@ -72,7 +79,7 @@ class LookupRule:
     """Of a `Lookup`: what follows, by where an interval of `of` starts.
 
     Attributes:
-        starts: of intervals that cover the column, increasing, shape (k,).
+        starts, ends: of intervals that cover the column, increasing, shape (k,).
         then: what follows in each, shape (k,); where it is missing, `gone`.
         if_missing: what follows from a missing cell, and whether that is missing itself.
     """
@@ -80,6 +87,7 @@ class LookupRule:
     column: str
     of_column: str
     starts: Whole
+    ends: Whole
     then: Whole
     gone: Mask
     if_missing: tuple[int, bool]
@@ -102,10 +110,10 @@ class LookupRule:
             also = ", and null," if given.column.nullable else ""
             told = f"expected every value{also} of column {constraint.of} in exactly one"
             raise _fault(constraint, "cases", told)
-        starts, _, then, gone = (np.array(part) for part in zip(*cases, strict=True))
+        starts, stops, then, gone = (np.array(part) for part in zip(*cases, strict=True))
         return cls(
-            column=constraint.column, of_column=constraint.of, starts=starts, then=then,
-            gone=gone.astype(np.bool_), if_missing=of_missing[0] if of_missing else (0, False),
+            column=constraint.column, of_column=constraint.of, starts=starts, ends=stops,
+            then=then, gone=gone.astype(np.bool_), if_missing=[*of_missing, (0, False)][0],
         )  # fmt: skip
 
     def _follows(self, cells: Cells) -> tuple[Whole, Mask]:
@@ -120,9 +128,24 @@ class LookupRule:
         same = (whole == cells.whole[self.column]) & ~gone
         return np.where(cells.missing[self.column], ~gone, ~same)
 
-    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
-        """With the cell that follows."""
-        return cells.changed(self.column, *self._follows(cells))
+    def projected(self, cells: Cells, *, turn: int | None) -> Cells:
+        """With the cell that follows; in odd turns, where that can be, with one that it follows."""
+        made = cells.changed(self.column, *self._follows(cells))
+        return self._preceded(cells, made) if turn is not None and turn % 2 else made
+
+    def _preceded(self, cells: Cells, made: Cells) -> Cells:
+        """With the nearest value of `of` from which the row's cell follows, if there is one."""
+        whole, missing = cells.whole[self.of_column], cells.missing[self.of_column]
+        then, gone = cells.whole[self.column], cells.missing[self.column]
+        best, far = whole, np.full(whole.shape, np.inf)
+        cases = zip(self.starts, self.ends, self.then, self.gone, strict=True)
+        for low, high, value, is_gone in cases:
+            fits = np.where(gone, is_gone, (value == then) & ~is_gone)
+            near = np.where(missing, low, np.clip(whole, low, high))
+            step = np.where(fits, np.abs(near - whole), np.inf)
+            best, far = np.where(step < far, near, best), np.minimum(step, far)
+        mended = cells.changed(self.of_column, best, np.zeros_like(missing))
+        return made.put(np.isfinite(far), mended.take(np.isfinite(far)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,16 +197,16 @@ class TotalRule:
 
     def broken(self, cells: Cells) -> Mask:
         """Rows whose sum is not as stated; none where a cell is missing."""
-        names = [*self.signs]
         total = np.sum([sign * cells.whole[name] for name, sign in self.signs.items()], axis=0)
         off = total != self.constant if self.exact else total > self.constant
-        return np.asarray(off & ~cells.any_missing(names))
+        return np.asarray(off & ~cells.any_missing([*self.signs]))
 
-    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
+    def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """The nearest whole numbers within the bounds; ties: the first columns move least."""
-        left = np.ones(cells.any_missing([*self.signs]).shape, dtype=np.bool_)
-        made = cells
-        for held in self.holds if in_turn else (frozenset[str](),):
+        left, made = np.ones(next(iter(cells.whole.values())).shape, dtype=np.bool_), cells
+        names = [*self.signs]
+        alone = [frozenset(names) - {names[turn % len(names)]}] if turn else []  # but one column
+        for held in (frozenset[str](),) if turn is None else (*alone, *self.holds):
             whole, within_reach = self._nearest(cells, held)
             now = left & within_reach
             for name, values in whole.items():

@@ -1,14 +1,14 @@
 """A dictionary's constraints together, decided and repaired: a pure function of synthetic rows.
 
 Each rule's own projection is the nearest row (`dpiw.data.rule_kinds`). Of several rules together it
-is an admissible row, not the nearest one.
+is an admissible row, not the nearest one. Every row can be replaced by one made of the dictionary.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -16,13 +16,19 @@ import numpy as np
 
 from dpiw.data.columns import Column
 from dpiw.data.constraints import Constraint, Derived, Lookup, Never, Repair, Total
-from dpiw.data.lattice import Cells, Lattice, Mask
+from dpiw.data.lattice import Cells, Lattice, Mask, Whole
 from dpiw.data.rule_kinds import LookupRule, NeverRule, TotalRule
 from dpiw.data.scaled import ScaledTable
 from dpiw.errors import SchemaError, nearest
 
 ROUNDS = 16
-"""Most passes over all rules: what mends one may break another."""
+"""Most passes over all rules to the nearest rows, as many by what follows, and in other ways."""
+
+_DIGITS = 4
+"""Rules try another way every pass, every second, fourth or eighth, by their place."""
+
+_AT_ONCE = 1024
+"""Rows compared with all public ones, so that memory is bounded."""
 
 PUBLIC_ROWS = 512
 """Made of the dictionary alone, to see whether constraints can hold together."""
@@ -35,13 +41,14 @@ class Rule(Protocol):
         """Which rows break it."""
         ...
 
-    def projected(self, cells: Cells, *, in_turn: bool) -> Cells:
+    def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """The nearest rows that do not, of rows that do.
 
         Args:
             cells: the rows.
-            in_turn: whether to move what follows from other columns, and not these, if that can be:
-                where the nearest rows of several rules do not come together.
+            turn: where the nearest rows of several rules do not come together. 0: move what follows
+                from other columns, and not these, if that can be; every further number tries
+                another way.
         """
         ...
 
@@ -57,11 +64,13 @@ class Rules:
         constraints: as stated.
         rules: of each, in order.
         lattices: of the columns that they name.
+        public: rows made of the dictionary alone that break no constraint, at least one.
     """
 
     constraints: tuple[Constraint, ...]
     rules: tuple[Rule, ...]
     lattices: Mapping[str, Lattice]
+    public: Cells
 
     @classmethod
     def of(cls, constraints: Sequence[Constraint], released: Sequence[Column]) -> Self:
@@ -84,13 +93,13 @@ class Rules:
                     raise SchemaError(f"constraint {constraint.name}: {told}")
                 lattices[name] = _lattice(constraint, columns[name])
         derived = Derived.of(constraints)
-        made = cls(
+        rules = tuple(_KINDS[type(one)].of(one, lattices, derived) for one in constraints)
+        return cls(
             constraints=tuple(constraints),
-            rules=tuple(_KINDS[type(one)].of(one, lattices, derived) for one in constraints),
+            rules=rules,
             lattices=lattices,
+            public=_mended_together(constraints, rules, lattices),
         )
-        made.check_together()
-        return made
 
     def broken(self, scaled: ScaledTable) -> Mapping[str, Mask]:
         """By constraint, which of the rows break it; each mask of shape (rows,)."""
@@ -101,7 +110,9 @@ class Rules:
         }
 
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
-        """Rows that break no constraint, or in rare cases of several still do; others unchanged.
+        """Rows that break no constraint, or where several meet may still do; others unchanged.
+
+        What still does can be `replaced`.
 
         Args:
             scaled: admissible rows.
@@ -113,33 +124,44 @@ class Rules:
             for constraint, rule in zip(self.constraints, self.rules, strict=True)
             if only in (None, constraint.repair)
         ]
-        for in_turn in (False, True):
-            rows = _any_broken(chosen, cells)
-            if not rows.any():
-                break
-            cells = cells.put(rows, _settled(chosen, cells.take(rows), in_turn=in_turn))
+        return self._written(scaled, _mended(chosen, cells))
+
+    def replaced(self, scaled: ScaledTable) -> ScaledTable:
+        """Rows that break no constraint, whatever these rows are: the last resort.
+
+        Of `public` the nearest row by the sum of its cells' distances (as of a `Never`), with as
+        many of the row's own cells, one after the other, as break no constraint.
+        """
+        own = self._read(scaled)
+        places = [
+            self._nearest_public(own.take(np.arange(start, min(start + _AT_ONCE, scaled.rows))))
+            for start in range(0, scaled.rows, _AT_ONCE)
+        ]
+        cells = self.public.take(np.concatenate([np.arange(0), *places]))
+        for name in self.lattices:
+            kept = cells.changed(name, own.whole[name], own.missing[name])
+            rows = ~_any_broken(self.rules, kept)
+            cells = cells.put(rows, kept.take(rows))
+        return self._written(scaled, cells)
+
+    def _nearest_public(self, cells: Cells) -> Whole:
+        """Places in `public`, shape (rows,); ties: the first."""
+        far = np.zeros((next(iter(cells.whole.values())).size, PUBLIC_ROWS))
+        for name, lattice in self.lattices.items():
+            whole, missing = cells.whole[name][:, None], cells.missing[name][:, None]
+            steps = np.abs(whole - self.public.whole[name])
+            apart = (
+                steps > 0
+                if lattice.column.is_discrete
+                else steps / max(lattice.high - lattice.low, 1)
+            )
+            gone = self.public.missing[name]
+            far += np.where(missing | gone, missing != gone, apart)
+        return np.asarray(np.argmin(far, axis=1), dtype=np.int64)
+
+    def _written(self, scaled: ScaledTable, cells: Cells) -> ScaledTable:
         written = {n: o.write(cells.whole[n], cells.missing[n]) for n, o in self.lattices.items()}
         return ScaledTable({**scaled.columns, **written}, scaled.rows)
-
-    def check_together(self) -> None:
-        """Raise SchemaError unless most rows of a public table can be mended.
-
-        The rows are uniform on the dictionary's values, of a generator that the constraints fix:
-        what was paid for is not lost afterwards because no row satisfies them.
-        """
-        text = json.dumps([one.to_mapping() for one in self.constraints], sort_keys=True)
-        digest = hashlib.sha256(text.encode()).digest()
-        rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
-        columns = {}
-        for name, lattice in self.lattices.items():
-            whole = rng.integers(lattice.low, lattice.high, size=PUBLIC_ROWS, endpoint=True)
-            gap = rng.random(PUBLIC_ROWS) < 0.1 * lattice.column.nullable
-            columns[name] = lattice.write(whole, gap)
-        mended = self.projected(ScaledTable(columns, PUBLIC_ROWS))
-        broken = self.broken(mended)
-        if np.logical_or.reduce([*broken.values()]).sum() > PUBLIC_ROWS // 2:
-            name = max(broken, key=lambda one: int(broken[one].sum()))
-            raise SchemaError(f"constraint {name}: cannot hold together with the others")
 
     def _read(self, scaled: ScaledTable) -> Cells:
         read = {n: lattice.read(scaled.columns[n]) for n, lattice in self.lattices.items()}
@@ -161,13 +183,52 @@ def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
     return np.asarray(np.logical_or.reduce([rows, *(rule.broken(cells) for rule in rules)]))
 
 
-def _settled(rules: Sequence[Rule], cells: Cells, *, in_turn: bool) -> Cells:
-    """Rows mended by each rule, again and again until none breaks one."""
-    for _ in range(ROUNDS):
-        if not _any_broken(rules, cells).any():
+def _mended(rules: Sequence[Rule], cells: Cells) -> Cells:
+    """Rows mended by each rule, again and again; some may still break one."""
+    for turns in _turns(len(rules)):
+        rows = _any_broken(rules, cells)
+        if not rows.any():
             break
-        for rule in rules:
-            rows = rule.broken(cells)
-            if rows.any():
-                cells = cells.put(rows, rule.projected(cells.take(rows), in_turn=in_turn))
+        cells = cells.put(rows, _once(rules, turns, cells.take(rows)))
     return cells
+
+
+def _turns(rules: int) -> Iterator[Sequence[int | None]]:
+    """Of each pass, what every rule is told."""
+    for _ in range(ROUNDS):
+        yield [None] * rules
+    for _ in range(ROUNDS):
+        yield [0] * rules
+    for turn in range(ROUNDS):
+        yield [turn >> place % _DIGITS for place in range(rules)]
+
+
+def _once(rules: Sequence[Rule], turns: Sequence[int | None], cells: Cells) -> Cells:
+    for rule, turn in zip(rules, turns, strict=True):
+        rows = rule.broken(cells)
+        if rows.any():
+            cells = cells.put(rows, rule.projected(cells.take(rows), turn=turn))
+    return cells
+
+
+def _mended_together(
+    constraints: Sequence[Constraint], rules: Sequence[Rule], lattices: Mapping[str, Lattice]
+) -> Cells:
+    """`PUBLIC_ROWS` rows, uniform on the dictionary's values, mended; the same every time.
+
+    Of a generator that the constraints fix. Raises SchemaError if one row still breaks one.
+    """
+    text = json.dumps([one.to_mapping() for one in constraints], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
+    whole, missing = {}, {}
+    for name, lattice in lattices.items():
+        whole[name] = rng.integers(lattice.low, lattice.high, size=PUBLIC_ROWS, endpoint=True)
+        missing[name] = rng.random(PUBLIC_ROWS) < 0.1 * lattice.column.nullable
+    mended = _mended(rules, Cells(whole=whole, missing=missing))
+    broken = [int(rule.broken(mended).sum()) for rule in rules]
+    if any(broken):
+        name, some = constraints[int(np.argmax(broken))].name, sum(broken) < PUBLIC_ROWS
+        why = ", for rows that cannot be repaired" if some else ""
+        raise SchemaError(f"constraint {name}: cannot hold together with the others{why}")
+    return mended

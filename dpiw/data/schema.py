@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.constraints import Constraint, read_constraint
+from dpiw.data.constraints import Constraint, in_order, read_constraint
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.names import folded_name
 from dpiw.data.rules import Rules
@@ -75,7 +75,6 @@ class PublicSchema:
         So do constraints that do not fit the columns, or each other (`Rules.of`).
         """
         object.__setattr__(self, "columns", tuple(self.columns))
-        object.__setattr__(self, "constraints", tuple(self.constraints))
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise SchemaError("schema name: expected lower-case letters, digits, `-` and `_`")
         if not all(isinstance(column, Column) for column in self.columns):
@@ -94,6 +93,7 @@ class PublicSchema:
             raise SchemaError(
                 f"schema {self.name}: a column is called as an indicator of another is (a=b, a:b)"
             )
+        object.__setattr__(self, "constraints", in_order(self.constraints, self.released))
         _ = self.rules
 
     @classmethod

@@ -1,7 +1,8 @@
 """Which rows of a generator are let through: those that satisfy the dictionary's constraints.
 
 Rows are rejected or projected after they were drawn from a fitted model: post-processing, free. No
-confidential row is looked at, and what is said of how often constraints bound is public.
+confidential row is looked at, and what is said of how often constraints bound is public. Whatever
+the model is, rows come out: what is paid is never lost.
 """
 
 from __future__ import annotations
@@ -16,12 +17,23 @@ from dpiw.data.constraints import Repair
 from dpiw.data.lattice import Mask
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
-from dpiw.errors import SchemaError
+from dpiw.methods.weights.diagnostics import Verdict
 
 MOST_DRAWN = 16
 """Rows drawn for each one wanted; where so few satisfy the constraints, the rest are projected."""
 
 _LEAST_DRAWN = 100
+"""At once, after the first rows, and wanted at least as far as `MOST_DRAWN` goes."""
+
+MOST_FORCED = 0.5
+"""Share of the rows that may be projected for want of others before weights are not to be used."""
+
+RULE = (
+    " Constraints: at best `use with care` if rows had to be projected as too few satisfied the"
+    f" constraints, or were replaced by rows made of the dictionary; `do not use` if these are more"
+    f" than {MOST_FORCED:.0%} of the rows."
+)
+"""What constraints add to a verdict's rule."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,31 +41,32 @@ class Admission:
     """How often constraints bound the rows of a generator; of synthetic rows alone, so public.
 
     Attributes:
+        rows: let through.
         drawn: rows that the model gave.
         rejected: of these, left out.
         projected: of these, replaced by the nearest rows that satisfy the constraints.
-        repeated: rows let through once more, in the place of some that no projection mended.
+        forced: rows let through that were projected onto all constraints, as rejection was too
+            rare; with those that were `replaced`.
+        replaced: of these, rows that no projection mended: they became rows made of the dictionary
+            alone, with the cells that could stay.
         broken: by constraint, rows that broke it as they were drawn.
-        given_up: whether rejection was too rare, so that rows were projected instead.
     """
 
+    rows: int
     drawn: int
     rejected: int
     projected: int
-    repeated: int
+    forced: int
+    replaced: int
     broken: Mapping[str, int]
-    given_up: bool
 
     @classmethod
     def together(cls, several: Sequence[Admission]) -> Self:
         """Of several tables of one model; at least one."""
+        names = ("rows", "drawn", "rejected", "projected", "forced", "replaced")
         return cls(
-            drawn=sum(one.drawn for one in several),
-            rejected=sum(one.rejected for one in several),
-            projected=sum(one.projected for one in several),
-            repeated=sum(one.repeated for one in several),
+            **{name: sum(getattr(one, name) for one in several) for name in names},
             broken={name: sum(one.broken[name] for one in several) for name in several[0].broken},
-            given_up=any(one.given_up for one in several),
         )
 
     @property
@@ -61,79 +74,92 @@ class Admission:
         """What was done to the rows, as a certificate says it."""
         shares = ((self.rejected, "rejected"), (self.projected, "projected"))
         told = ", ".join(f"{count / self.drawn:.3g} {what}" for count, what in shares)
-        steps = [f"satisfy declared constraints: of {self.drawn} rows drawn, {told}"]
-        if self.given_up:
-            steps.append(
-                f"too few of {MOST_DRAWN} rows for each one wanted satisfied the constraints: the"
-                " rest were projected onto them"
+        return (
+            f"satisfy declared constraints: of {self.drawn} rows drawn, {told}",
+            *(text for _, text in self.findings),
+        )
+
+    @property
+    def findings(self) -> tuple[tuple[Verdict, str], ...]:
+        """By `RULE`: what keeps the verdict on weights from `use`."""
+        if not self.forced:
+            return ()
+        told = (
+            f"{self.forced} of {self.rows} rows were projected onto the constraints, as too few"
+            " of those drawn satisfied them"
+        )
+        if self.replaced:
+            told += (
+                f"; {self.replaced} of these became rows made of the data dictionary alone, as no"
+                " projection mended them"
             )
-        if self.repeated:
-            steps.append(f"repeat {self.repeated} rows in the place of some without a projection")
-        return tuple(steps)
+        much = self.forced > MOST_FORCED * self.rows
+        return ((Verdict.DO_NOT_USE if much else Verdict.CARE, told),)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """About the use of the rows."""
+        if not self.forced:
+            return ()
+        told = (
+            f"{self.forced} of {self.rows} rows (those that weights are fitted on included) hold"
+            " cells that constraints dictate and not the model: they heap at the constraints' edges"
+        )
+        if self.replaced:
+            told += f", and {self.replaced} of them have constrained cells of a few public rows"
+        return (f"{told}.",)
 
     def to_json(self) -> dict[str, Any]:
-        """Shares of the rows drawn; JSON values."""
+        """Shares of the rows drawn, and numbers of rows let through; JSON values."""
         return {
             "drawn": self.drawn,
             "rejected": self.rejected / self.drawn,
             "projected": self.projected / self.drawn,
-            "repeated": self.repeated,
-            "given_up": self.given_up,
+            "forced": self.forced,
+            "replaced": self.replaced,
             "broken": {name: count / self.drawn for name, count in self.broken.items()},
         }
 
 
 def admitted(
-    draw: Callable[[int], ScaledTable],
-    rows: int,
-    *,
-    rules: Rules | None,
-    rng: np.random.Generator,
+    draw: Callable[[int], ScaledTable], rows: int, *, rules: Rules | None
 ) -> tuple[ScaledTable, Admission | None]:
     """Rows that satisfy every constraint.
 
     Rows that break a constraint of the repair `project` become the nearest that do not; what then
     breaks another constraint is left out, and further rows are drawn in its place. After
-    `MOST_DRAWN` rows for each one wanted, further rows are drawn and projected onto all
-    constraints, for what is paid must not be lost; one that cannot be mended gives way to another.
+    `MOST_DRAWN` rows for each one wanted, and 1,600 at least, further rows are drawn and projected
+    onto all constraints; one that cannot be mended is replaced (`Rules.replaced`).
 
     Args:
-        draw: independent admissible rows, as many as it is told.
+        draw: independent admissible rows, as many as it is told; at first exactly `rows`, and no
+            more if all of them satisfy the constraints.
         rows: wanted.
         rules: of the schema; None: there are none, and nothing is done.
-        rng: of repetitions; no privacy noise.
 
     Returns:
         The rows, and how often constraints bound; None where there are none, or no row is wanted.
-
-    Raises:
-        SchemaError: names the constraint that most rows break, if not one could be mended.
     """
     if rules is None or rows == 0:
         return draw(rows), None
-    batches: list[_Batch] = []
-    missing = rows
-    while missing and sum(batch.drawn for batch in batches) < MOST_DRAWN * rows:
-        wanted = min(rows, 2 * missing + _LEAST_DRAWN)
+    batches = [_batch(draw, rows, rules, only=Repair.PROJECT, most=rows)]
+    missing, left = rows - batches[0].good.rows, MOST_DRAWN * max(rows, _LEAST_DRAWN) - rows
+    while missing and left > 0:
+        wanted = min(left, 2 * missing + _LEAST_DRAWN)
         batches.append(_batch(draw, wanted, rules, only=Repair.PROJECT, most=missing))
-        missing -= batches[-1].good.rows
-    given_up = missing > 0
-    if given_up:
+        missing, left = missing - batches[-1].good.rows, left - wanted
+    forced = 0
+    if missing:
         batches.append(_batch(draw, missing, rules, only=None, most=missing))
-        missing -= batches[-1].good.rows
-    broken = {name: sum(batch.broken[name] for batch in batches) for name in batches[0].broken}
-    good = ScaledTable.concatenate([batch.good for batch in batches])
-    if not good.rows:
-        worst = max(broken, key=broken.__getitem__)
-        raise SchemaError(f"constraint {worst}: no row of the generator can be made to satisfy it")
-    again = rng.integers(good.rows, size=missing) if missing else np.arange(0)
-    return good.take(np.r_[np.arange(good.rows), again]), Admission(
+        forced = batches[-1].projected + batches[-1].replaced
+    return ScaledTable.concatenate([batch.good for batch in batches]), Admission(
+        rows=rows,
         drawn=sum(batch.drawn for batch in batches),
         rejected=sum(batch.refused for batch in batches),
         projected=sum(batch.projected for batch in batches),
-        repeated=missing,
-        broken=broken,
-        given_up=given_up,
+        forced=forced,
+        replaced=sum(batch.replaced for batch in batches),
+        broken={name: sum(batch.broken[name] for batch in batches) for name in batches[0].broken},
     )
 
 
@@ -145,24 +171,33 @@ class _Batch:
     good: ScaledTable
     refused: int
     projected: int
+    replaced: int
     broken: Mapping[str, int]
 
 
 def _batch(
     draw: Callable[[int], ScaledTable], rows: int, rules: Rules, *, only: Repair | None, most: int
 ) -> _Batch:
-    """Rows, projected by the constraints of one repair or of all; at most so many let through."""
+    """Rows, projected by the constraints of one repair, and the first good ones let through.
+
+    Of all repairs: every row is let through, and what is not mended is replaced.
+    """
     table = draw(rows)
     faults = rules.broken(table)
     mended = rules.projected(table, only=only)
     good = ~_any(rules.broken(mended).values())
     repaired = [c.name for c in rules.constraints if only in (None, c.repair)]
     changed = _any(faults[name] for name in repaired) if repaired else np.zeros_like(good)
+    let_through, bad = mended.take(np.flatnonzero(good)[:most]), int(np.sum(~good))
+    if only is None and bad:
+        others = rules.replaced(table.take(~good))
+        let_through = ScaledTable.concatenate([let_through, others])
     return _Batch(
         drawn=rows,
-        good=mended.take(np.flatnonzero(good)[:most]),
-        refused=int(np.sum(~good)),
+        good=let_through,
+        refused=bad if only is not None else 0,
         projected=int(np.sum(good & changed)),
+        replaced=bad if only is None else 0,
         broken={name: int(np.sum(mask)) for name, mask in faults.items()},
     )
 

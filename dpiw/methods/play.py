@@ -58,15 +58,12 @@ class Recipe:
         """Rows of the model that satisfy the constraints: the one door of every generator's rows.
 
         Costs nothing.
-
-        Raises:
-            SchemaError: names a constraint; in practice the schema has refused it before.
         """
         rules = self.schema.rules
         if rules is None:
             return model.sample(rows, rng=rng), None
         drawn, admission = admitted(
-            lambda wanted: model.sample(wanted, rng=rng).scaled, rows, rules=rules, rng=rng
+            lambda wanted: model.sample(wanted, rng=rng).scaled, rows, rules=rules
         )
         return SyntheticTable(schema=self.schema, scaled=drawn), admission
 

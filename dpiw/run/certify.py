@@ -17,7 +17,7 @@ from dpiw.privacy import accounting
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.run.run import ReleaseRun
-from dpiw.run.weigh import committed_measurement
+from dpiw.run.weigh import admission_of, committed_measurement
 
 _PACKAGES = (
     "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
@@ -94,7 +94,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         verdict=diagnostics["verdict"],
         verdict_rule=diagnostics["rule"],
         assumptions=assumptions(plan, max_unpaid_reads=account.population.max_unpaid_reads),
-        caveats=caveats(plan, weighted=plan.weights is not None),
+        caveats=(*caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run)),
         versions={name: importlib.metadata.version(name) for name in _PACKAGES},
         ledger_head=head,
     )
@@ -117,6 +117,11 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
         }
         attempts.append(one | {"resumed": resumed} if resumed else one)
     return tuple(attempts)
+
+
+def _constraint_caveats(run: ReleaseRun) -> tuple[str, ...]:
+    admission = admission_of(run)
+    return () if admission is None else admission.caveats
 
 
 def _accountants(plan: Plan) -> dict[str, float]:

@@ -19,7 +19,7 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
-from dpiw.methods.admission import Admission
+from dpiw.methods.admission import RULE, Admission
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
@@ -99,7 +99,7 @@ def _admission_path(run: ReleaseRun, rows: str) -> Path:
     return run.directory / f"{Path(rows).stem}.constraints.json"
 
 
-def _admission(run: ReleaseRun) -> Admission | None:
+def admission_of(run: ReleaseRun) -> Admission | None:
     """How often constraints bound the rows that `draw_synthetic` left; None without any."""
     paths = [_admission_path(run, name) for name in _tables(run)]
     if run.plan.schema.rules is None:
@@ -170,12 +170,13 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
     np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
     write_durably(run.directory / "weights.npz", buffer.getvalue())
-    judged = weights.diagnostics.to_json() | dict(weights.facts)
-    steps, admission = list(weights.steps), _admission(run)
+    diagnostics, facts = weights.diagnostics, dict(weights.facts)
+    steps, admission = list(weights.steps), admission_of(run)
     if admission is not None:
-        judged |= {"constraints": admission.to_json()}
+        diagnostics = diagnostics.judged_with(admission.findings, rule=RULE)
+        facts |= {"constraints": admission.to_json()}
         steps = [*admission.steps, *steps]
-    facts = {"steps": steps, "diagnostics": judged}
+    facts = {"steps": steps, "diagnostics": diagnostics.to_json() | facts}
     write_durably(run.directory / "weights.json", compact_json(facts).encode())
 
 
@@ -189,7 +190,9 @@ def _diagnose(run: ReleaseRun) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
     diagnostics: dict[str, Any] = facts["diagnostics"]
     if run.plan.weights is None:
-        diagnostics |= {"verdict": "none", "reasons": list(run.plan.warnings)}
+        admission = admission_of(run)
+        told = () if admission is None else (text for _, text in admission.findings)
+        diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *told]}
     elif run.plan.forecast is not None:
         diagnostics["tau"] = run.plan.forecast.tau
     write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())

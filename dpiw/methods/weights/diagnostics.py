@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +105,16 @@ class Diagnostics:
             "rule": self.rule,
         }
         return facts
+
+    def judged_with(self, findings: Sequence[tuple[Verdict, str]], *, rule: str) -> Self:
+        """With further findings, and what `rule` adds to the public rule."""
+        order, kinds = [*Verdict], [self.verdict, *(kind for kind, _ in findings)]
+        return replace(
+            self,
+            verdict=max(kinds, key=order.index),
+            reasons=(*self.reasons, *(text for _, text in findings)),
+            rule=self.rule + rule,
+        )
 
     def require(self) -> None:
         """Raise UnreliableWeightsError if the verdict is `do not use`."""

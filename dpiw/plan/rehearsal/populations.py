@@ -115,7 +115,7 @@ class RandomLaw:
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
         """`rows` independent rows, that satisfy the dictionary's constraints."""
-        return admitted(partial(self._drawn, rng=rng), rows, rules=self.schema.rules, rng=rng)[0]
+        return admitted(partial(self._drawn, rng=rng), rows, rules=self.schema.rules)[0]
 
     def _drawn(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
         from scipy.special import ndtr

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.data.constraints import Repair, read_constraint
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
+from dpiw.methods.admission import admitted
 from tests.dpiw.data.schema_example import PROPERTY
 from tests.dpiw.data.schema_example import SCHEMA as PLAIN
 
@@ -235,6 +237,105 @@ def test_only_constraints_of_the_asked_repair_move_rows() -> None:
     for constraint in TOWN.constraints:
         assert any(before[constraint.name])
         assert any(after[constraint.name]) is (constraint.repair is Repair.REJECT)
+
+
+JOBS: list[dict[str, Any]] = [
+    {"name": "job", "kind": "categorical", "levels": ["none", "pupil", "worker", "retired"]},
+    {"name": "wage", "kind": "ordinal", "levels": ["child", "adult", "old"]},
+    {"name": "pay", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+    {"name": "tax", "kind": "integer", "lower": 0, "upper": 9},
+]
+CYCLES: dict[str, list[dict[str, Any]]] = {
+    "two zeros": [
+        {"never": {"job": "none", "wage": {"lower": "adult"}}}, {"never": {"job": "pupil"}}],
+    "a zero on what follows": [
+        {"column": "job", "of": "wage", "cases": [
+            {"when": "child", "is": "pupil"}, {"when": ["adult", "old"], "is": "worker"}]},
+        {"never": {"job": "pupil"}}],
+    "a zero and a sum": [
+        {"never": {"tax": {"lower": 3}}}, {"sum": ["pay"], "equals": "tax"},
+        {"never": {"pay": [0, None]}}],
+    "two sums": [{"sum": ["pay", "tax"], "equals": 9}, {"sum": ["pay"], "at_most": "tax"}],
+}  # fmt: skip
+
+
+def named(stated: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": f"c{place}", **one} for place, one in enumerate(stated)]
+
+
+@pytest.mark.parametrize("stated", CYCLES.values(), ids=CYCLES)
+def test_rules_that_undo_each_other_come_together(stated: list[dict[str, Any]]) -> None:
+    """Every row that there is; the nearest rows alone would go round for ever."""
+    schema = dictionary(*named(stated), columns=JOBS)
+    rules, levels = schema.rules, [column["levels"] for column in JOBS[:2]]
+    assert rules is not None
+    rows = list(itertools.product(*levels, [*range(10), None], range(10)))
+    cells = dict(zip(("job", "wage", "pay", "tax"), zip(*rows, strict=True), strict=True))
+    frame = pd.DataFrame(cells | {"pay": pd.array(cells["pay"], dtype="Int64")})
+    scaled = schema.scale(frame)
+    for made in (rules.projected(scaled), rules.replaced(scaled)):
+        assert not any(map(any, broken(schema, made).values()))
+        good = ~np.any([*broken(schema, scaled).values()], axis=0)
+        assert made.take(good).equals(scaled.take(good))
+
+
+@st.composite
+def nevers(draw: st.DrawFn) -> dict[str, Any]:
+    """Up to three columns of `JOBS`, in any order."""
+    values = [column.get("levels", [0, 1, 4, 9]) for column in JOBS]
+    places = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True))
+    never = {
+        JOBS[place]["name"]: draw(
+            st.lists(st.sampled_from(values[place]), min_size=1, max_size=2, unique=True)
+        )
+        for place in places
+    }
+    return {"never": never, "repair": draw(st.sampled_from(["reject", "project"]))}
+
+
+LOOKUPS = st.sampled_from([CYCLES["a zero on what follows"][0], *CYCLES["two sums"]])
+
+
+@settings(PROPERTY, max_examples=25)
+@given(st.lists(nevers() | LOOKUPS, min_size=2, max_size=6), st.integers(0, 2**32))
+def test_an_accepted_dictionary_mends_every_row(stated: list[dict[str, Any]], seed: int) -> None:
+    """A model may hold one row alone; and the order of keys, which JSON loses, changes nothing."""
+    try:
+        schema = dictionary(*named(stated), columns=JOBS)
+    except SchemaError as refusal:
+        assert str(refusal).startswith("constraint c")  # noqa: PT017
+        return
+    again = PublicSchema.from_mapping(json.loads(json.dumps(schema.to_mapping(), sort_keys=True)))
+    assert again == schema
+    assert again.rules is not None
+    assert schema.rules is not None
+    for row in range(4):
+        scaled = rows_of(schema, 4, seed).take(np.full(30, row))
+        made, told = admitted(lambda rows, one=scaled: one.take(np.arange(rows) % 30), 10,
+                              rules=schema.rules)  # fmt: skip
+        assert told is not None
+        assert not any(map(any, broken(schema, made).values()))
+        assert schema.project(made).equals(made)
+        assert again.rules.projected(scaled).equals(schema.rules.projected(scaled))
+        assert not any(map(any, broken(schema, schema.rules.replaced(scaled)).values()))
+
+
+def test_the_order_of_keys_decides_nothing() -> None:
+    """A run reads its dictionary from sorted JSON, a plan from YAML: one key, one repair."""
+    never = {"job": "none", "wage": "adult"}
+    schemas = [
+        dictionary({"name": "c", "never": dict(pairs), "repair": "project"}, columns=columns)
+        for columns in (JOBS, JOBS[::-1])
+        for pairs in (never.items(), reversed(never.items()))
+    ]
+    moved = []
+    for schema in schemas:
+        rows = {"job": ["none"], "wage": ["adult"], "pay": [1], "tax": [1]}
+        assert schema.rules is not None
+        made = schema.unscale(schema.rules.projected(schema.scale(pd.DataFrame(rows))))
+        moved.append((made["job"][0], made["wage"][0]))
+    assert moved == [("pupil", "adult")] * 2 + [("none", "child")] * 2
+    assert schemas[0] == schemas[1]
 
 
 NEVER, SUM = {"name": "c", "never": {"sex": "male"}}, {"name": "c", "sum": ["age"], "at_most": 7}

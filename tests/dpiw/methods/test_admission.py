@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from dpiw.data.lattice import Cells
 from dpiw.data.rules import Rules
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SchemaError
-from dpiw.methods.admission import MOST_DRAWN, Admission, admitted
+from dpiw.methods.admission import MOST_DRAWN, RULE, Admission, admitted
 from dpiw.methods.generators.registry import GENERATORS, make_generator
 from dpiw.methods.play import Recipe, play
 from dpiw.methods.weights.base import Weighing
+from dpiw.methods.weights.diagnostics import Verdict, diagnose
 from dpiw.methods.weights.post_processing import PostProcessing
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.randomness import SeededNoise
@@ -135,7 +137,7 @@ def uniform(seed: int, sizes: list[int]) -> Callable[[int], ScaledTable]:
 
 def let_through(rules: Rules, rows: int) -> tuple[np.ndarray, Admission, int]:
     sizes: list[int] = []
-    made, told = admitted(uniform(5, sizes), rows, rules=rules, rng=np.random.default_rng(6))
+    made, told = admitted(uniform(5, sizes), rows, rules=rules)
     assert told is not None
     assert made.rows == rows
     assert sum(sizes) == told.drawn
@@ -147,7 +149,7 @@ def test_rejected_rows_leave_the_first_good_ones_in_their_order() -> None:
     """So what is left has the model's own distribution, given that no constraint is broken."""
     made, told, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 250}}}), 400)
     assert set(made) <= set(range(250))
-    assert told.projected == told.repeated == 0
+    assert told.projected == told.forced == 0
     assert told.rejected == told.broken["c"]
     assert told.rejected / told.drawn == pytest.approx(0.75, abs=0.05)
     first = np.rint(999 * uniform(5, [])(400).columns["n"])
@@ -157,7 +159,7 @@ def test_rejected_rows_leave_the_first_good_ones_in_their_order() -> None:
 
 def test_without_a_constraint_one_table_is_drawn_as_it_is() -> None:
     sizes: list[int] = []
-    made, told = admitted(uniform(5, sizes), 30, rules=None, rng=np.random.default_rng(6))
+    made, told = admitted(uniform(5, sizes), 30, rules=None)
     assert told is None
     assert sizes == [30]
     assert made.equals(uniform(5, [])(30))
@@ -166,10 +168,10 @@ def test_without_a_constraint_one_table_is_drawn_as_it_is() -> None:
 def test_where_rejection_is_too_rare_rows_are_projected_and_that_is_said() -> None:
     made, told, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 1}}}), 300)
     assert set(made) == {0}
-    assert told.given_up
-    assert MOST_DRAWN * 300 <= told.drawn <= (MOST_DRAWN + 2) * 300
-    assert told.projected > 280
-    assert any("projected onto them" in step for step in told.steps)
+    assert MOST_DRAWN * 300 <= told.drawn <= (MOST_DRAWN + 1) * 300
+    assert told.projected == told.forced > 280
+    assert told.replaced == 0
+    assert any("projected onto the constraints" in step for step in told.steps)
 
 
 def test_what_is_projected_at_once_is_not_drawn_again() -> None:
@@ -177,7 +179,7 @@ def test_what_is_projected_at_once_is_not_drawn_again() -> None:
     _, told, batches = let_through(digits(constraint), 300)
     assert batches == 1
     assert told.rejected == 0
-    assert not told.given_up
+    assert not told.forced
     assert told.projected == told.broken["c"] > 290
 
 
@@ -191,32 +193,66 @@ def test_several_tables_are_counted_together() -> None:
 
 
 class _Stubborn:
-    """A rule whose projection mends one row in four, or none."""
-
-    def __init__(self, *, mends: bool) -> None:
-        self.mends = mends
+    """A rule whose projection mends nothing."""
 
     def broken(self, cells: Any) -> Any:
-        return cells.whole["n"] % 4 > (0 if self.mends else -1)
+        return cells.whole["n"] % 4 > 0
 
-    def projected(self, cells: Any, *, in_turn: bool) -> Any:
+    def projected(self, cells: Any, *, turn: int | None) -> Any:
         return cells
 
 
-def stubborn(*, mends: bool) -> Rules:
-    rules = digits({"name": "c", "never": {"n": 5}})
-    rule = _Stubborn(mends=mends)
-    return Rules(constraints=rules.constraints, rules=(rule,), lattices=rules.lattices)
-
-
-def test_rows_that_no_projection_mends_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_no_projection_mends_become_public_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing raises once a model is fitted, and the release says what was done."""
     monkeypatch.setattr("dpiw.methods.admission.MOST_DRAWN", 1)
-    made, told, _ = let_through(stubborn(mends=True), 200)
-    assert told.repeated > 50
+    rules = digits({"name": "c", "never": {"n": 5}})
+    fours = {name: np.arange(512) * 4 % 1000 for name in "nm"}
+    public = Cells(whole=fours, missing=dict.fromkeys("nm", np.zeros(512, dtype=np.bool_)))
+    rules = replace(rules, rules=(_Stubborn(),), public=public)
+    made, told, _ = let_through(rules, 200)
     assert not np.any(made % 4)
-    assert f"repeat {told.repeated} rows" in told.steps[-1]
+    assert told.forced == told.replaced == told.to_json()["replaced"] > 50
+    assert f"{told.replaced} of these became rows made of the data dictionary" in told.steps[-1]
+    assert f"{told.replaced} of them have constrained cells" in told.caveats[0]
+    [(verdict, reason)] = told.findings
+    assert verdict is (Verdict.DO_NOT_USE if told.replaced > 100 else Verdict.CARE)
+    assert reason == told.steps[-1]
 
 
-def test_where_nothing_can_be_mended_the_constraint_is_named() -> None:
-    with pytest.raises(SchemaError, match=r"^constraint c: no row of the generator"):
-        let_through(stubborn(mends=False), 20)
+def test_what_had_to_be_projected_is_no_plain_verdict() -> None:
+    told = let_through(digits({"name": "c", "never": {"n": {"lower": 1}}}), 30)[1]
+    sound = diagnose(np.zeros(100))
+    assert sound.verdict is Verdict.USE
+    judged = sound.judged_with(told.findings, rule=RULE)
+    assert judged.verdict is Verdict.DO_NOT_USE
+    assert "rows were projected onto the constraints" in judged.reasons[-1]
+    assert judged.rule.endswith("% of the rows.")
+    some = replace(told, forced=3).findings
+    assert sound.judged_with(some, rule=RULE).verdict is Verdict.CARE
+    assert judged.judged_with(some, rule="").verdict is Verdict.DO_NOT_USE
+    none = replace(told, forced=0)
+    assert (none.findings, none.caveats, len(none.steps)) == ((), (), 1)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_few_rows_have_the_law_of_many(rows: int) -> None:
+    """A tenth of the model is let through: one row is drawn often enough to be one of these."""
+    rules = digits({"name": "c", "never": {"n": {"lower": 100}}})
+    draw = uniform(7, [])
+    made = [admitted(draw, rows, rules=rules) for _ in range(100 // rows)]
+    assert not any(told is None or told.forced for _, told in made)
+    values = np.concatenate([np.rint(999 * table.columns["n"]) for table, _ in made])
+    assert values.mean() == pytest.approx(49.5, abs=4 * 29 / 10)
+    assert np.mean(values == 99) < 0.1
+
+
+def test_a_file_that_holds_what_it_should_is_asked_once_for_no_more_than_it_has() -> None:
+    sizes: list[int] = []
+    rules = digits({"name": "c", "never": {"n": 5}})
+
+    def draw(rows: int) -> ScaledTable:
+        sizes.append(rows)
+        return ScaledTable({name: np.full(rows, 0.5) for name in "nm"}, rows)
+
+    admitted(draw, 40, rules=rules)
+    assert sizes == [40]

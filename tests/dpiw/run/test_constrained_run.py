@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pandas as pd
+
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from tests.proof.blind import CONSTRAINTS, MEASURED
-from tests.support.whole_runs import draw, finish, loaded, prepared
+from tests.support.whole_runs import draw, finish, loaded, prepared, publish_run
 
 
 def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(
@@ -38,3 +40,35 @@ def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(
     assert "What no row can be" in page
     assert f"{bound['broken']['old']:.2%}" in page
     assert json.loads((folder / "schema.json").read_bytes())["constraints"][0]["name"] == "healthy"
+
+
+WORK = """
+name: town
+columns:
+  - {name: job, kind: categorical, levels: [none, pupil, worker, retired]}
+  - {name: wage, kind: ordinal, levels: [child, adult, old]}
+constraints:
+  - {name: adults-work, never: {wage: {lower: adult}, job: none}}
+  - {name: no-pupils, never: {job: pupil}}
+"""
+
+
+def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(
+    make_workplace: Any,
+) -> None:
+    """The nearest row of one constraint breaks the other, and back again."""
+    place = make_workplace(weights="none")
+    (place.root / "schema.yaml").write_text(WORK)
+    rows = pd.DataFrame({"job": ["none"] * 400, "wage": ["adult"] * 400})
+    rows.to_csv(place.root / "data.csv", index=False)
+    folder = publish_run(place.spec)[1]
+    table = loaded(folder).table
+    assert not (table["job"].eq("none") & table["wage"].ne("child")).any()
+    assert not table["job"].eq("pupil").any()
+    certificate = verify(folder).certificate
+    forced = certificate.diagnostics["constraints"]["forced"]
+    assert forced > 150
+    told = f"{forced} of 300 rows"
+    assert any(one.startswith(told) for one in certificate.caveats)
+    assert certificate.diagnostics["reasons"][-1].startswith(told)
+    assert certificate.verdict_rule.endswith("of the rows.")
