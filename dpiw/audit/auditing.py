@@ -19,6 +19,7 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.location import check_location
 from dpiw.ledger.reading import Clock, label, utc_now
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.release.certificate import Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,7 @@ def audit(
         costs, wrong = recompute(counted)
         findings += [*counted.findings, *wrong, *_events_of_runs(counted)]
     folders, wrong = check_folders(releases, public_key=public_key, counted=counted)
+    wrong += [finding for one in folders for finding in _rows_paid_before(one, counted)]
     last = exported[-1] if exported else None
     return AuditReport(
         ledger=ledger_url,
@@ -213,6 +215,34 @@ def _declared(attempt: AttemptTally) -> list[str]:
         for event in stage.events
         if event.get("type") == "declared"
     ]
+
+
+def _rows_paid_before(one: FolderFacts, counted: Tally | None) -> list[Finding]:
+    """That another run paid for a release's rows, and whether it did, at what was declared."""
+    certificate = None if one.release is None else one.release.certificate
+    settings = None if certificate is None else certificate.generator.get("settings")
+    payer = settings.get("counted_by") if isinstance(settings, Mapping) else None
+    if certificate is None or payer is None:
+        return []
+    subject, name = f"release {one.name}", str(payer)[:12]
+    text = f"the declared cost of its rows is not in its total: run {name} is said to have paid"
+    findings = [_finding("rows_paid_before", subject, text)]
+    if counted is not None and not _has_paid(counted.runs.get(str(payer)), certificate):
+        text = f"run {name} has drawn nothing that was charged with what is declared of its rows"
+        findings.append(_finding("rows_not_paid", subject, text))
+    return findings
+
+
+def _has_paid(run: RunTally | None, certificate: Certificate) -> bool:
+    rows = certificate.generator.get("made_elsewhere")
+    if run is None or run.population != certificate.population or not isinstance(rows, Mapping):
+        return False
+    declared: dict[str, object] = {"type": "declared", "count": 1}
+    for part in ("epsilon", "delta"):
+        value = rows.get(part)  # a number is kept by the ledger as its shortest text
+        declared[part] = repr(value) if isinstance(value, float) else None
+    stages = run.latest.values()
+    return any(stage.state == "committed" and declared in stage.events for stage in stages)
 
 
 def _amount(loss: Units) -> str:

@@ -75,6 +75,9 @@ KINDS: Mapping[str, Kind] = {
         "Nothing shows that this release was paid for. If its run is committed in this ledger, "
         "start it again: that records it. Else withdraw it, or find the ledger it is in."
     ),
+    "rows_not_paid": _error(
+        "Nothing shows that its rows were paid for. Withdraw it, or find the ledger that paid."
+    ),
     "head_missing": _error(
         "The ledger is an old copy, rewritten, or another one. Stop every run and recover it."
     ),
@@ -104,6 +107,9 @@ KINDS: Mapping[str, Kind] = {
     ),
     "cost_declared": _warning(
         "Ask who declared it for their evidence: no mechanism of ours stands behind it."
+    ),
+    "rows_paid_before": _warning(
+        "Its cost is that of its weights alone. Count the run it names to what these rows cost."
     ),
     "loss_stated": _warning(
         "A custodian says that this was drawn and is on no other record. Ask what it was."

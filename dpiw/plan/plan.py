@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from dpiw.data.schema import PublicSchema
@@ -173,6 +174,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
         NotPublishableError: the spec names a method that is not private.
     """
     methods = PrivateMethods.of_spec(spec, schema)
+    if isinstance(methods.generator, MadeElsewhere):
+        methods.generator.check_file(Path(spec.source.path))
     rho, ready = _solve(spec, schema, methods)
     warnings: list[str] = []
     forecast = forecast_of(spec, schema, ready.weights)

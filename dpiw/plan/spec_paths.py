@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpiw.data.public_rows import named_file
 from dpiw.errors import SpecError
 from dpiw.ledger.location import absolute_location
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.registry import make_generator, public_settings
+from dpiw.methods.generators.registry import public_settings
 from dpiw.methods.weights.post_processing import files_of
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
-    """The spec with absolute paths, and the files of public rows compared with what it says.
+    """The spec with absolute paths, and the SHA-256 of public rows for a calibration.
 
     Raises:
         SpecError: a path that cannot be resolved, or a file that is not the one meant.
@@ -36,7 +35,7 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
             "source": spec.source.model_copy(
                 update={"path": str(source.parent.resolve() / source.name)}
             ),
-            "generator": _located_generator(spec, base, source),
+            "generator": _located_generator(spec, base),
             "weights": spec.weights.model_copy(
                 update={"post_processing": _located_steps(spec, base, source)}
             ),
@@ -50,8 +49,11 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
     )
 
 
-def _located_generator(spec: ReleaseSpec, base: Path, source: Path) -> GeneratorSpec:
-    """The generator with the absolute path of rows that were made elsewhere, if it has such."""
+def _located_generator(spec: ReleaseSpec, base: Path) -> GeneratorSpec:
+    """The generator with the absolute path of rows that were made elsewhere, if it has such.
+
+    They are not looked at: a run that keeps a copy of them goes on without them.
+    """
     method, settings = spec.generator.method, spec.generator.settings
     places = settings.keys() - public_settings(method, settings).keys()
     placed = {
@@ -63,9 +65,6 @@ def _located_generator(spec: ReleaseSpec, base: Path, source: Path) -> Generator
         return spec.generator
     for name, path in placed.items():
         _refuse_workspace(spec, base, f"generator.settings.{name}", Path(path))
-    generator = make_generator(method, settings | placed, pure=spec.delta == 0)
-    if isinstance(generator, MadeElsewhere):
-        generator.check_file(source)
     return spec.generator.model_copy(update={"settings": settings | placed})
 
 

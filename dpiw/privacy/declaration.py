@@ -7,9 +7,12 @@ from decimal import Decimal
 
 from dpiw.errors import SpecError
 from dpiw.privacy.events import DeclaredEvent
-from dpiw.privacy.renyi import exactly
+from dpiw.privacy.renyi import BEYOND, exactly
 from dpiw.privacy.rounding import float_above
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.privacy.units import EPSILON_UNIT, NeighbouringRelation, PrivacyUnit
+
+_MOST_EPSILON = int(BEYOND * EPSILON_UNIT)
+"""Of a group: nothing can pay as much, and its exponential is still a decimal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +23,9 @@ class Declaration:
         epsilon: > 0.
         delta: in [0, 1).
         relation: under which it was stated.
-        rows_per_unit: how many of the things it protects one protected unit of the release may
-            be in the table that the tool read: 1 if it protects the unit itself.
+        rows_per_unit: a public bound, enforced before the tool read its table, on how many of
+            the things it protects are one protected unit of the release: 1 if it protects the
+            unit itself.
     """
 
     epsilon: Decimal
@@ -35,12 +39,20 @@ class Declaration:
         A group of g gives (g epsilon, delta sum_{i<g} exp(i epsilon)): as many as `rows_per_unit`,
         and twice that where add/remove is to serve replace-one, which is one removal and one
         addition. A replace-one guarantee says nothing of the number of rows, so it serves no other
-        relation. Source: Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
+        relation and no group: a unit may be replaced by one of another number of rows. Source:
+        Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
 
         Raises:
-            SpecError: replace-one declared for add/remove, or a delta of one or more.
+            SpecError: replace-one declared for add/remove or for a group, an epsilon that nothing
+                can pay, or a delta of one or more.
         """
         group = self.rows_per_unit
+        if self.relation is NeighbouringRelation.REPLACE_ONE and group > 1:
+            raise SpecError(
+                "generator.settings.rows_per_unit: expected 1 under a declared replace_one, which"
+                " says nothing of the number of rows, and so nothing of a unit that is replaced by"
+                " one of another number; or rows made for whole units, or under add_or_remove_one"
+            )
         if self.relation is not unit.relation:
             if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
                 raise SpecError(
@@ -49,8 +61,14 @@ class Declaration:
                 )
             group *= 2
         with exactly():
+            epsilon = self.epsilon * group
+            if epsilon > _MOST_EPSILON:
+                raise SpecError(
+                    f"generator.settings.epsilon: expected at most {_MOST_EPSILON} for a group of"
+                    f" {group} rows; nothing can pay for more"
+                )
             factor = sum(((self.epsilon * step).exp() for step in range(group)), Decimal(0))
-            epsilon, delta = self.epsilon * group, self.delta * factor
+            delta = self.delta * factor
             delta *= 1 + Decimal("1e-40") if group > 1 else 1  # the exponentials are rounded
         if delta >= 1:
             raise SpecError(

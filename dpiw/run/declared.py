@@ -1,22 +1,32 @@
-"""Whether the ledger can hold, or holds already, what rows made elsewhere are declared to cost."""
+"""Before a run reserves: whether what rows made elsewhere are declared to cost is paid."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from pathlib import Path
+
 from dpiw.errors import SpecError
-from dpiw.ledger import Ledger, RunState
+from dpiw.ledger import Ledger, StageState
 from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.plan.plan import Plan
-from dpiw.privacy.units import PrivacyCost
+from dpiw.plan.stages import GENERATOR_STAGE
+from dpiw.privacy import accounting
+from dpiw.privacy.measurement import Measurement
+from dpiw.run.run import ReleaseRun, measurement_file, run_folder
 
 
-def check_paid(plan: Plan, ledger: Ledger) -> None:
+def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
     """Refuse a declared cost that the population cannot hold, or that nobody has paid.
+
+    A payment is a committed `fit_generator` stage of the run that `counted_by` names, charged with
+    this declared event and no other. What the ledger committed is the digest of that stage's
+    output, and the output names the SHA-256 of the rows: a charge pays for one file alone.
 
     Raises:
         SpecError: a delta under `composition: renyi`, whose vectors have none; or `counted_by`
-            names no run of this population that drew all it reserved, at that cost at least.
+            names no run of this population and state folder that paid for these rows.
     """
-    generator, spec = plan.generator, plan.spec
+    generator, spec = run.plan.generator, run.spec
     if not isinstance(generator, MadeElsewhere):
         return
     event = generator.declared(spec.privacy_unit)
@@ -28,15 +38,29 @@ def check_paid(plan: Plan, ledger: Ledger) -> None:
             )
         return
     paid = ledger.find_run(generator.counted_by)
-    declared = PrivacyCost.of(event.epsilon, event.delta, spec.privacy_unit.relation)
+    stage = None if paid is None else paid.stages.get(GENERATOR_STAGE)
     if (
         paid is None
+        or stage is None
         or paid.population != spec.population
-        or paid.state not in (RunState.COMMITTED, RunState.PUBLISHED)
-        or paid.held.epsilon_units < declared.epsilon_units
-        or paid.held.delta_units < declared.delta_units
+        or stage.state is not StageState.COMMITTED
+        or not stage.declares([accounting.event_to_json(event)])
+        or _rows_of(run, paid.run_key, stage.output_digest) != generator.declaration()["sha256"]
     ):
         raise SpecError(
             "generator.settings.counted_by: expected the key of a run of population"
-            f" {spec.population} that drew all it reserved, at {declared} at least"
+            f" {spec.population}, kept in this state folder, whose {GENERATOR_STAGE} is committed"
+            f" and was charged with epsilon={event.epsilon}, delta={event.delta} for rows of this"
+            " sha256; left out, this release pays"
         )
+
+
+def _rows_of(run: ReleaseRun, payer: str, committed: str | None) -> str | None:
+    """SHA-256 of the rows that a run paid for, by its committed output; None: it is not here."""
+    folder = run_folder(Path(run.spec.state), run.spec.population, payer)
+    with contextlib.suppress(OSError):
+        data = measurement_file(folder, GENERATOR_STAGE).read_bytes()
+        if hashlib.sha256(data).hexdigest() == committed:
+            rows = Measurement.from_bytes(data).facts.get("sha256")
+            return rows if isinstance(rows, str) else None
+    return None

@@ -28,8 +28,10 @@ def keep_public_files(plan: Plan, directory: Path) -> None:
         plan: of the run.
         directory: of the run.
 
+    What is kept of rows made elsewhere is asked for its digest; the original may then be gone.
+
     Raises:
-        SpecError: a file is gone, has changed, or is not as declared.
+        SpecError: a file that is still needed is gone, has changed, or is not as declared.
     """
     _keep_rows_of_calibration(plan, directory)
     _keep_rows_made_elsewhere(plan, directory)
@@ -54,9 +56,13 @@ def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:
 
 
 def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
-    kept = directory / MADE_ELSEWHERE
-    if not isinstance(plan.generator, MadeElsewhere) or kept.exists():
+    kept, source = directory / MADE_ELSEWHERE, Path(plan.spec.source.path)
+    if not isinstance(plan.generator, MadeElsewhere):
         return
+    if kept.exists():
+        plan.generator.at(kept).check_file(source)
+        return
+    plan.generator.check_file(source)
     copy, copied = directory / f".{MADE_ELSEWHERE}-{secrets.token_hex(8)}", False
     try:
         copy_source(Path(plan.spec.generator.settings["rows"]), copy)

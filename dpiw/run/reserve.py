@@ -51,7 +51,6 @@ def reserve(run: ReleaseRun) -> None:
     ledger = run.open_ledger(key=key)
     check_heads(run, ledger)
     _check_promise(run, ledger)
-    check_paid(run.plan, ledger)
     record = ledger.find_run(run.key)
     _check_not_recovered(run, ledger, record)
     if record is None:
@@ -103,6 +102,7 @@ def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
 
 
 def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
+    check_paid(run, ledger)
     check_noise_library()
     promised_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
     if not run.snapshot.exists():  # it will have to be read

@@ -82,10 +82,11 @@ class External:
         relation: of that cost.
         declared_by: whose word it is.
         evidence: on what it rests.
-        rows_per_unit: how many rows one protected unit of the release may have had in the table
-            that the tool read, if its guarantee is for single rows; 1 if it is for the unit. Must
-            be stated where the release has an `id_column`.
-        counted_by: key of the run of the same ledger that paid for these rows; None: this one pays.
+        rows_per_unit: a public bound on the rows of one protected unit of the release, enforced
+            before the tool read the table, if its guarantee is for single rows; 1 if it is for the
+            unit. Must be stated where the release has an `id_column`.
+        counted_by: key of the run of the same ledger and state folder that paid for just these
+            rows; None: this one pays.
         calibrated: set by `calibrate`.
     """
 
@@ -167,9 +168,10 @@ class External:
             )
         if unit.id_column is not None and self.rows_per_unit is None:
             raise SpecError(
-                "generator.settings.rows_per_unit: missing; expected the most rows that one value"
-                f" of {unit.id_column} had in the table that {self.tool} read, or 1 if its"
-                " guarantee is for all of them together"
+                "generator.settings.rows_per_unit: missing; expected a public bound on the rows of"
+                f" one value of {unit.id_column} that was enforced before {self.tool} read the"
+                " table (never a maximum seen in it), or 1 if its guarantee is for all of them"
+                " together"
             )
         return Declaration(
             epsilon=_number("epsilon", self.epsilon),

@@ -2,8 +2,15 @@
 
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from dpiw.audit import audit
+from dpiw.audit.amounts import Units
+from dpiw.audit.auditing import _rows_paid_before
+from dpiw.audit.records import AttemptTally, RunTally, StageTally, Tally
 from dpiw.ledger import Ledger, Population
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent, GaussianEvent
@@ -38,3 +45,45 @@ def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Pat
         ("cost_above_charge", f"run {'b' * 12} attempt 1"), ("key_not_pinned", "releases"),
     }  # fmt: skip
     assert ("cost_above_charge", f"run {'b' * 12} attempt 1") in named
+
+
+def payer(**changes: Any) -> RunTally:
+    """A run that drew rows at the cost of `THEIRS`, as the ledger writes it."""
+    event = {"type": "declared", "epsilon": "0.5", "delta": "1e-07", "count": 1}
+    stage = StageTally(state=changes.pop("state", "committed"), events=[event | changes])
+    attempt = AttemptTally(
+        number=1, cost=Units(), stages={"fit_generator": stage}, seq=1, at="", stated={}
+    )
+    return RunTally(
+        key="a" * 64, population="town", plan_digest="0" * 64, period="once", max_attempts=1,
+        attempts=[attempt],
+    )  # fmt: skip
+
+
+def release(population: str = "town", **settings: Any) -> Any:
+    rows = {"epsilon": 0.5, "delta": 1e-7, "charged": False}
+    generator = {"settings": settings, "made_elsewhere": rows}
+    certificate = SimpleNamespace(generator=generator, population=population)
+    return SimpleNamespace(name="again", release=SimpleNamespace(certificate=certificate))
+
+
+def test_a_release_whose_rows_another_run_paid_for_is_always_told() -> None:
+    counted = Tally(runs={"a" * 64: payer()})
+    (told,) = _rows_paid_before(release(counted_by="a" * 64), counted)
+    assert (told.code, told.subject) == ("rows_paid_before", "release again")
+    assert _rows_paid_before(release(counted_by="a" * 64), None) == [told]
+    assert _rows_paid_before(release(counted_by=None), counted) == []
+    assert _rows_paid_before(release(), counted) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "population"),
+    [(payer(state="lost"), "town"), (payer(epsilon="0.4"), "town"), (payer(delta="0.0"), "town"),
+     (payer(type="gaussian"), "town"), (payer(), "city"), (None, "town")],
+)  # fmt: skip
+def test_rows_that_the_named_run_did_not_pay_for_are_found(
+    run: RunTally | None, population: str
+) -> None:
+    counted = Tally(runs={} if run is None else {run.key: run})
+    told = _rows_paid_before(release(population, counted_by="a" * 64), counted)
+    assert [one.code for one in told] == ["rows_paid_before", "rows_not_paid"]

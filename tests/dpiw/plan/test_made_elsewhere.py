@@ -90,6 +90,9 @@ def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
         ({"rows": "state/workspace/town/ab/private/scaled.parquet"}, "confidential workspace"),
         ({"rows": None}, "rows: missing"),
         ({"tool": None}, "tool: missing"),
+        ({"epsilon": "1e400"}, "epsilon: expected at most 10000"),
+        ({"relation": "replace_one", "rows_per_unit": 5, "top": {"relation": "replace_one"}},
+         "rows_per_unit: expected 1 under a declared replace_one"),
         ({"top": {"relation": "replace_one"}, "delta": 0.9}, "settings.delta: is"),
     ],
 )  # fmt: skip

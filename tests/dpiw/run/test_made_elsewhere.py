@@ -19,7 +19,7 @@ from dpiw.run import steps
 from dpiw.run.public_files import MADE_ELSEWHERE
 from dpiw.run.run import ReleaseRun
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
-from tests.support.whole_runs import draw, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import loaded, prepared, publish_run, spent
 
 DECLARED = "declared by A. Curator, not promised: epsilon=0.5, delta=1e-07 for rows of sdg 1.2"
 
@@ -80,12 +80,23 @@ def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) 
     assert "declared" not in second["attempts"][0]["stages"]["fit_weights"]
     report = audit(f"sqlite:///{place.ledger}", [folder, other], None)
     codes = {finding.code: finding for finding in report.findings}
-    assert codes.keys() == {"cost_declared", "key_not_pinned"}
+    assert codes.keys() == {"cost_declared", "key_not_pinned", "rows_paid_before"}
+    assert codes["rows_paid_before"].subject == f"release {other.name}"
+    assert f"run {run.key[:12]} is said to have paid" in codes["rows_paid_before"].text
+    assert report.ok
     assert codes["cost_declared"].subject == f"run {run.key[:12]} attempt 1"
     release = loaded(folder)
     with pytest.raises(ReleaseError, match="rows that another tool made cannot be made again"):
         mechanism_of(release)
     assert again.draws("fit_weights")
+
+
+def test_rows_that_the_named_run_never_paid_for_are_an_error(published: Any, tmp_path: Any) -> None:
+    _, _, (_, other) = published
+    Ledger.create(tmp_path / "other.sqlite")
+    report = audit(f"sqlite:///{tmp_path / 'other.sqlite'}", [other], None)
+    assert {"rows_paid_before", "rows_not_paid"} <= {finding.code for finding in report.findings}
+    assert not report.ok
 
 
 def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published: Any) -> None:
@@ -146,27 +157,56 @@ def test_a_file_that_is_not_as_declared_reserves_nothing(make_workplace: Any, ha
     assert not list(place.root.glob(f"state/workspace/**/{MADE_ELSEWHERE}*"))
 
 
-def test_a_run_keeps_its_own_copy(make_workplace: Any) -> None:
-    """Once prepared, what becomes of the file bears on no step."""
+def test_a_run_goes_on_from_its_copy_when_the_original_is_gone(make_workplace: Any) -> None:
+    """Started anew from its spec, whatever lies in the old place by then."""
     place = make_workplace()
-    run = prepared_small(place)
+    spec = write_spec(place)
+    run = prepared(place)
     assert not [path for path in run.directory.iterdir() if path.name.startswith(".")]
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    charged = str(spent(place))
     (place.root / "made.parquet").unlink()
-    draw(ReleaseRun.load(run.directory))
-    steps.debias(run)
-    assert len(json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]) > 3
+    assert ReleaseRun.find(spec, period=None) == ReleaseRun.load(run.directory)
+    written(place.root / "made.parquet", rows_of_town(seed=9))
+    again, folder = publish_run(spec)
+    assert (again.key, str(spent(place))) == (run.key, charged)
+    assert verify(folder).certificate.generator["made_elsewhere"]["rows"] == 400
 
 
-@pytest.mark.parametrize("case", ["unknown", "cheaper"])
-def test_only_a_run_that_paid_enough_has_paid(published: Any, case: str) -> None:
-    place, (run, _), _ = published
-    key, more = ("ab" * 32, {}) if case == "unknown" else (run.key, {"epsilon": 1.2})
-    before = str(spent(place))
-    write_spec(place, counted_by=key, top={"name": f"after-{case}"}, **more)
-    with pytest.raises(
-        SpecError, match=r"counted_by: expected the key of a run of population town"
-    ):
-        steps.reserve(prepared(place))
+def test_a_copy_that_changed_is_not_gone_on_from(make_workplace: Any) -> None:
+    place = make_workplace()
+    spec = write_spec(place)
+    copy = prepared(place).directory / MADE_ELSEWHERE
+    copy.chmod(0o600)
+    written(copy, rows_of_town(seed=9))
+    with pytest.raises(SpecError, match="SHA-256 is not the one that `sha256` states"):
+        ReleaseRun.prepare(spec, period=None)
+
+
+@pytest.mark.parametrize(
+    "case", ["unknown", "dearer", "cheaper", "another file", "paid by another", "output gone"]
+)
+def test_only_a_run_that_paid_for_these_rows_has_paid(published: Any, case: str) -> None:
+    place, (run, _), (again, _) = published
+    made, kept = place.root / "made.parquet", run.measurement("fit_generator")
+    before, rows, output = str(spent(place)), made.read_bytes(), kept.read_bytes()
+    key = {"unknown": "ab" * 32, "paid by another": again.key}.get(case, run.key)
+    more = {"dearer": {"epsilon": 0.6}, "cheaper": {"epsilon": 0.4}}.get(case, {})
+    if case == "another file":
+        written(made, rows_of_town(seed=77))
+    write_spec(place, counted_by=key, top={"name": f"after-{case.replace(' ', '-')}"}, **more)
+    try:
+        if case == "output gone":
+            kept.unlink()
+        with pytest.raises(
+            SpecError, match=r"counted_by: expected the key of a run of population town"
+        ):
+            steps.reserve(prepared(place))
+    finally:
+        made.write_bytes(rows)
+        kept.write_bytes(output)
     assert str(spent(place)) == before
 
 
@@ -175,7 +215,7 @@ def test_a_run_that_could_still_be_given_back_has_not_paid(make_workplace: Any) 
     waiting = prepared_small(place)
     steps.reserve(waiting)
     write_spec(place, counted_by=waiting.key, top={"name": "again"})
-    with pytest.raises(SpecError, match="that drew all it reserved"):
+    with pytest.raises(SpecError, match="whose fit_generator is committed"):
         steps.reserve(prepared(place))
 
 

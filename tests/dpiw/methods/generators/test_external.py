@@ -109,7 +109,7 @@ def test_rows_without_an_epsilon_are_for_benchmarks_alone(
 
 def test_a_person_of_several_rows_must_be_spoken_of(given: dict[str, Any]) -> None:
     unit = PrivacyUnit(relation=UNIT.relation, max_rows=3, id_column="person")
-    with pytest.raises(SpecError, match=r"rows_per_unit: missing; .* one value of person"):
+    with pytest.raises(SpecError, match=r"missing; expected a public bound .* of person"):
         made(given).declared(unit)
     assert made(given, rows_per_unit=1).declared(unit).epsilon == 0.5
     assert made(given, rows_per_unit=4).declared(unit).epsilon == 2.0
