@@ -110,6 +110,7 @@ TYPED = (
     "dpiw ledger show --ledger URL --csv",
     "dpiw schema spec > spec.schema.json",
     "dpiw schema dictionary > dictionary.schema.json",
+    "dpiw schema local > local.schema.json",
     "dpiw completion bash",
 )
 """Commands that `test_a_command_does_what_its_page_says` types, each on a desk of its own."""

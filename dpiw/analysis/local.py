@@ -23,9 +23,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.analysis.intervals import Interval
+from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
-from dpiw.methods.local.parameters import LocalParameters
-from dpiw.release.local import PARAMETERS, REPORTS, LocalCertificate, verify_local
+from dpiw.release.local import REPORTS, verify_local
+from dpiw.release.local_certificate import LocalCertificate
 
 Array = NDArray[np.float64]
 
@@ -118,14 +119,8 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
     """
     folder = Path(folder)
     verified = verify_local(folder, public_key=None if public_key is None else Path(public_key))
-    parameters = LocalParameters.read(folder / PARAMETERS)
-    stated = verified.certificate
-    promised = (stated.release_id, stated.epsilon, stated.delta)
-    if promised != (parameters.collection, parameters.epsilon, parameters.delta):
-        raise ReleaseError(f"{PARAMETERS}: promises something else than the certificate")
+    parameters = verified.parameters
     table = pq.read_table(folder / REPORTS, use_threads=False, pre_buffer=False)
-    if tuple(table.column_names) != parameters.names:
-        raise ReleaseError(f"{REPORTS}: other columns than those of {PARAMETERS}")
     columns = [table.column(feature.name).to_numpy() for feature in parameters.features]
     labels = np.empty(0, dtype=np.int64)
     if parameters.label is not None:
@@ -136,7 +131,7 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
     features = np.array(columns, dtype=np.float64).reshape(len(columns), table.num_rows).T
     return LocalSample(
         parameters=parameters, features=features, labels=labels.astype(np.int64),
-        certificate=stated,
+        certificate=verified.certificate,
     )  # fmt: skip
 
 

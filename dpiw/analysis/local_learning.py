@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.local import INTERCEPT, LocalEstimate, LocalSample
 from dpiw.analysis.local_losses import NO_LOGISTIC, Loss, loss_named
+from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError
-from dpiw.methods.local.parameters import LocalParameters
 
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""`dpiw schema spec | dictionary`: JSON Schema for editors."""
+"""`dpiw schema spec | dictionary | local`: JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpiw.cli.text import write_lines
 def add_schema_command(subparsers: Any) -> None:
     """Add `schema` to what `ArgumentParser.add_subparsers` returned."""
     parser = subparsers.add_parser("schema", help="JSON Schema of a spec or a data dictionary")
-    parser.add_argument("document", choices=["spec", "dictionary"])
+    parser.add_argument("document", choices=["spec", "dictionary", "local"])
     parser.set_defaults(handler=_schema)
 
 

@@ -1,4 +1,4 @@
-"""JSON Schema of release specs and data dictionaries, for editors; made of the types themselves.
+"""JSON Schema of specs and data dictionaries, for editors; made of the types themselves.
 
 A schema knows fields, types and ranges, refuses a field that there is not, and says what each is
 for in the words of the docstrings. What one field means for another (bounds in order, a delta that
@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -18,7 +19,8 @@ from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.constraints import CONSTRAINT_NAME, Lookup, Never, Repair, Total
 from dpiw.data.schema import PublicSchema
-from dpiw.plan import sections
+from dpiw.plan import local, sections
+from dpiw.plan.local import LocalSpec
 from dpiw.plan.spec import ReleaseSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -29,10 +31,20 @@ _STANDARD = {"ge": "minimum", "le": "maximum"}
 
 def spec_schema() -> dict[str, Any]:
     """Of a release spec (`dpiw.plan.spec.ReleaseSpec`)."""
-    made = _standard(ReleaseSpec.model_json_schema(by_alias=True))
-    named = {name: getattr(sections, name) for name in made["$defs"]}
+    return _of_model(ReleaseSpec, sections, "dpiw release spec")
+
+
+def local_schema() -> dict[str, Any]:
+    """Of the spec of a local collection (`dpiw.plan.local.LocalSpec`)."""
+    return _of_model(LocalSpec, local, "dpiw local collection")
+
+
+def _of_model(model: type[BaseModel], module: ModuleType, title: str) -> dict[str, Any]:
+    """Of a model whose sections stand in a module."""
+    made = _standard(model.model_json_schema(by_alias=True))
+    named = {name: getattr(module, name) for name in made["$defs"]}
     made["$defs"] = {name: _told(made["$defs"][name], kind) for name, kind in named.items()}
-    return {"$schema": DIALECT, **_told(made, ReleaseSpec), "title": "dpiw release spec"}
+    return {"$schema": DIALECT, **_told(made, model), "title": title}
 
 
 def dictionary_schema() -> dict[str, Any]:
@@ -178,7 +190,7 @@ def _of_fields(kind: type) -> dict[str, str]:
 _ATTRIBUTE = re.compile(r"^    (\w[\w, ]*): (.+(?:\n {8}.*)*)", re.M)
 
 
-SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema}
+SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema, "local": local_schema}
 """By the name that the command line knows them under."""
 
 

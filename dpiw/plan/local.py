@@ -33,7 +33,14 @@ Number = Annotated[float, BeforeValidator(_number)]
 
 
 class FeatureSpec(Section):
-    """A number that people tell, with public bounds."""
+    """A number that people tell, with public bounds.
+
+    Attributes:
+        name: of the feature, a key of each report.
+        low: told as -1; what lies below is clipped.
+        high: told as +1; what lies above is clipped.
+        private: whether it is noised; if not, nothing protects it.
+    """
 
     name: PlainText
     low: Number
@@ -42,14 +49,34 @@ class FeatureSpec(Section):
 
 
 class LabelSpec(Section):
-    """One of a few levels that people tell."""
+    """One of a few levels that people tell.
+
+    Attributes:
+        name: of the label, a key of each report.
+        levels: what it may be, two or more different texts.
+    """
 
     name: PlainText
     levels: Annotated[list[PlainText], Field(min_length=2, max_length=1000)]
 
 
 class LocalSpec(Section):
-    """What people are asked, what it costs each of them, and where the reports go."""
+    """What people are asked, what it costs each of them, and where the reports go.
+
+    Attributes:
+        format: of this file, 1.
+        name: of the collection and of its folder; one person reports to it once.
+        features: numbers with public bounds, told on a scale of -1 to 1.
+        label: told by randomised response; left out: there is none.
+        epsilon: of a person's whole report, in [0.001, 20], replace-one.
+        delta: of a whole report, in [1e-30, 0.001]; 0 where no feature is private.
+        radius: of the ball onto which private features are projected; left out: all records fit.
+        parameter_norm: a public guess at the norm of a model's parameters.
+        parameters: the file of public parameters that clients get.
+        reports: a folder of reports, or a `.csv` or `.parquet` file.
+        signing_key: the collector's private key file.
+        publish_to: the folder in which the release's folder will lie.
+    """
 
     format: Literal[1]
     name: Name

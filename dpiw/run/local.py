@@ -22,19 +22,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpiw.data.files import copy_file
+from dpiw.data.local_parameters import NAME as PARAMETERS
+from dpiw.data.local_parameters import RESERVED, LocalParameters
 from dpiw.errors import ReleaseError, SourceError
-from dpiw.methods.local.parameters import RESERVED, LocalParameters
 from dpiw.plan.local import LocalSpec, read_parameters
 from dpiw.privacy.mechanisms import lattice_step
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.local import (
-    MODEL,
-    PARAMETERS,
-    REPORTS,
-    LocalCertificate,
-    LocalManifest,
-    verify_local,
-)
+from dpiw.release.local import REPORTS, verify_local
+from dpiw.release.local_certificate import LocalCertificate, LocalManifest
 from dpiw.release.manifest import CERTIFICATE, FileEntry
 from dpiw.release.parquet import arrow_fields, write_table
 from dpiw.release.publication import build_folder
@@ -100,7 +94,11 @@ def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
     """
     key, folder = load_private_key(Path(spec.signing_key)), Path(spec.publish_to) / spec.name
     make_root(folder.parent)
-    certificate = certify_reports(reports)
+    certificate = LocalCertificate.of(
+        reports.parameters,
+        rows=len(reports.features),
+        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+    )
     table = _table(reports)
     with tempfile.TemporaryDirectory() as workspace:
         path = Path(workspace) / REPORTS
@@ -133,72 +131,6 @@ def _same(folder: Path, path: Path, key: PrivateKey) -> Path:
             " replaced; publish more of them under another name"
         )
     return folder
-
-
-def certify_reports(reports: Reports) -> LocalCertificate:
-    """The certificate of reports: what each person was promised, and what undoes the noise."""
-    parameters = reports.parameters
-    mechanisms, noise = [], {}
-    if parameters.dimension:
-        mechanisms.append("client:gaussian")
-        noise["features"] = {
-            "law": "gaussian", "stddev": parameters.stddev, "radius": parameters.radius,
-            "lattice_step": lattice_step(parameters.stddev),
-        }  # fmt: skip
-    if parameters.response is not None:
-        mechanisms.append("client:randomised_response")
-        noise["label"] = {
-            "law": "randomised_response", "levels": len(parameters.levels),
-            "kept": parameters.kept, "epsilon": parameters.response.epsilon,
-        }  # fmt: skip
-    bare = tuple(feature.name for feature in parameters.features if not feature.private)
-    return LocalCertificate(
-        model=MODEL,
-        release_id=parameters.collection,
-        unit=PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE),
-        epsilon=parameters.epsilon,
-        delta=parameters.delta,
-        rows=len(reports.features),
-        mechanisms=tuple(mechanisms),
-        noise=noise,
-        unprotected=bare,
-        parameters_digest=parameters.digest,
-        trust=_TRUST,
-        assumptions=(*_ASSUMPTIONS, *([_BARE] if bare else [])),
-        caveats=_CAVEATS,
-        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
-    )
-
-
-_TRUST = (
-    "Local: every report was made private by its own person's client before it was sent.",
-    "The collector never had a record, holds no confidential zone, and spends nothing of a ledger;"
-    " the promise does not depend on their honesty.",
-)
-
-_ASSUMPTIONS = (
-    "Epsilon and delta are of one report. A person whose client draws a second one, or who reports"
-    " to another collection too, spends that as well; clients keep their report.",
-    "The client's software ran as published on the person's own device, with a secure random"
-    " generator; run time is not protected.",
-    "Bounds, levels, radius and noise were declared without looking at anybody's values.",
-    "That a person reported, and the number of reports, are not protected.",
-    "Lattice noise is accounted as continuous noise of 1e-4 less scale; the lattice is finer than"
-    " 2^-20 of the scale.",
-)
-
-_BARE = (
-    "Features listed as unprotected are told as they are; the promise compares two records that"
-    " agree in them."
-)
-
-_CAVEATS = (
-    "Values are of records clipped to their bounds and projected onto the ball; so are estimates.",
-    "Only what is linear in a told value is unbiased as it stands; for all else the noise must be"
-    " undone (dpiw.analysis.local). To clip, round or rescale told values makes that impossible.",
-    "No estimator of a logistic loss is unbiased under Gaussian noise.",
-    "The collector cannot tell a dishonest client: it may send any admissible report.",
-)
 
 
 def _frame(path: Path) -> pd.DataFrame:

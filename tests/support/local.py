@@ -18,10 +18,15 @@ def collection(
     private: tuple[bool, ...] = (True, True),
     levels: tuple[str, ...] = ("no", "yes"),
     epsilon: str = "4",
+    delta: str | None = None,
     radius: float | None = None,
     norm: float = 0.15,
 ) -> LocalParameters:
-    """Features a, b, ... in [0, 10], and a label `home`, unless it has no levels."""
+    """Features a, b, ... in [0, 10], and a label `home`, unless it has no levels.
+
+    Delta is 1e-5, or 0 where no feature is private, unless it is stated.
+    """
+    usual = "1e-5" if any(private) else "0"
     return calibrated(
         collection="commute",
         features=[
@@ -29,7 +34,7 @@ def collection(
             for place, one in enumerate(private)
         ],
         label="home" if levels else None, levels=levels,
-        epsilon=Decimal(epsilon), delta=Decimal("1e-5") if any(private) else Decimal(0),
+        epsilon=Decimal(epsilon), delta=Decimal(usual if delta is None else delta),
         radius=radius, parameter_norm=norm,
     )  # fmt: skip
 

@@ -8,9 +8,9 @@ the first draw (`pip install 'dpiw[local]'`).
 >>> report_once("me.report", {"age": 44}, parameters=parameters)  # doctest: +SKIP
 """
 
+from dpiw.data.local_parameters import Feature, LocalParameters
 from dpiw.methods.local.calibration import calibrated
 from dpiw.methods.local.client import report_once
-from dpiw.methods.local.parameters import Feature, LocalParameters
 from dpiw.methods.local.reports import privatise, told_numbers, told_record
 
 __all__ = [

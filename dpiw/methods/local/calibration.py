@@ -10,14 +10,23 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
+from dpiw.data.local_parameters import (
+    RADIUS,
+    ROUNDING,
+    Feature,
+    LocalParameters,
+    total_fault,
+)
 from dpiw.errors import SpecError
-from dpiw.methods.local.parameters import MAX_EPSILON, ROUNDING, Feature, LocalParameters
 from dpiw.privacy.accounting import LATTICE_MARGIN
 from dpiw.privacy.gaussian import gaussian_noise_multiplier, smallest_multiplier
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.randomised_response import RandomisedResponse
 from dpiw.privacy.rounding import float_below
 from dpiw.privacy.units import NoiseKind
+
+MAX_NORM = 1e6
+"""Largest guess at a norm of parameters; nothing can be learnt far below it."""
 
 
 def calibrated(
@@ -38,28 +47,26 @@ def calibrated(
         features: with their public bounds.
         levels: of the label.
         label: its name; None: none.
-        epsilon: of a whole report, > 0 and at most 20.
-        delta: likewise; in (0, 1) if a feature is private, else 0.
-        radius: of the public ball, in units of features in [-1, 1]; None: sqrt(private features),
-            which holds every record.
+        epsilon: of a whole report, in [0.001, 20].
+        delta: likewise; in [1e-30, 1e-3] if a feature is private, else 0.
+        radius: of the public ball, in units of features in [-1, 1], in [1e-6, 1e6]; None:
+            sqrt(private features), which holds every record.
         parameter_norm: a public guess at the norm of the parameters that will be learnt; it
-            shifts the split between features and label.
+            shifts the split between features and label; in [0, 1e6].
 
     Raises:
         SpecError: epsilon, delta, radius or the guess is not admissible.
         ManifestError: as `LocalParameters`.
     """
     dimension = sum(feature.private for feature in features)
-    if not 0 < epsilon <= MAX_EPSILON:
-        raise SpecError(f"epsilon: expected a decimal in (0, {MAX_EPSILON}]")
-    if not (0 < delta < 1 if dimension else delta == 0):
-        needed = "inside (0, 1), as a feature is private" if dimension else "0: no Gaussian noise"
-        raise SpecError(f"delta: expected {needed}")
-    ball = math.sqrt(dimension) if radius is None else radius
-    if dimension and not 0 < ball < math.inf:
-        raise SpecError("radius: expected a finite number > 0")
-    if not 0 <= parameter_norm < math.inf:
-        raise SpecError("parameter_norm: expected a finite number >= 0")
+    fault = total_fault(epsilon, delta, noised=dimension > 0)
+    if fault is not None:
+        raise SpecError(fault)
+    ball = math.sqrt(dimension) if radius is None or not dimension else radius
+    if dimension and not RADIUS[0] <= ball <= RADIUS[1]:
+        raise SpecError(f"radius: expected a number in [{RADIUS[0]:g}, {RADIUS[1]:g}]")
+    if not 0 <= parameter_norm <= MAX_NORM:
+        raise SpecError(f"parameter_norm: expected a number in [0, {MAX_NORM:g}]")
     target, small = float_below(epsilon), float_below(delta)
     response, stddev = None, 0.0
     if label is not None:

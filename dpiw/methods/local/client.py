@@ -13,8 +13,8 @@ from typing import Any
 
 from dpiw.data.documents import document_json, parse_canonical, record, typed
 from dpiw.data.files import sync_directory, write_durably
+from dpiw.data.local_parameters import RESERVED, LocalParameters
 from dpiw.errors import ManifestError, NotPublishableError, ReleaseError
-from dpiw.methods.local.parameters import RESERVED, LocalParameters
 from dpiw.methods.local.reports import privatise, told_record
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
 

@@ -74,6 +74,14 @@ def test_the_schema_takes_every_spec_and_no_field_that_there_is_not(path: Path) 
     assert refused(mapping(path) | {"nominal_rows": 0}, "spec")
 
 
+def test_the_schema_takes_a_local_collection_and_no_field_that_there_is_not() -> None:
+    stated = mapping(ROOT / "examples" / "local" / "collection.yaml")
+    jsonschema.validate(stated, SCHEMAS["local"]())
+    assert refused(stated | {"seed": 42}, "local")
+    assert refused({k: v for k, v in stated.items() if k != "delta"}, "local")
+    assert refused(stated | {"label": {"name": "home", "levels": ["yes"]}}, "local")
+
+
 @pytest.mark.parametrize("path", DICTIONARIES, ids=lambda path: path.parent.name)
 def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not(path: Path) -> None:
     jsonschema.validate(mapping(path), SCHEMAS["dictionary"]())

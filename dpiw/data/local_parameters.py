@@ -29,8 +29,14 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 FORMAT = "dpiw-local-parameters 1"
 NAME = "parameters.json"
 
-MAX_EPSILON = 20
-"""Policy maximum of a report; more is no privacy, whatever is promised."""
+MIN_EPSILON, MAX_EPSILON = Decimal("0.001"), Decimal(20)
+"""Policy range of a report; more is no privacy, whatever is promised, and less no statistics."""
+
+MIN_DELTA, MAX_DELTA = Decimal("1E-30"), Decimal("0.001")
+"""Policy range where there is Gaussian noise: above it, one person in 1,000 may be unprotected."""
+
+RADIUS, STDDEV = (1e-6, 1e6), (1e-9, 1e12)
+"""Ranges of ball and noise, in units of features in [-1, 1]; every total above lies well inside."""
 
 USABLE = 1.5
 """Largest stddev times norm of parameters to learn: e^(1.5^2) = 9.5 times the clean variance."""
@@ -40,6 +46,23 @@ RESERVED = ("parameters", "report_id")
 
 ROUNDING = 1e-12
 """By how much a projected record's norm may pass the radius, relative: arithmetic of doubles."""
+
+
+def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> str | None:
+    """What a report may not promise, as text that names the field and its range; None: it may.
+
+    Args:
+        epsilon: of a whole report.
+        delta: likewise.
+        noised: whether a feature has Gaussian noise; if not, delta is 0.
+    """
+    if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
+        return f"epsilon: expected a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
+    if not noised and not delta.is_zero():
+        return "delta: expected 0, as no feature is private: no Gaussian noise"
+    if noised and not (delta.is_finite() and MIN_DELTA <= delta <= MAX_DELTA):
+        return f"delta: expected a decimal in [{MIN_DELTA}, {MAX_DELTA}], as a feature is private"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +97,8 @@ class LocalParameters:
     Attributes:
         collection: name of the collection; one person reports to it once.
         features: told as numbers in [-1, 1], private ones with Gaussian noise.
-        radius: of the public ball onto which the vector of private features is projected.
+        radius: of the public ball onto which the vector of private features is projected; 0: no
+            feature is private.
         stddev: of the noise in each private feature, in the same units; 0: there is none.
         label: name of the label; None: there is none.
         levels: what the label may be.
@@ -106,11 +130,12 @@ class LocalParameters:
             raise ManifestError(f"{NAME}: a label has levels and is kept with some probability")
         if self.label is not None and len(set(self.levels)) < max(2, len(self.levels)):
             raise ManifestError(f"{NAME} levels: expected two different levels or more")
-        noised = math.isfinite(self.stddev) and self.stddev > 0 < self.radius < math.inf
-        if self.dimension and not noised:
-            raise ManifestError(f"{NAME}: private features need a finite radius and stddev > 0")
-        if not self.dimension and self.stddev != 0:
-            raise ManifestError(f"{NAME} stddev: expected 0, as no feature is private")
+        for name, (low, high) in (("radius", RADIUS), ("stddev", STDDEV)):
+            value = getattr(self, name)
+            if self.dimension and not low <= value <= high:
+                raise ManifestError(f"{NAME} {name}: expected a number in [{low:g}, {high:g}]")
+            if not self.dimension and value != 0:
+                raise ManifestError(f"{NAME} {name}: expected 0, as no feature is private")
         assert self.response is None or self.kept  # made once: `kept` must be admissible
 
     @property
@@ -176,14 +201,14 @@ class LocalParameters:
         """What a client asks before it reports.
 
         Raises:
-            PrivacyError: the noise does not keep the stated epsilon and delta, or these promise
-                nothing.
+            PrivacyError: the noise does not keep the stated epsilon and delta, or these are outside
+                the range of the policy.
         """
-        if not (0 < Decimal(self.epsilon) <= MAX_EPSILON and Decimal(self.delta) < 1):
-            raise PrivacyError(
-                f"{NAME}: expected epsilon in (0, {MAX_EPSILON}] and delta below 1; do not report"
-            )
-        if not self.exact_delta() <= float_below(Decimal(self.delta)):
+        epsilon, delta = Decimal(self.epsilon), Decimal(self.delta)
+        fault = total_fault(epsilon, delta, noised=self.dimension > 0)
+        if fault is not None:
+            raise PrivacyError(f"{NAME} {fault}; do not report")
+        if not self.exact_delta() <= float_below(delta):
             raise PrivacyError(
                 f"{NAME}: its noise costs more than epsilon={self.epsilon}, delta={self.delta};"
                 " do not report"

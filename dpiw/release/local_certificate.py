@@ -1,0 +1,194 @@
+"""The certificate of a local collection, and what the manifest of its reports says.
+
+Another certificate than a curator's: nobody was trusted with a table and no ledger paid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dpiw.data.documents import document_json, parse_canonical, plain, record
+from dpiw.data.local_parameters import LocalParameters
+from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.errors import ManifestError
+from dpiw.privacy.mechanisms import lattice_step
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.release.manifest import CERTIFICATE, LOCAL_FORMAT, ArrowField, Facts, SignedManifest
+
+MODEL = "local"
+
+_TRUST = (
+    "Local: every report was made private by its own person's client before it was sent.",
+    "The collector never had a record, holds no confidential zone, and spends nothing of a ledger;"
+    " the promise does not depend on their honesty.",
+)
+
+_ASSUMPTIONS = (
+    "Epsilon and delta are of one report. A person whose client draws a second one, or who reports"
+    " to another collection too, spends that as well; clients keep their report.",
+    "The client's software ran as published on the person's own device, with a secure random"
+    " generator; run time is not protected.",
+    "Bounds, levels, radius and noise were declared without looking at anybody's values.",
+    "That a person reported, and the number of reports, are not protected.",
+    "Lattice noise is accounted as continuous noise of 1e-4 less scale; the lattice is finer than"
+    " 2^-20 of the scale.",
+)
+
+_BARE = (
+    "Features listed as unprotected are told as they are; the promise compares two records that"
+    " agree in them."
+)
+
+_CAVEATS = (
+    "Values are of records clipped to their bounds and projected onto the ball; so are estimates.",
+    "Only what is linear in a told value is unbiased as it stands; for all else the noise must be"
+    " undone (dpiw.analysis.local). To clip, round or rescale told values makes that impossible.",
+    "No estimator of a logistic loss is unbiased under Gaussian noise.",
+    "The collector cannot tell a dishonest client: it may send any admissible report.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFacts(Facts):
+    """What the manifest of reports says.
+
+    Attributes:
+        parameters_digest: SHA-256 of the public parameters (`parameters.json`).
+    """
+
+    parameters_digest: Sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalManifest(SignedManifest):
+    """The manifest of reports."""
+
+    format = LOCAL_FORMAT
+    facts: LocalFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCertificate:
+    """The public record of one local collection.
+
+    Attributes:
+        model: `local`: each report was noised before it left its person.
+        release_id: name of the collection.
+        unit: one record, replaced by any other.
+        epsilon: of one person's whole report, decimal text; nobody else's matters to it.
+        delta: likewise.
+        rows: number of reports; public, as under every replace-one promise.
+        mechanisms: what each client ran, as `client:mechanism`.
+        noise: the laws of the noise, JSON values: all that an estimator must undo.
+        unprotected: features that are told as they are; the promise is for the rest.
+        parameters_digest: SHA-256 of `parameters.json`, which every report named.
+        trust: sentences: who was trusted with what.
+        assumptions: sentences; the promise holds under these.
+        caveats: sentences: what an analyst may and may not assume.
+        versions: of the software that collected.
+    """
+
+    model: str
+    release_id: str
+    unit: PrivacyUnit
+    epsilon: DecimalText
+    delta: DecimalText
+    rows: Count
+    mechanisms: tuple[str, ...]
+    noise: Mapping[str, Any]
+    unprotected: tuple[str, ...]
+    parameters_digest: Sha256
+    trust: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    caveats: tuple[str, ...]
+    versions: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        settle(self, what=CERTIFICATE, error=ManifestError)
+        if self.model != MODEL:
+            raise ManifestError(f"{CERTIFICATE} model: expected {MODEL}")
+
+    @classmethod
+    def of(
+        cls, parameters: LocalParameters, *, rows: int, versions: Mapping[str, str]
+    ) -> LocalCertificate:
+        """The certificate of reports: what each person was promised, and what undoes the noise.
+
+        Args:
+            parameters: that every report named.
+            rows: number of reports.
+            versions: of the software that collected.
+        """
+        mechanisms, noise = [], {}
+        if parameters.dimension:
+            mechanisms.append("client:gaussian")
+            noise["features"] = {
+                "law": "gaussian", "stddev": parameters.stddev, "radius": parameters.radius,
+                "lattice_step": lattice_step(parameters.stddev),
+            }  # fmt: skip
+        if parameters.response is not None:
+            mechanisms.append("client:randomised_response")
+            noise["label"] = {
+                "law": "randomised_response", "levels": len(parameters.levels),
+                "kept": parameters.kept, "epsilon": parameters.response.epsilon,
+            }  # fmt: skip
+        bare = tuple(feature.name for feature in parameters.features if not feature.private)
+        return cls(
+            model=MODEL,
+            release_id=parameters.collection,
+            unit=PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE),
+            epsilon=parameters.epsilon,
+            delta=parameters.delta,
+            rows=rows,
+            mechanisms=tuple(mechanisms),
+            noise=noise,
+            unprotected=bare,
+            parameters_digest=parameters.digest,
+            trust=_TRUST,
+            assumptions=(*_ASSUMPTIONS, *([_BARE] if bare else [])),
+            caveats=_CAVEATS,
+            versions=versions,
+        )
+
+    def to_json(self) -> bytes:
+        """Write canonical JSON; the same certificate always gives the same bytes."""
+        return document_json(plain(self))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> LocalCertificate:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ManifestError: not canonical JSON, a key that is unknown or missing, or a value of the
+                wrong kind.
+        """
+        value = parse_canonical(data, what=CERTIFICATE, error=ManifestError)
+        names = [field.name for field in fields(cls)]
+        return cls(**record(value, names, what=CERTIFICATE, error=ManifestError))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `to_json()`, hexadecimal."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+    def footer_facts(self) -> dict[str, str]:
+        """What the footer of `reports.parquet` says, all of it from the certificate."""
+        return {
+            "dpiw.certificate_sha256": self.digest,
+            "dpiw.delta": self.delta,
+            "dpiw.epsilon": self.epsilon,
+            "dpiw.mechanisms": ",".join(self.mechanisms),
+            "dpiw.relation": self.unit.relation.value,
+            "dpiw.release_id": self.release_id,
+        }
+
+    def manifest_facts(self, *, columns: tuple[ArrowField, ...], published_at: str) -> LocalFacts:
+        """Everything the manifest says of a collection, from its certificate."""
+        return LocalFacts(
+            release_id=self.release_id, unit=self.unit, epsilon=self.epsilon, delta=self.delta,
+            mechanisms=self.mechanisms, rows=self.rows, columns=columns, versions=self.versions,
+            published_at=published_at, parameters_digest=self.parameters_digest,
+        )  # fmt: skip
