@@ -41,6 +41,10 @@ MOST_BYTES = 2 << 30
 """That rounds may hold besides the table: half of the least `max_memory_bytes` of a spec."""
 
 
+MOST_MEMBERS = 32
+"""Columns of one table: more, of a single level, are more axes than arrays have everywhere."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Round:
     """The price and the noise of a round, from that of one part.
@@ -129,8 +133,13 @@ class Workload:
             if any(family.issuperset(columns) for family in inside):
                 yield columns
                 continue
-            cells = [cells_of(f, self.sizes) for f in families_of(self.sizes, [*cliques, columns])]
-            if sum(cells) <= share * self.max_model_cells and max(cells) <= MOST_CELLS:
+            families = families_of(self.sizes, [*cliques, columns])
+            cells = [cells_of(family, self.sizes) for family in families]
+            if (
+                sum(cells) <= share * self.max_model_cells
+                and max(cells) <= MOST_CELLS
+                and max(len(family.members) for family in families) <= MOST_MEMBERS
+            ):
                 yield columns
 
 

@@ -18,7 +18,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, StageFailedError
 from dpiw.methods.generators import aim, aim_rounds
 from dpiw.methods.generators.aim import AIM, MOST_COLUMNS
-from dpiw.methods.generators.aim_rounds import Round, Workload, pooled, score
+from dpiw.methods.generators.aim_rounds import MOST_MEMBERS, Round, Workload, pooled, score
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.inference import FittedModel
@@ -334,6 +334,14 @@ def test_models_stay_within_their_size() -> None:
     assert (0, 3) not in allowed  # closes a cycle: two tables of 729 cells
     assert {(0,), (3,), (0, 1), (1, 2), (2, 3)} <= allowed
     assert prod(sizes[:3]) > 700
+
+
+def test_tables_have_no_more_axes_than_arrays() -> None:
+    """Columns of one level take no cells, and an axis each."""
+    cliques = list(combinations(range(MOST_MEMBERS), 2))
+    workload = Workload(sizes=(1,) * (MOST_MEMBERS + 1), max_cells=4, max_model_cells=10_000)
+    refused = set(workload.weights()) - set(workload.affordable(cliques, share=1.0))
+    assert refused == {(0, MOST_MEMBERS)}  # joined with the first to be eliminated
 
 
 def test_what_is_too_large_is_refused_from_public_figures() -> None:
