@@ -28,6 +28,9 @@ class Independent:
     def __exit__(self, *_: Any) -> None:
         return None
 
+    def probe(self) -> None:
+        return None
+
     def fit(
         self, marginals: Sequence[NoisyMarginal], sizes: Sequence[int], *, total: float, **_: Any
     ) -> FittedModel:
@@ -47,5 +50,6 @@ def fitted_at_once() -> Iterator[None]:
         mock.patch.object(graphical_model, "Inference", Independent),
         mock.patch.object(aim, "check_installed", str),
         mock.patch.object(mst, "check_installed", str),
+        mock.patch.object(mst, "check_fits"),
     ):
         yield

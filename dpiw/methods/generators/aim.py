@@ -25,6 +25,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.aim_rounds import (
+    MOST_BYTES,
     PARTS,
     Round,
     Workload,
@@ -142,7 +143,7 @@ class AIM:
 
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive, or there are more columns, or more
-                codes, than a model may hold.
+                codes, than a model may hold, or rounds may hold more than `MOST_BYTES`.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         bins = useful_bins(self.bins, nominal_rows)
@@ -157,10 +158,18 @@ class AIM:
                 f"generator.settings.max_model_cells: {sum(sizes)} codes of all columns; expected"
                 f" at least {PARTS} times as many cells, and no column of more than {MOST_CELLS}"
             )
+        if self._workload(sizes).held_bytes() > MOST_BYTES:
+            raise SpecError(
+                "generator.settings.max_model_cells, max_cells: rounds may hold more than"
+                f" {MOST_BYTES >> 20} MiB besides the table; expected less, or fewer levels"
+            )
         noise = AIMNoise(part=1.0, bins=bins, schema=schema, unit=unit)
         terms = self._terms(noise)
         parts = len(sizes) + self._steps(noise) + (terms.reserve if terms else 0)
         return replace(self, calibrated=replace(noise, part=sqrt(parts / (2 * rho))))
+
+    def _workload(self, sizes: tuple[int, ...]) -> Workload:
+        return Workload(sizes=sizes, max_cells=self.max_cells, max_model_cells=self.max_model_cells)
 
     def _steps(self, ready: AIMNoise) -> int:
         """Parts of the effort for rounds."""
@@ -209,20 +218,18 @@ class AIM:
         Raises:
             UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint, and no part is reserved to be repeated.
-            StageFailedError: the process of the fit ended.
+            StageFailedError: the process of the fit ended; before any draw where it never fits.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
-        steps, sizes = self._steps(ready), domain.sizes
-        workload = Workload(
-            sizes=sizes, max_cells=self.max_cells, max_model_cells=self.max_model_cells
-        )
+        steps, sizes, workload = self._steps(ready), domain.sizes, self._workload(domain.sizes)
         drawn = self._resumed(watch, publishable=noise.publishable)
-        if drawn is None:
-            drawn = self._start(counter, domain, ready, noise)
-            watch.at(0, steps, drawn.to_bytes)
         with Inference() as process:
+            process.probe()  # before the first draw
+            if drawn is None:
+                drawn = self._start(counter, domain, ready, noise)
+                watch.at(0, steps, drawn.to_bytes)
             model = fitted(process, drawn)
             while drawn.facts["next"]:
                 price = Round(part=ready.part, parts=drawn.facts["next"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import floor, pi, prod, sqrt
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from dpiw.methods.generators.consistency import combine
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.graphical_model import rows_of as noisy_rows
-from dpiw.methods.generators.inference import FittedModel, Inference
+from dpiw.methods.generators.inference import FittedModel, Inference, pairs_cells
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.generators.pair_scores import UNIT, admissible_pairs, distance
 from dpiw.methods.generators.sampling import MOST_CELLS
@@ -33,6 +35,14 @@ SELECTION = 0.1
 PARTS = 16
 """Parts of the effort for each column: its one-way marginal has one, rounds the rest. Source:
 AIM, algorithm 2, where they are the most rounds."""
+
+
+MOST_BYTES = 2 << 30
+"""That rounds may hold besides the table: half of the least `max_memory_bytes` of a spec."""
+
+
+MOST_MEMBERS = 32
+"""Columns of one table: more, of a single level, are more axes than arrays have everywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +98,28 @@ class Workload:
 
     def weights(self) -> dict[Columns, int]:
         """Of every candidate: how many columns the pairs of the workload share with it, summed."""
-        pairs = list(admissible_pairs(self.sizes, self.max_cells))
+        pairs = self._pairs()
         single = [sum(j in pair for pair in pairs) for j in range(len(self.sizes))]
         own: dict[Columns, int] = {(j,): max(1, weight) for j, weight in enumerate(single)}
         return own | {(a, b): single[a] + single[b] for a, b in pairs}
+
+    def held_bytes(self) -> int:
+        """A bound on what rounds hold besides the table. Public.
+
+        The model before a round and after it, the latter also as bytes and twice on its way; what
+        is asked of it of one first column; and of every round its counts: drawn, pooled, asked
+        and written, each twice.
+        """
+        sizes = self.sizes
+        largest = min(MOST_CELLS, prod(sizes))
+        model = min(self.max_model_cells, len(sizes) * largest)
+        asked = max([*sizes, *(sizes[a] * sizes[b] for a, b in self._pairs())])
+        rounds = 1 + (PARTS - 1) * len(sizes)
+        answers = (len(sizes) - 1) * asked
+        return 8 * (4 * model + pairs_cells(model, largest) + answers + 8 * rounds * asked)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        return list(admissible_pairs(self.sizes, self.max_cells))
 
     def affordable(self, cliques: Sequence[Columns], *, share: float) -> Iterator[Columns]:
         """Candidates whose model is small enough, beside what is in the model already.
@@ -105,8 +133,13 @@ class Workload:
             if any(family.issuperset(columns) for family in inside):
                 yield columns
                 continue
-            cells = [cells_of(f, self.sizes) for f in families_of(self.sizes, [*cliques, columns])]
-            if sum(cells) <= share * self.max_model_cells and max(cells) <= MOST_CELLS:
+            families = families_of(self.sizes, [*cliques, columns])
+            cells = [cells_of(family, self.sizes) for family in families]
+            if (
+                sum(cells) <= share * self.max_model_cells
+                and max(cells) <= MOST_CELLS
+                and max(len(family.members) for family in families) <= MOST_MEMBERS
+            ):
                 yield columns
 
 
@@ -138,17 +171,17 @@ def noise_length(cells: int, stddev: float) -> float:
 
 def expected_counts(
     model: FittedModel, candidates: Iterable[Columns], rows: float
-) -> dict[Columns, NDArray[np.float64]]:
-    """What a model says of each candidate, in rows."""
+) -> Iterator[tuple[Columns, NDArray[np.float64]]]:
+    """What a model says of each candidate, in rows; those of one first column are held at once."""
     alone = {
         family.child: table.reshape(-1, table.shape[-1]).sum(axis=0)
         for family, table in zip(model.families, model.tables, strict=True)
     }
-    asked = sorted(candidates)
-    pairs = {first: model.pairs(first) for first in {one[0] for one in asked if len(one) > 1}}
-    return {
-        one: rows * (alone[one[0]] if len(one) == 1 else pairs[one[0]][one[1]]) for one in asked
-    }
+    for first, group in groupby(sorted(candidates), key=itemgetter(0)):
+        own = list(group)
+        pairs = model.pairs(first, [one[1] for one in own if len(one) > 1])
+        for one in own:
+            yield one, rows * (alone[first] if len(one) == 1 else pairs[one[1]])
 
 
 def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
@@ -208,7 +241,7 @@ def fitted(process: Inference, drawn: Measurement) -> FittedModel:
 def draw_round(
     counter: ContingencyCounter,
     drawn: Measurement,
-    expected: Mapping[Columns, NDArray[np.float64]],
+    expected: Iterable[tuple[Columns, NDArray[np.float64]]],
     *,
     price: Round,
     weights: Mapping[Columns, int],
@@ -232,13 +265,13 @@ def draw_round(
         Event: together at most `price.parts` Gaussian mechanisms of multiplier `price.part`.
     """
     scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=price.multiplier, unit=unit)
-    candidates = list(expected)
-    scores = [
-        score(counter.count(one), expected[one], weight=weights[one], stddev=scale)
-        for one in candidates
-    ]
+    scores = {
+        one: score(counter.count(one), said, weight=weights[one], stddev=scale)
+        for one, said in expected
+    }
+    candidates = list(scores)
     chosen = mechanisms.select(
-        np.array(scores),
+        np.array(list(scores.values())),
         epsilon=price.epsilon,
         sensitivity=score_sensitivity(unit) * max(weights[one] for one in candidates),
         noise=noise,
@@ -258,5 +291,5 @@ def taught(before: FittedModel, after: FittedModel, drawn: Measurement) -> bool:
     """Whether the last round moved the model by more than its noise. Source: AIM, algorithm 3."""
     columns, _, scale = drawn.facts["network"][-1]
     rows, same = rows_of(drawn), tuple(columns)
-    one, two = (expected_counts(model, [same], rows)[same] for model in (before, after))
+    one, two = (dict(expected_counts(model, [same], rows))[same] for model in (before, after))
     return float(np.abs(two - one).sum()) > noise_length(one.size, scale)

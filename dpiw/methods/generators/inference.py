@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
+from string import ascii_letters
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +34,12 @@ ITERATIONS = 1000
 FINAL_ITERATIONS = 2500
 """Of the fit that rows are drawn from. Compiling takes longer than these on most tables."""
 
+PROBE_ITERATIONS = 100
+"""Of the fit that shows that fits work."""
+
+BLOCK_CELLS = 1 << 23
+"""Numbers that pairs hold on their way through a tree, more only where its own tables have more."""
+
 
 def check_installed(method: str) -> None:
     """Raise SpecError where the library of the fit is not there, before anything is reserved."""
@@ -40,6 +48,27 @@ def check_installed(method: str) -> None:
             f"generator.method={method}: fitting it needs private-pgm, which is not installed;"
             " run: pip install 'dpiw[marginals]'"
         )
+
+
+@cache
+def check_fits() -> None:
+    """Let a process fit something public, once: before the first draw of who fits afterwards.
+
+    Raises:
+        StageFailedError: it cannot.
+    """
+    with Inference() as process:
+        process.probe()
+
+
+def pairs_cells(model_cells: int, largest: int) -> int:
+    """The most numbers that `FittedModel.pairs` holds besides its answer. Public.
+
+    Args:
+        model_cells: of all families.
+        largest: cells of the largest family.
+    """
+    return max(model_cells, BLOCK_CELLS) + 4 * largest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,60 +83,119 @@ class FittedModel:
     families: tuple[Family, ...]
     tables: tuple[Array, ...] = field(repr=False)
 
-    def pairs(self, column: int) -> dict[int, Array]:
-        """Joint shares of a column with each other one, shape (its size, the other's).
+    def pairs(self, column: int, others: Collection[int]) -> dict[int, Array]:
+        """Joint shares of a column with some others, shape (its size, the other's).
 
-        Through the tree, from the column's family outwards: P(a, D) = P(a, S) P(D | S), S what a
-        family D shares with the one it is reached from.
+        Through the tree, from the column's family outwards, for some of its codes at a time.
+        Families that hold the column are read as they are; what lies behind them is reached by
+        P(a, X) = sum over S of P(a, S) P(X | S), S what two neighbours share. Besides the answer
+        it holds at most `pairs_cells` numbers.
+
+        Args:
+            column: whose codes are the first axis.
+            others: each but the column itself.
         """
-        place = {family.child: i for i, family in enumerate(self.families)}
+        alone = _over(self._table(column), (column,))
+        laws = {other: _over(self._table(other), (other,)) for other in others}
+        joints = {other: np.outer(alone, law) for other, law in laws.items()}
+        shared = sum(
+            table.size // table.shape[-1]
+            for family, table in zip(self.families, self.tables, strict=True)
+            if column not in family.parents
+        )
+        step = max(1, BLOCK_CELLS // shared)
+        for start in range(0, alone.size, step):
+            codes = slice(start, start + step)
+            for other, joint in self._outwards(column, codes, others):
+                joints[other][codes] = joint
+        return joints
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {family.child: i for i, family in enumerate(self.families)}
+
+    @cached_property
+    def _near(self) -> list[list[int]]:
+        """Neighbours of each family in the tree: a family hangs on that of its last parent."""
         near: list[list[int]] = [[] for _ in self.families]
         for i, family in enumerate(self.families):
             if family.parents:
-                last = max(place[parent] for parent in family.parents)
+                last = max(self._place[parent] for parent in family.parents)
                 near[last].append(i)
                 near[i].append(last)
-        start = place[column]
-        first = _with_column(self.tables[start], self.families[start].members, column)
-        joints, waiting = {start: first}, [start]
+        return near
+
+    def _table(self, child: int) -> _Table:
+        place = self._place[child]
+        return _Table(columns=self.families[place].members, values=self.tables[place])
+
+    def _outwards(
+        self, column: int, codes: slice, others: Collection[int]
+    ) -> Iterator[tuple[int, Array]]:
+        """Each of the others that the tree connects with a column, and its joint with its codes."""
+        first = self._place[column]
+        waiting: list[tuple[int, int, _Table | None]] = [(first, first, None)]
         while waiting:
-            here = waiting.pop()
-            for there in near[here]:
-                if there not in joints:
-                    joints[there] = self._reached(joints[here], here, there)
-                    waiting.append(there)
-        own = self.tables[start].sum(axis=tuple(range(self.tables[start].ndim - 1)))
-        return {
-            family.child: joints[i].reshape(own.size, -1, joints[i].shape[-1]).sum(axis=1)
-            if i in joints
-            else np.outer(own, self.tables[i].reshape(-1, self.tables[i].shape[-1]).sum(axis=0))
-            for i, family in enumerate(self.families)
-            if family.child != column
-        }
-
-    def _reached(self, joint: Array, here: int, there: int) -> Array:
-        """P(a, family `there`), from P(a, family `here`); axes: a, then the family's members."""
-        one, two = self.families[here].members, self.families[there].members
-        shared = [j for j in one if j in two]
-        away = tuple(1 + axis for axis, j in enumerate(one) if j not in shared)
-        known = joint.sum(axis=away)  # (a, shared in the order of `one`)
-        order = [j for j in two if j in shared]
-        known = known.transpose(0, *(1 + shared.index(j) for j in order))
-        table = self.tables[there]
-        missing = tuple(axis for axis, j in enumerate(two) if j not in shared)
-        base = table.sum(axis=missing, keepdims=True)
-        law = np.divide(table, base, out=np.zeros_like(table), where=base > 0)
-        return np.asarray(law[None] * np.expand_dims(known, tuple(1 + axis for axis in missing)))
+            here, before, told = waiting.pop()
+            child = self.families[here].child
+            table = self._table(child)
+            if child in others and child != column:
+                yield child, _joint(table, (child,), column, codes, told)
+            for there in (there for there in self._near[here] if there != before):
+                members, told_on = self.families[there].members, None
+                if column not in members:
+                    shared = tuple(j for j in table.columns if j in members)
+                    values = _joint(table, shared, column, codes, told)
+                    told_on = _Table(columns=shared, values=values)
+                waiting.append((there, here, told_on))
 
 
-def _with_column(table: Array, members: Sequence[int], column: int) -> Array:
-    """The table with one more axis, the first, that repeats the one of the column."""
-    axis = list(members).index(column)
-    moved = np.moveaxis(table, axis, 0)
-    joint = np.zeros((moved.shape[0], *moved.shape))
-    same = np.arange(moved.shape[0])
-    joint[same, same] = moved
-    return np.moveaxis(joint, 1, axis + 1)
+_LETTERS = ascii_letters[1:]  # "a": the codes of one column
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Table:
+    """Shares over some columns, in axis order."""
+
+    columns: tuple[int, ...]
+    values: Array
+
+
+def _over(table: _Table, columns: Sequence[int]) -> Array:
+    """The marginal of some columns, in their order."""
+    return np.asarray(
+        np.einsum(f"{_axes(table.columns, table)}->{_axes(columns, table)}", table.values)
+    )
+
+
+def _axes(columns: Sequence[int], table: _Table) -> str:
+    """A letter for each column, by its axis in a table, as `einsum` reads them."""
+    return "".join(_LETTERS[table.columns.index(j)] for j in columns)
+
+
+def _joint(
+    table: _Table, wanted: tuple[int, ...], column: int, codes: slice, told: _Table | None
+) -> Array:
+    """P(a, wanted) for some codes a of a column, shape (codes, *wanted).
+
+    Args:
+        table: of a family that holds `wanted`.
+        wanted: columns without the one of the codes.
+        column: of the codes.
+        codes: which.
+        told: P(a, S) of the neighbour nearer to the column; None: the table holds the column.
+    """
+    if told is None:
+        before = (slice(None),) * table.columns.index(column)
+        some = _Table(columns=table.columns, values=table.values[(*before, codes)])
+        return _over(some, (column, *wanted))
+    kept = (*told.columns, *(j for j in wanted if j not in told.columns))
+    law = _over(table, kept)
+    base = law.sum(axis=tuple(range(len(told.columns), law.ndim)), keepdims=True)
+    law = np.divide(law, base, out=np.zeros_like(law), where=base > 0)
+    rule = _Table(columns=kept, values=law)
+    near, behind, both = (_axes(one, rule) for one in (told.columns, wanted, kept))
+    return np.asarray(np.einsum(f"a{near},{both}->a{behind}", told.values, law))
 
 
 class Inference:
@@ -134,6 +222,17 @@ class Inference:
         """End it."""
         self._process.kill()
         self._process.communicate()
+
+    def probe(self) -> None:
+        """Fit two codes of public counts, to see that the process can.
+
+        Raises:
+            StageFailedError: it ended, or its library is another one, or broken.
+        """
+        known = NoisyMarginal(columns=(0,), values=np.array([3.0, 1.0]), variance=0.01)
+        (table,) = self.fit([known], (2,), total=4.0, iterations=PROBE_ITERATIONS).tables
+        if not np.allclose(table, (0.75, 0.25), atol=0.01):
+            raise StageFailedError("fit", StageFailedError.exit_code)
 
     def fit(
         self,

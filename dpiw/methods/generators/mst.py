@@ -27,7 +27,7 @@ from dpiw.methods.generators.consistency import project_to_total
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import NoisyMarginal, known_one_way, measured_domain
 from dpiw.methods.generators.graphical_model import GraphicalModel, rows_of
-from dpiw.methods.generators.inference import check_installed
+from dpiw.methods.generators.inference import check_fits, check_installed
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
@@ -181,7 +181,11 @@ class MST:
             Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
             replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
             Event: `events`, in that order, each adaptive only on earlier noisy output.
+
+        Raises:
+            StageFailedError: what fits the model later does not work; nothing is drawn.
         """
+        check_fits()
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         codes = domain.codes(table.confidential())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import pi, prod, sqrt
 from typing import Any
@@ -14,24 +15,27 @@ import pytest
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators import aim_rounds
+from dpiw.errors import PrivacyError, SpecError, StageFailedError
+from dpiw.methods.generators import aim, aim_rounds
 from dpiw.methods.generators.aim import AIM, MOST_COLUMNS
-from dpiw.methods.generators.aim_rounds import Round, Workload, pooled, score
+from dpiw.methods.generators.aim_rounds import MOST_MEMBERS, Round, Workload, pooled, score
+from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.marginal_noise import marginal_sensitivity
+from dpiw.methods.generators.inference import FittedModel
 from dpiw.methods.generators.pair_scores import UNIT as SCORE_UNIT
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.support.fits import Independent, fitted_at_once
 from tests.support.training_watch import KilledError, Recorder
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+
+THREE_ROWS = replace(REPLACE, max_rows=3, id_column="person")
 
 
 @pytest.fixture(autouse=True)
@@ -63,20 +67,28 @@ def ready(*, unit: PrivacyUnit = ADD, rho: float = 1.0, **settings: Any) -> AIM:
     return made.calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=200)
 
 
+WEIGHT = 4
+"""The largest of three columns: {a, b} shares 2, 1 and 1 columns with the pairs of them."""
+
+
 class Spending:
-    """Remembers what the mechanisms were asked, as 1/multiplier^2 of Gaussian mechanisms."""
+    """Remembers what the mechanisms were asked, as 1/multiplier^2 of Gaussian mechanisms.
+
+    What a unit moves is written out here: rows of one unit, and a replaced row is two.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, unit: PrivacyUnit) -> None:
         self.measured, self.selected = [], []  # type: ignore[var-annotated]
         real, choose = mechanisms.noisy_counts, mechanisms.select
-        reach = marginal_sensitivity(unit, NoiseKind.GAUSSIAN)
+        rows = unit.max_rows * (1 if unit.relation is ADD.relation else 2)
+        reach = rows if unit.relation is ADD.relation else rows / sqrt(2)
 
         def noisy_counts(counts: Any, *, law: Any, noise: Any) -> Any:
             self.measured.append((reach / law.scale) ** 2)
             return real(counts, law=law, noise=noise)
 
         def select(scores: Any, *, epsilon: float, sensitivity: float, noise: Any) -> int:
-            self.selected.append(epsilon**2 * pi / 8)
+            self.selected.append((epsilon * rows * WEIGHT / sensitivity) ** 2 * pi / 8)
             return choose(scores, epsilon=epsilon, sensitivity=sensitivity, noise=noise)
 
         patch.setattr(mechanisms, "noisy_counts", noisy_counts)
@@ -94,7 +106,9 @@ def declared(own: AIM, unit: PrivacyUnit) -> float:
     return float(sum(e.count / e.noise_multiplier**2 for e in events))  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("unit", [ADD, REPLACE], ids=["add_remove", "replace"])
+@pytest.mark.parametrize(
+    "unit", [ADD, REPLACE, THREE_ROWS], ids=["add_remove", "replace", "replace_three"]
+)
 @pytest.mark.parametrize("resumes", [0, 1])
 def test_all_draws_together_are_the_events(
     unit: PrivacyUnit, resumes: int, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +131,22 @@ def test_a_selection_that_is_not_charged_is_found(monkeypatch: pytest.MonkeyPatc
     own, spending = ready(), Spending(monkeypatch, ADD)
     own.measure(TABLE, noise=SeededNoise(1))
     assert spending.total > declared(own, ADD) * 1.01
+
+
+@pytest.mark.parametrize("plant", [
+    ("score_sensitivity", lambda unit: score_sensitivity(unit) / 1000),
+    ("score_sensitivity", lambda unit: float(unit.max_rows)),
+    ("score_sensitivity", lambda unit: 2.0),
+    ("max", min),  # of the candidates' weights
+], ids=["thousandth", "one_relation", "one_row", "least_weight"])  # fmt: skip
+def test_a_selection_of_too_small_a_sensitivity_is_found(
+    plant: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted bugs: each spends more than is declared."""
+    monkeypatch.setattr(aim_rounds, *plant, raising=False)
+    own, spending = ready(unit=THREE_ROWS), Spending(monkeypatch, THREE_ROWS)
+    own.measure(TABLE, noise=SeededNoise(1))
+    assert spending.total > declared(own, THREE_ROWS) * 1.01
 
 
 @pytest.mark.parametrize(("parts", "left", "most", "taught", "expected"), [
@@ -170,27 +200,101 @@ def test_a_checkpoint_without_a_reserve_is_refused() -> None:
         ready().measure(TABLE, noise=SeededNoise(1), watch=Recorder(resumed=watch.saved[0]))
 
 
+Told = tuple[list[NoisyMarginal], float]
+
+
+class Telling:
+    """What mechanisms released, and what the process of the fit was told, fit by fit."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.released: list[tuple[Any, float]] = []
+        self.told: list[Told] = []
+        real, fit = mechanisms.noisy_counts, Independent.fit
+
+        def noisy_counts(counts: Any, *, law: Any, noise: Any) -> Any:
+            values = real(counts, law=law, noise=noise)
+            self.released.append((values.copy(), law.scale))
+            return values
+
+        def watched(own: Any, marginals: Any, *args: Any, total: float, **facts: Any) -> Any:
+            self.told.append((list(marginals), total))
+            return fit(own, marginals, *args, total=total, **facts)
+
+        patch.setattr(mechanisms, "noisy_counts", noisy_counts)
+        patch.setattr(Independent, "fit", watched)
+
+    def check(self, measured: Measurement) -> None:
+        """Every number told is a pooled released one: all arrays, their variances, the total."""
+        columns = [(0,), (1,), (2,), *(tuple(one) for one, _, _ in measured.facts["network"])]
+        assert len(columns) == len(self.released)
+        for number, (marginals, total) in enumerate(self.told):
+            known = self._pooled(columns[: 3 + number])
+            assert {one.columns for one in marginals} == set(known)
+            assert len(marginals) == len(known)
+            for one in marginals:
+                values, variance = known[one.columns]
+                assert one.values == pytest.approx(values, rel=1e-9)
+                assert one.variance == pytest.approx(variance, rel=1e-9)
+            sums = [(v.sum(), 1 / (v.size * variance)) for v, variance in known.values()]
+            mean = sum(s * weight for s, weight in sums) / sum(weight for _, weight in sums)
+            assert total == pytest.approx(max(mean, 1.0), rel=1e-9)
+
+    def _pooled(self, columns: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[Any, Any]]:
+        same: dict[tuple[int, ...], list[tuple[Any, float]]] = {}
+        for one, (values, scale) in zip(columns, self.released, strict=False):
+            same.setdefault(one, []).append((values, 1 / scale**2))
+        return {
+            one: (sum(v * w for v, w in own) / sum(w for _, w in own), 1 / sum(w for _, w in own))
+            for one, own in same.items()
+        }
+
+
 def test_the_process_is_told_noisy_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every number that leaves for it was drawn by a mechanism, or is a public scale."""
-    released: list[Any] = []
-    real, told = mechanisms.noisy_counts, []
-    fit = Independent.fit
+    telling = Telling(monkeypatch)
+    measured = ready().measure(TABLE, noise=SeededNoise(1))
+    assert len(telling.told) > 3
+    telling.check(measured)
 
-    def noisy_counts(counts: Any, *, law: Any, noise: Any) -> Any:
-        released.append(real(counts, law=law, noise=noise))
-        return released[-1]
 
-    def watched(self: Any, marginals: Any, *args: Any, **facts: Any) -> Any:
-        told.extend(marginals)
-        return fit(self, marginals, *args, **facts)
+EXACT = {(a, b): np.diag(np.bincount(ROWS[:, 0], minlength=3)) for a, b in [(0, 1), (0, 2), (1, 2)]}
 
-    monkeypatch.setattr(mechanisms, "noisy_counts", noisy_counts)
-    monkeypatch.setattr(Independent, "fit", watched)
-    ready().measure(TABLE, noise=SeededNoise(1))
-    sums = {round(float(one.sum()), 6) for one in released}
-    assert told
-    first = [one for one in told if len(one.columns) == 1][:3]
-    assert {round(float(one.values.sum()), 6) for one in first} <= sums
+
+@pytest.mark.parametrize("plant", ["counts", "more_counts", "total"])
+def test_exact_numbers_told_to_the_process_are_found(
+    plant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted bugs: exact counts of pairs, beside or in place of noisy ones; the exact total."""
+
+    def fitted(process: Any, drawn: Measurement) -> FittedModel:
+        told = pooled(aim_rounds.drawn_marginals(drawn))
+        total = aim_rounds.rows_of(drawn)
+        if plant == "counts":
+            told = [replace(one, values=EXACT.get(one.columns, one.values) * 1.0) for one in told]
+        if plant == "more_counts":
+            exact = [NoisyMarginal(columns=c, values=v, variance=1e-6) for c, v in EXACT.items()]
+            told = told + exact
+        model: FittedModel = process.fit(
+            told, drawn.facts["sizes"], total=len(ROWS) if plant == "total" else total
+        )
+        return model
+
+    monkeypatch.setattr(aim, "fitted", fitted)
+    telling = Telling(monkeypatch)
+    measured = ready().measure(TABLE, noise=SeededNoise(1))
+    with pytest.raises(AssertionError):
+        telling.check(measured)
+
+
+def test_nothing_is_drawn_where_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any) -> None:
+        raise StageFailedError("fit", StageFailedError.exit_code)
+
+    monkeypatch.setattr(Independent, "probe", broken)
+    spending = Spending(monkeypatch, ADD)
+    with pytest.raises(StageFailedError, match="stage fit"):
+        ready().measure(TABLE, noise=SeededNoise(1))
+    assert spending.total == 0
 
 
 def test_scores_move_by_their_weight() -> None:
@@ -232,12 +336,30 @@ def test_models_stay_within_their_size() -> None:
     assert prod(sizes[:3]) > 700
 
 
+def test_tables_have_no_more_axes_than_arrays() -> None:
+    """Columns of one level take no cells, and an axis each."""
+    cliques = list(combinations(range(MOST_MEMBERS), 2))
+    workload = Workload(sizes=(1,) * (MOST_MEMBERS + 1), max_cells=4, max_model_cells=10_000)
+    refused = set(workload.weights()) - set(workload.affordable(cliques, share=1.0))
+    assert refused == {(0, MOST_MEMBERS)}  # joined with the first to be eliminated
+
+
 def test_what_is_too_large_is_refused_from_public_figures() -> None:
     facts: dict[str, Any] = {"rho": 1.0, "unit": ADD, "nominal_rows": 100}
     with pytest.raises(SpecError, match=f"65 columns; expected at most {MOST_COLUMNS}"):
         AIM().calibrate(schema=schema(65), **facts)
     with pytest.raises(SpecError, match="max_model_cells: 9 codes"):
         AIM(max_model_cells=100).calibrate(schema=SCHEMA, **facts)
+    levels = tuple(f"l{j}" for j in range(4000))
+    zips = Column(name="zip", kind=ColumnKind.CATEGORICAL, levels=levels)
+    wide = replace(schema(20), columns=(zips, *schema(20).columns))
+    streets = replace(zips, name="street", levels=levels[:250])
+    two_zips = replace(wide, columns=(*wide.columns, streets))
+    AIM(max_cells=12_000).calibrate(schema=wide, **facts)
+    for settings in ({"max_cells": 1 << 20}, {"max_model_cells": 1 << 27}):
+        many = two_zips if "max_cells" in settings else schema(64)
+        with pytest.raises(SpecError, match="more than 2048 MiB besides the table"):
+            AIM(**settings).calibrate(schema=many, **facts)
     for settings in ({"resumes": 21}, {"bins": 1}, {"max_cells": 1}, {"max_model_cells": 0}):
         with pytest.raises(SpecError, match=f"settings.{next(iter(settings))}"):
             AIM(**settings)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import io
-from itertools import combinations, product
+import os
+import tracemalloc
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import combinations, permutations, product
+from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpiw.errors import StageFailedError
+from dpiw.methods.generators import inference
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.inference import FittedModel, Inference
+from dpiw.methods.generators.inference import FittedModel, Inference, check_fits, pairs_cells
 from dpiw.methods.generators.inference_process import receive, send
 from dpiw.methods.generators.triangulation import cells_of, families_of
 from dpiw.privacy.measurement import Measurement
@@ -67,10 +74,70 @@ def test_pairs_are_those_of_the_joint(seed: int) -> None:
         families=families, tables=tuple(over(joint, family.members) for family in families)
     )
     for column in range(5):
-        pairs = model.pairs(column)
+        pairs = model.pairs(column, {0, 1, 2, 3, 4} - {column})
         assert set(pairs) == set(range(5)) - {column}
         for other, table in pairs.items():
             assert table == pytest.approx(over(joint, (column, other)))
+
+
+@pytest.mark.parametrize("block", [1, 40, 1000])
+def test_pairs_in_blocks_of_codes_are_the_same(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A code at a time, a few, or all; and only what is asked."""
+    monkeypatch.setattr(inference, "BLOCK_CELLS", block)
+    rng = np.random.default_rng(block)
+    sizes = (7, 3, 2, 4, 3)
+    families = families_of(sizes, [(0, 1), (1, 2), (2, 3), (1, 3)])
+    joint = joint_of(families, sizes, rng)
+    model = FittedModel(
+        families=families, tables=tuple(over(joint, family.members) for family in families)
+    )
+    for column, other in permutations(range(5), 2):
+        pairs = model.pairs(column, [other])
+        assert set(pairs) == {other}
+        assert pairs[other] == pytest.approx(over(joint, (column, other)))
+
+
+def peak(model: FittedModel, column: int) -> int:
+    """Bytes that pairs with all other columns take, the answer with them."""
+    others = {family.child for family in model.families} - {column}
+    tracemalloc.start()
+    try:
+        model.pairs(column, others)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def uniform(sizes: Sequence[int], cliques: Sequence[tuple[int, ...]]) -> FittedModel:
+    families = families_of(sizes, cliques)
+    shapes = [tuple(sizes[j] for j in family.members) for family in families]
+    return FittedModel(
+        families=families, tables=tuple(np.full(shape, 1 / prod(shape)) for shape in shapes)
+    )
+
+
+LONG_COLUMN = ((800, *[2] * 10), [(0, j) for j in range(1, 11)])
+"""One column of many levels, measured with each of the others."""
+
+BEHIND = ((300, 12, 12, 12, 12), [(0, 1), *combinations(range(1, 5), 2)])
+"""A column of many levels before a clique of others."""
+
+
+@pytest.mark.parametrize(("sizes", "cliques"), [LONG_COLUMN, BEHIND], ids=["long", "behind"])
+def test_pairs_take_no_more_memory_than_a_plan_counts_on(
+    sizes: tuple[int, ...], cliques: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At blocks of this model's size; without blocks more, where there is anything to divide."""
+    monkeypatch.setattr(inference, "BLOCK_CELLS", 1)
+    model = uniform(sizes, cliques)
+    cells = [table.size for table in model.tables]
+    for column in (0, 1):
+        answer = sizes[column] * (sum(sizes) - sizes[column])
+        assert peak(model, column) <= 8 * (pairs_cells(sum(cells), max(cells)) + answer) + 50_000
+    if cliques is BEHIND[1]:  # the control
+        monkeypatch.setattr(inference, "BLOCK_CELLS", 1 << 40)
+        most = 8 * (sum(cells) + 4 * max(cells) + sizes[0] * (sum(sizes) - sizes[0])) + 50_000
+        assert peak(model, 0) > most
 
 
 def test_messages_arrive_whole_or_not_at_all() -> None:
@@ -99,6 +166,32 @@ def test_a_process_that_is_gone_is_told_so() -> None:
             process.fit([one], (2,), total=2.0)
 
 
+JAX = "class config:\n    update = staticmethod(lambda *setting: None)\n"
+
+
+def test_a_library_that_cannot_fit_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, under its name, and is another one: the process ends at the first question."""
+    (tmp_path / "jax.py").write_text(JAX)
+    (tmp_path / "mbi.py").write_text("class Domain:\n    pass\n")
+    code = Path(inference.__file__).parents[3]
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{code}")
+    with pytest.raises(StageFailedError, match="stage fit"):
+        check_fits()
+
+
+def test_a_library_that_fits_something_else_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for law, refused in (((0.75, 0.25), False), ((0.5, 0.5), True)):
+        (family,) = families_of((2,), [])
+        model = FittedModel(families=(family,), tables=(np.array(law),))
+        monkeypatch.setattr(Inference, "fit", lambda *_, model=model, **__: model)
+        with pytest.raises(StageFailedError) if refused else nullcontext():
+            Inference().probe()
+
+
 def test_a_tree_without_noise_is_fitted_exactly() -> None:
     """Two pairs of one column: P(a, b) P(b, c) / P(b)."""
     pytest.importorskip("mbi")
@@ -108,9 +201,10 @@ def test_a_tree_without_noise_is_fitted_exactly() -> None:
         for columns in ((0, 1), (1, 2))
     ]
     with Inference() as process:
+        process.probe()
         model = process.fit(marginals, (2, 2, 2), total=total)
     one, two = over(CHAIN, (0, 1)) / total, over(CHAIN, (1, 2)) / total
-    middle, pairs = one.sum(axis=0), model.pairs(0)
+    middle, pairs = one.sum(axis=0), model.pairs(0, (1, 2))
     assert pairs[1] == pytest.approx(one, abs=1e-4)
     assert pairs[2] == pytest.approx(one @ (two / middle[:, None]), abs=1e-4)
 
@@ -129,4 +223,6 @@ def test_a_cycle_is_fitted_to_the_nearest_marginals() -> None:
         assert len(model.families[-1].parents) == 2
         for a, b in product(range(3), repeat=2):
             if a != b:
-                assert model.pairs(a)[b] == pytest.approx(over(CHAIN, (a, b)) / total, abs=1e-3)
+                assert model.pairs(a, [b])[b] == pytest.approx(
+                    over(CHAIN, (a, b)) / total, abs=1e-3
+                )
