@@ -21,6 +21,7 @@ from dpiw.audit import AuditFailedError, Severity, release_folders
 from dpiw.errors import DPIWError, SpecError
 from dpiw.ledger.location import check_location
 from dpiw.plan.spec import load_spec
+from dpiw.release.manifest import SIGNATURE
 from dpiw.run.run import ledger_url
 from flows.console import quiet_prefect
 from flows.server import prefect_server
@@ -42,7 +43,7 @@ def audit(
         out: a folder for `audit.json` and `audit.html`.
 
     Returns:
-        The report's page.
+        For people: that there are no errors, how many warnings, and where the report's page is.
 
     Raises:
         AuditFailedError: errors were found; the report is written.
@@ -53,7 +54,8 @@ def audit(
     errors = report.number(Severity.ERROR)
     if errors:
         raise AuditFailedError(f"audit: {errors} error(s) found; read {page}")
-    return str(page)
+    warnings = report.number(Severity.WARNING)
+    return f"no errors{f', {warnings} warning(s)' * bool(warnings)}; read {page}"
 
 
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:
@@ -65,14 +67,18 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
         releases: a folder; None: the spec's.
 
     Raises:
-        SpecError: neither a folder nor a spec was given, or the spec is not admissible.
+        SpecError: neither a folder nor a spec was given, the spec is not admissible, or the folder
+            is that of one release.
     """
     if ledger.endswith((".yaml", ".yml")):
         spec = load_spec(Path(ledger))
         return ledger_url(spec), Path(releases or spec.publish_to)
     if releases is None:
         raise SpecError("releases: name the folder of published releases, or give a release spec")
-    return ledger, Path(releases)
+    folder = Path(releases)
+    if (folder / SIGNATURE).exists():
+        raise SpecError(f"releases: {folder.name} is one release; name the folder that holds them")
+    return ledger, folder
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -93,11 +99,11 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
         check_location(parsed.ledger, error=SpecError)
         with prefect_server() as wait_for_server:
             wait_for_server()
-            page = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+            told = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
         return error.exit_code
-    sys.stdout.write(f"\nno errors; read {page}\n")
+    sys.stdout.write(f"\n{told}\n")
     return 0
 
 

@@ -24,6 +24,7 @@ from dpiw.errors import DPIWError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
 from dpiw.plan.spec import load_spec
+from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.verification import verify
 from dpiw.run.commands import filled_in, ledger_place
 from dpiw.run.process import failure_file
@@ -173,6 +174,17 @@ def _cells(spec: Path, population: str, key: str) -> str:
     return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
 
 
+def _advice(verdict: str, spec: Path) -> list[str]:
+    """What it means that weights are of no use; nothing if they are of some."""
+    if verdict not in (DO_NOT_USE, "none"):
+        return []
+    return [
+        "           the rows keep the privacy promise, and the generator's bias",
+        f"           before the next one, at no cost: {_command()} rehearse {spec}; what helps is"
+        " more epsilon, fewer columns, more people",
+    ]
+
+
 def _summary(folder: Path, spec: Path, seconds: float) -> str:
     verified = verify(folder)
     certificate = verified.certificate
@@ -193,6 +205,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
         *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
+        *_advice(certificate.verdict, spec),
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),

@@ -60,9 +60,12 @@ def numbers(sample: WeightedSample, column: Column) -> Array:
     table = sample.table
     values = checked_column(table, column) if isinstance(column, str) else pd.Series(column(table))
     if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != sample.rows:
+        dated = pd.api.types.is_datetime64_any_dtype(values.dtype)
         raise ReleaseError(
-            "expected one number or truth value per row; for text give a function such as"
-            " lambda table: table['sex'] == 'female'"
+            "expected one number or truth value per row; for "
+            + ("a date" if dated else "text")
+            + " give a function such as lambda table: "
+            + ("table['born'].dt.year" if dated else "table['sex'] == 'female'")
         )
     return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
 
@@ -162,10 +165,11 @@ def levels(table: pd.DataFrame, name: str, bins: int | Sequence[float] | None = 
         edges = bins if isinstance(bins, int) else list(bins)
         values = pd.Series(pd.cut(raw, edges, include_lowest=True), index=values.index)
     elif (counted or kind.is_datetime64_any_dtype(values.dtype)) and values.nunique() > MOST_LEVELS:
-        hint = "give bins=10, or " if counted else ""
+        hint = "a table takes bins=10; " if counted else ""
+        example = f"{name} > 40" if counted else f"{name} >= '2024-01-01'"
         raise ReleaseError(
             f"column {name!r}: {values.nunique()} different values are too many for levels (at most"
-            f" {MOST_LEVELS}); {hint}group them in a column of your own"
+            f' {MOST_LEVELS}); {hint}for one group give a condition, such as where="{example}"'
         )
     codes, labels = pd.factorize(values, sort=True)
     named = tuple(labels.tolist())

@@ -23,7 +23,7 @@ def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np
     """
     present = ~np.isnan(values)
     if not sample.weights[present].sum() > 0:
-        raise ReleaseError(f"{what}: every value is missing or has weight zero")
+        raise ReleaseError(f"{what}: every value is missing, or no row with weight meets `where`")
     return present
 
 

@@ -15,7 +15,15 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import AGREEMENT, Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Tally, fits, worth
+from dpiw.audit.records import (
+    AttemptTally,
+    PopulationTally,
+    RunTally,
+    StageTally,
+    Tally,
+    fits,
+    worth,
+)
 from dpiw.ledger.accounts import MOST_ADMITTED
 from dpiw.ledger.authors import Author
 from dpiw.ledger.history import count_text
@@ -153,10 +161,11 @@ def _charge(run: RunTally, attempt: AttemptTally) -> tuple[str, ...]:
 
 def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[str, ...]:
     cost = report.costs.get((run.key, attempt.number))
-    stages = ", ".join(
+    stages = "; ".join(
         f"{name} {stage.state}" + f" + {stage.conflicts} conflict" * bool(stage.conflicts)
+        + f": {mechanisms(stage)}" * (cost is not None)
         for name, stage in attempt.stages.items()
-    )
+    )  # fmt: skip
     return (
         str(attempt.seq),
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT),
@@ -167,6 +176,11 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
         run.plan_digest[:12],
         stages,
     )
+
+
+def mechanisms(stage: StageTally) -> str:
+    """By which mechanisms a stage draws, each once; its events must be readable."""
+    return ", ".join(dict.fromkeys(str(event["type"]) for event in stage.events))
 
 
 def _release(run: RunTally, attempt: AttemptTally) -> str:

@@ -12,7 +12,7 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.page import author, build_page, checked, next_steps, not_checked
+from dpiw.audit.page import author, build_page, checked, mechanisms, next_steps, not_checked
 from dpiw.audit.records import PopulationTally, RunTally, Tally, worth
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
@@ -120,6 +120,7 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
                 "attempt": attempt.number,
                 "entry": attempt.seq,
                 "at": attempt.at,
+                "release": attempt.stated.get("release"),
                 "by": author(attempt),
                 "charged": _amount(attempt.cost),
                 "held": _amount(attempt.held),
@@ -130,6 +131,7 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
                 else _recomputed(cost),
                 "stages": {
                     name: {"state": stage.state, "conflicts": stage.conflicts}
+                    | ({} if cost is None else {"mechanisms": mechanisms(stage)})
                     for name, stage in attempt.stages.items()
                 },
             }

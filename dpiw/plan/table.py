@@ -8,6 +8,7 @@ from typing import Any
 from dpiw.data.provenance import provenance_summary
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.made_elsewhere import told
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.privacy import accounting
@@ -77,9 +78,10 @@ def plan_table(plan: Plan) -> str:
         lines.append(f"weights: {free}")
     else:
         lines.append(
-            f"weights: predicted log-weight noise tau={plan.forecast.tau:.3f}, resolution"
-            f" {plan.forecast.shown},"
-            f" {'published' if plan.weights is not None else 'not published'}"
+            f"weights: {plan.forecast.method},"
+            f" {'published' if plan.weights is not None else 'not published'}; forecast: resolution"
+            f" {plan.forecast.shown} (at least {RESOLUTION_FLOOR:.0%}), noise"
+            f" tau={plan.forecast.tau:.3f}; dpiw rehearse tells whether they help"
         )
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is not None and step.sha256 is not None:

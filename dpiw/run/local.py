@@ -139,6 +139,8 @@ def _frame(path: Path) -> pd.DataFrame:
         ".csv": lambda: pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""]),
         ".parquet": lambda: pd.read_parquet(path),
     }
+    if not path.exists():
+        raise SourceError("reports: no such file or folder; paths start at the collection's")
     kind = "" if path.is_dir() else path.suffix
     frame = pd.DataFrame()
     with contextlib.suppress(*_UNREADABLE):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dpiw.errors import SpecError
+from dpiw.release.manifest import SIGNATURE
 from flows.audit import main, places
 from tests.support.locations import MISTYPED, SECRET
 
@@ -45,3 +46,9 @@ def test_a_spec_names_its_own_ledger_and_releases(workplace: Any) -> None:
     assert places("ledger.sqlite", "here") == ("ledger.sqlite", Path("here"))
     with pytest.raises(SpecError, match="releases"):
         places("ledger.sqlite", None)
+
+
+def test_the_folder_of_one_release_holds_no_releases(tmp_path: Path) -> None:
+    (tmp_path / SIGNATURE).write_bytes(b"")
+    with pytest.raises(SpecError, match="is one release; name the folder that holds them"):
+        places("ledger.sqlite", str(tmp_path))

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ from dpiw.methods.weights.dp_mlp import DensityNetwork
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, server
-from flows.console import StepLog, suit_the_terminal
+from flows.console import StepLog, _advice, suit_the_terminal
 from flows.release import gpu_tags
 from tasks import window
 from tasks.fit_generator import fit_generator
@@ -349,3 +350,9 @@ def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, re
     shown = capsys.readouterr().out
     assert "not published: stage ingest: SourceError: column age: not as declared" in shown
     assert f"reads without a draw: {reads}" in shown
+
+
+@pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])
+def test_weights_of_no_use_come_with_what_to_do(verdict):
+    told = "\n".join(_advice(verdict, Path("town.yaml")))
+    assert ("rehearse town.yaml" in told) == (verdict in ("do not use", "none"))

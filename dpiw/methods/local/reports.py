@@ -139,5 +139,5 @@ def _level(record: Mapping[str, Any], parameters: LocalParameters) -> int:
     value = record.get(str(parameters.label))
     if not isinstance(value, str) or value not in parameters.levels:
         known = ", ".join(parameters.levels)
-        raise SourceError(f"label {parameters.label}: expected one of {known}")
+        raise SourceError(f"label {parameters.label}: expected under this name one of {known}")
     return parameters.levels.index(value)

@@ -180,7 +180,7 @@ def next_commands(name: str, *, folder: str, draft: TableDraft) -> list[str]:
     unit = "" if person is None else f" --id-column {json.dumps(person)} --max-rows K"
     return [
         f"dpiw plan {folder}/{SPEC}",
-        f"dpiw rehearse {folder}/{SPEC}   # free; minutes for a small table",
+        f"dpiw rehearse {folder}/{SPEC}   # free; minutes for few columns, more for a dozen",
         f"dpiw key new {folder}/keys/curator",
         f"dpiw ledger register {name} --ledger {folder}/state/ledger.sqlite --create"
         f" --epsilon E --delta D --relation add_or_remove_one{unit}",

@@ -69,10 +69,13 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     assert population["spent"] == {"epsilon": "4", "delta": "2E-6"}
     assert population["budget"] == {"epsilon": "5", "delta": "0.0001"}
     assert [run["state"] for run in population["runs"]] == ["published", "published"]
+    (attempt,) = population["runs"][0]["attempts"]
+    assert "gaussian" in attempt["stages"]["fit_generator"]["mechanisms"]
     page = page_path.read_text()
     assert page == build_page(report)
     for words in ("No errors and no warnings", "2026-11", "2026-12", facts["head"]["hash"],
-                  "released: 4", "left: 1 of 5", "Not checked"):  # fmt: skip
+                  "released: 4", "left: 1 of 5", "Not checked",
+                  "fit_generator committed: "):  # fmt: skip
         assert words in page
     assert not re.search(r"<script|https?://|src=|@import", page)
     assert str(site.releases) not in page + data_path.read_text()

@@ -50,6 +50,9 @@ ANALYSES: dict[str, Slip] = {
         lambda release: release.mean("wage_2020"), "its columns: age, income, region, ill"),
     "the mean of a text": slip(
         lambda release: release.mean("region"), "for text give a function such as lambda table"),
+    "a truth value as the source wrote it": slip(
+        lambda release: analysis.mean(release, "age", where="ill == 'yes'"),
+        "no row with weight meets `where`"),
     "a total without a scale": slip(
         lambda release: release.total("income"), "weights.normalisation: unnormalised"),
     "a group misspelt": slip(
