@@ -18,7 +18,7 @@ from dpiw.errors import (
     StageFailedError,
 )
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
-from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.base import Synthesizer, check_fits
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.play import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
@@ -198,6 +198,8 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
             f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
         )
     check_noise_library()
+    if stage.stage == GENERATOR_STAGE:
+        check_fits(run.plan.generator)
     promised_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 

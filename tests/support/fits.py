@@ -50,6 +50,7 @@ def fitted_at_once() -> Iterator[None]:
         mock.patch.object(graphical_model, "Inference", Independent),
         mock.patch.object(aim, "check_installed", str),
         mock.patch.object(mst, "check_installed", str),
+        mock.patch.object(aim, "check_fits"),
         mock.patch.object(mst, "check_fits"),
     ):
         yield

@@ -43,7 +43,7 @@ from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import known_one_way, measured_domain
 from dpiw.methods.generators.graphical_model import GraphicalModel
-from dpiw.methods.generators.inference import Inference, check_installed
+from dpiw.methods.generators.inference import Inference, check_fits, check_installed
 from dpiw.methods.generators.marginal_noise import noise_scale, typed, useful_bins
 from dpiw.methods.generators.merging import Merging
 from dpiw.methods.generators.sampling import MOST_CELLS
@@ -118,9 +118,8 @@ class AIM:
         """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
         if pure:
             raise SpecError("generator.method=aim: its noise is gaussian; delta 0 needs mst")
-        made = cls(**typed(cls, settings))
         check_installed(cls.method)
-        return made
+        return cls(**typed(cls, settings))
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
@@ -199,6 +198,10 @@ class AIM:
             ),
         )
 
+    def check_fits(self) -> None:
+        """As `dpiw.methods.generators.base.check_fits`: rounds fit in a process of their own."""
+        check_fits()
+
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:
@@ -273,8 +276,7 @@ class AIM:
         )
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:
-        checkpoint = watch.resumed()
-        if checkpoint is None:
+        if (checkpoint := watch.resumed()) is None:
             return None
         if not self.resumes:
             raise PrivacyError("aim: a checkpoint, but no part is reserved to be repeated")

@@ -69,6 +69,15 @@ def own_caveats(generator: Synthesizer) -> tuple[str, ...]:
     return tuple(getattr(generator, "caveats", ()))
 
 
+def check_fits(generator: Synthesizer) -> None:
+    """Let a generator try on public numbers what its fit needs (`check_fits`); most need nothing.
+
+    Raises:
+        StageFailedError: it does not work; nothing is charged yet.
+    """
+    getattr(generator, "check_fits", bool)()
+
+
 class CalibratedNoise(Protocol):
     """What `calibrate` decided, and for whom."""
 

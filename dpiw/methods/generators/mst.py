@@ -174,6 +174,10 @@ class MST:
             law(noise_multiplier=ready.pair, count=ready.pairs),
         )
 
+    def check_fits(self) -> None:
+        """As `dpiw.methods.generators.base.check_fits`: `model` fits in a process of its own."""
+        check_fits()
+
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw noisy one-way marginals, the pairs, and the pairs' noisy marginals.
 
@@ -181,11 +185,7 @@ class MST:
             Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
             replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
             Event: `events`, in that order, each adaptive only on earlier noisy output.
-
-        Raises:
-            StageFailedError: what fits the model later does not work; nothing is drawn.
         """
-        check_fits()
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         codes = domain.codes(table.confidential())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -100,3 +101,25 @@ def test_aim_fits_inside_its_confidential_stage(make_workplace: Callable[..., An
     assert stage.state is StageState.COMMITTED
     steps.draw_synthetic(run)
     assert (run.directory / "synthetic_rows.parquet").exists()
+
+
+@pytest.mark.parametrize("generator", ["mst", "aim"])
+def test_nothing_is_charged_where_nothing_fits(
+    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, generator: str
+) -> None:
+    """What fits is tried before the stage is armed, so the same run goes on once it is mended."""
+
+    def broken() -> None:
+        raise StageFailedError("fit", StageFailedError.exit_code)
+
+    run = ready_to_draw(make_workplace, f"{{method: {generator}}}")
+    module = importlib.import_module(f"dpiw.methods.generators.{generator}")
+    monkeypatch.setattr(module, "check_fits", broken)
+    with pytest.raises(StageFailedError, match="stage fit"):
+        steps.fit_generator(run, noise=SecureNoise())
+    stage = run.open_ledger().run(run.key).stages["fit_generator"]
+    assert stage.state is StageState.RESERVED
+    assert not run.measurement("fit_generator").exists()
+    with fitted_at_once():
+        steps.fit_generator(run, noise=SecureNoise())
+    assert run.open_ledger().run(run.key).stages["fit_generator"].state is StageState.COMMITTED

@@ -6,7 +6,6 @@ import importlib.util
 from dataclasses import replace
 from itertools import product
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ import pytest
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, StageFailedError
+from dpiw.errors import SpecError
 from dpiw.methods.generators import mst
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import NoisyMarginal
@@ -205,19 +204,6 @@ def test_rare_levels_enter_the_fit_with_their_summed_noise() -> None:
     assert first.stddev == pytest.approx(scale * np.sqrt([1, 1, 4]))
     assert pair.values.shape == (3, 3)
     assert merging_of([replace(first, merged=1.0)])[0].size <= 3
-
-
-def test_nothing_is_drawn_where_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process of the fit is tried before the first draw."""
-
-    def broken() -> None:
-        raise StageFailedError("fit", StageFailedError.exit_code)
-
-    own, source = schema(2), mock.Mock()
-    monkeypatch.setattr(mst, "check_fits", broken)
-    with pytest.raises(StageFailedError, match="stage fit"):
-        ready(own).measure(table(own, [["a", "b"]]), noise=source)
-    assert not source.mock_calls
 
 
 @pytest.fixture

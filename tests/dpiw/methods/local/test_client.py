@@ -89,7 +89,9 @@ def test_a_value_that_is_no_number_is_named_and_not_told(value, tmp_path):
 
 def test_a_level_that_is_none_is_not_told():
     for value in ("canary-31337", None, 1, ["yes"]):
-        with pytest.raises(SourceError, match=r"^label home: expected under this name one of no, yes$"):
+        with pytest.raises(
+            SourceError, match=r"^label home: expected under this name one of no, yes$"
+        ):
             told_record(ME | {"home": value}, collection())
     with pytest.raises(SourceError, match="feature a"):
         told_record({"b": 1.0, "home": "no"}, collection())
