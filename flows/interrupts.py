@@ -1,8 +1,8 @@
-"""Ctrl-C: a step under way ends first, so that no draw that was charged is cut off and lost.
+"""Ctrl-C and SIGTERM: a step under way ends first, so that no draw that was charged is lost.
 
-A terminal sends Ctrl-C to every process of a run. The confidential stages and a Prefect server of
-the run's own are started `dpiw.run.shield.shielded` from it; the run itself decides. The first one
-lets the step under way end, the second stops it at once.
+A terminal sends Ctrl-C to every process of a run, a service manager SIGTERM. The confidential
+stages and a Prefect server of the run's own are started `dpiw.run.shield.shielded` from both; the
+run itself decides. The first one lets the step under way end, the second stops it at once.
 """
 
 from __future__ import annotations
@@ -14,25 +14,33 @@ import signal
 import sys
 import threading
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
+
+from dpiw.run.shield import HELD
+
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Interrupts(logging.Handler):
-    """Turns Ctrl-C into an end between two steps; a context manager, and a listener to steps."""
+    """Turns what asks a run to stop into an end between two steps; a context manager, and a
+    listener to steps.
 
-    exit_code: ClassVar[int] = 130
+    Attributes:
+        exit_code: of a run that was stopped: 130 by Ctrl-C, 143 by SIGTERM, as shells have it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._step: str | None = None
         self._asked = self._at_once = False
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
+        self.exit_code = 128 + signal.SIGINT
 
     def __enter__(self) -> Self:
-        # Only the main thread hears signals; and a job in the background was told to ignore it.
-        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        if threading.current_thread() is threading.main_thread() and not ignored:
-            self._before = signal.signal(signal.SIGINT, self._interrupt)
+        # Only the main thread hears signals; and a job in the background was told to ignore some.
+        if threading.current_thread() is threading.main_thread():
+            heard = [number for number in HELD if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._interrupt) for number in heard}
         logging.getLogger("dpiw.progress").addHandler(self)
         return self
 
@@ -43,23 +51,27 @@ class Interrupts(logging.Handler):
         at: TracebackType | None,
     ) -> None:
         logging.getLogger("dpiw.progress").removeHandler(self)
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def emit(self, record: logging.LogRecord) -> None:
         """A step starts: not if it was asked to stop. Raises KeyboardInterrupt."""
         event, name, *_ = record.getMessage().split()
         if event == "start":
+            for number in self._before:  # a flow of Prefect's that began since takes SIGTERM
+                signal.signal(number, self._interrupt)
             if self._asked:
                 raise KeyboardInterrupt
             self._step = name
 
     def _interrupt(self, signal_number: int, frame: FrameType | None) -> None:
+        self.exit_code = 128 + signal_number
         if self._step is None or self._asked:
             self._at_once = self._step is not None
             raise KeyboardInterrupt
         self._asked = True
-        told = f"\n  stopping when {self._step} has ended (Ctrl-C again: at once)\n"
+        again = _NAMES[signal.Signals(signal_number)]
+        told = f"\n  stopping when {self._step} has ended ({again} again: at once)\n"
         # A print may be under way; and nobody may listen any more, which must not end a stage.
         with contextlib.suppress(OSError, ValueError):
             os.write(sys.stdout.fileno(), told.encode("ascii"))

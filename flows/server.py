@@ -76,7 +76,7 @@ def _own_server() -> Iterator[_OwnServer]:
             listening.listen()
             port = int(listening.getsockname()[1])
             handed = listening.fileno()
-            with shielded():  # it lives on when Ctrl-C is to let a step end
+            with shielded():  # it lives on when a step is to end first
                 process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
                     [sys.executable, "-m", "flows.server", str(handed), str(held)],
                     pass_fds=[handed, held],
@@ -162,7 +162,13 @@ def _answers() -> bool:
 def _end_with(life: int) -> None:
     """Wait until nobody holds the other end of a pipe; then end as by a signal."""
     os.read(life, 1)
+    _hear_sigterm()
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _hear_sigterm() -> None:
+    """In this thread; it was held back where the server was started."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def _serve(descriptor: int, life: int) -> None:
@@ -174,6 +180,7 @@ def _serve(descriptor: int, life: int) -> None:
     app = create_app(ephemeral=True, final=True)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
     server.run(sockets=[socket.socket(fileno=descriptor)])
+    _hear_sigterm()  # and end by it
 
 
 __all__ = ["ServerUnreachableError", "prefect_server", "wait_for_server"]

@@ -143,36 +143,66 @@ class Levels:
     codes: NDArray[np.int64]
 
 
-def levels(table: pd.DataFrame, name: str, bins: int | Sequence[float] | None = None) -> Levels:
+Bins = int | Sequence[float | str] | None
+"""Into how many equal parts of the range the rows show, or the edges."""
+
+
+def levels(table: pd.DataFrame, name: str, bins: Bins = None) -> Levels:
     """Levels of a column; missing is one of its own.
 
     Args:
         table: the rows.
         name: the column.
-        bins: of a column of numbers: into how many equal parts of the range the rows show, or
-            the edges. Values outside given edges count as missing.
+        bins: of a column of numbers or dates. Values outside given edges count as missing. A bin
+            of numbers holds its upper edge (the first one both), a bin of dates its lower one.
 
     Raises:
-        ReleaseError: no such column, too many different numbers, or bins of text.
+        ReleaseError: no such column, too many different values, bins of text, or edges of dates
+            that are none.
     """
     values = checked_column(table, name)
     kind = pd.api.types
     counted = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
-    if bins is not None:
+    dated = kind.is_datetime64_any_dtype(values.dtype)
+    if bins is not None and dated:
+        values = _spans(values, bins)
+    elif bins is not None:
         if not counted:
-            raise ReleaseError(f"column {name!r}: bins are for numbers")
+            raise ReleaseError(f"column {name!r}: bins are for numbers and dates")
         raw = values.to_numpy(dtype=np.float64, na_value=np.nan)
         edges = bins if isinstance(bins, int) else list(bins)
         values = pd.Series(pd.cut(raw, edges, include_lowest=True), index=values.index)
-    elif (counted or kind.is_datetime64_any_dtype(values.dtype)) and values.nunique() > MOST_LEVELS:
-        hint = "a table takes bins=10; " if counted else ""
+    elif (counted or dated) and values.nunique() > MOST_LEVELS:
         example = f"{name} > 40" if counted else f"{name} >= '2024-01-01'"
         raise ReleaseError(
             f"column {name!r}: {values.nunique()} different values are too many for levels (at most"
-            f' {MOST_LEVELS}); {hint}for one group give a condition, such as where="{example}"'
+            f" {MOST_LEVELS}); a table takes bins=10; for one group give a condition, such as"
+            f' where="{example}"'
         )
     codes, labels = pd.factorize(values, sort=True)
     named = tuple(labels.tolist())
     if np.any(codes < 0):
         codes, named = np.where(codes < 0, len(named), codes), (*named, MISSING)
     return Levels(labels=named, codes=np.asarray(codes, dtype=np.int64))
+
+
+def _spans(moments: pd.Series, bins: int | Sequence[float | str]) -> pd.Series:
+    """Each moment as the span it lies in; of whole days, or of seconds where there is a zone."""
+    zone, known = moments.dt.tz, moments.dropna()
+    if known.empty:
+        return moments
+    unit = "D" if zone is None else "s"
+    try:
+        if isinstance(bins, int):
+            after = known.max() + pd.Timedelta(1, unit)
+            edges = pd.date_range(known.min(), after, periods=bins + 1, unit="s").floor(unit)
+        else:
+            edges = pd.DatetimeIndex(list(bins), tz=zone)
+        if len(edges) < 2:
+            raise ValueError
+        return pd.Series(pd.cut(moments, edges.unique(), right=False), index=moments.index)
+    except (TypeError, ValueError):
+        raise ReleaseError(
+            f"column {str(moments.name)!r}: bins: expected a whole number >= 1, or increasing dates"
+            " such as ['2024-01-01', '2024-07-01', '2025-01-01']"
+        ) from None

@@ -36,15 +36,15 @@ def export(release: Release, path: str | Path, *, replicates: bool = False) -> P
 
     Args:
         release: a verified release.
-        path: of the file; what stands there is overwritten.
+        path: of the file; what stands there is overwritten, a folder that is not there is made.
         replicates: whether replicate weights follow as `r1`, `r2`, ...
 
     Returns:
         The path.
 
     Raises:
-        ReleaseError: another ending, no replicate weights, names that the format cannot hold, or
-            pyreadstat is not installed.
+        ReleaseError: another ending, no replicate weights, names that the format cannot hold, a
+            path that cannot be written, or pyreadstat is not installed.
     """
     path = Path(path)
     writers = {".csv": _csv, ".dta": _stata, ".sav": _spss}
@@ -60,7 +60,11 @@ def export(release: Release, path: str | Path, *, replicates: bool = False) -> P
     if taken:
         raise ReleaseError(f"export: column {taken[0]!r}: replicates need that name")
     schema = PublicSchema.from_mapping(release.schema)
-    writers[path.suffix](path, release.table, schema, pd.DataFrame(weights))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writers[path.suffix](path, release.table, schema, pd.DataFrame(weights))
+    except OSError as reason:
+        raise ReleaseError(f"export: {path}: {reason.strerror or 'not writable'}") from reason
     return path
 
 

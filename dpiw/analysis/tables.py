@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import Column, Levels, chosen, levels
+from dpiw.analysis.columns import Bins, Column, Levels, chosen, levels
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
 from dpiw.errors import ReleaseError
 
-Bins = int | Sequence[float] | None
 QUARTERS = np.array([0.25, 0.5, 0.75])
 
 
@@ -65,7 +62,7 @@ def value_counts(
     Args:
         source: a release, or (table, weights).
         column: its name.
-        bins: of a column of numbers: equal parts of the range the rows show, or edges.
+        bins: of a column of numbers or dates: equal parts of the range the rows show, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Returns:
@@ -122,7 +119,7 @@ def crosstab(
         rows: column whose levels index the result.
         columns: column whose levels head it.
         normalise: shares of all rows; False: sums of weights, whose mean is one.
-        bins: of columns of many numbers: equal parts of the range the rows show, or edges.
+        bins: of columns of many numbers or dates: equal parts of the range the rows show, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Raises:
@@ -141,8 +138,11 @@ def crosstab(
 
 
 def binned_levels(table: pd.DataFrame, name: str, bins: Bins) -> Levels:
-    """`levels`, with `bins` for a column of numbers and ignored for every other one."""
+    """`levels`, with `bins` for a column of numbers or dates and ignored for every other one."""
     kind = pd.api.types
-    counted = name in table.columns and kind.is_numeric_dtype(table[name].dtype)
-    few = counted and (kind.is_bool_dtype(table[name].dtype) or table[name].nunique() <= 2)
-    return levels(table, name, bins if counted and not few else None)
+    known = name in table.columns and not kind.is_bool_dtype(table[name].dtype)
+    wide = known and (
+        kind.is_numeric_dtype(table[name].dtype)
+        or kind.is_datetime64_any_dtype(table[name].dtype)
+    )
+    return levels(table, name, bins if wide and table[name].nunique() > 2 else None)

@@ -118,12 +118,15 @@ def run_register(arguments: argparse.Namespace) -> int:
     )
     make = Ledger.create if arguments.create else Ledger.open
     ledger = make(arguments.ledger, key=signing_key(arguments))
+    before = population.name in {one.name for one in ledger.populations()}
     known = ledger.register(population)
     rule = ", composition renyi" if known.renyi else ""
     unit = f", id_column={known.id_column}" if known.id_column else ""
-    write_lines(
-        arguments, [f"population {known.name}: {known.budget}, {known.relation.value}{unit}{rule}"]
-    )
+    lines = [f"population {known.name}: {known.budget}, {known.relation.value}{unit}{rule}"]
+    if before:
+        left = ledger.remaining(known.name)
+        lines.append(f"registered before, with the same terms; nothing was changed; left: {left}")
+    write_lines(arguments, lines)
     return 0
 
 

@@ -1,4 +1,7 @@
-"""Processes that do not hear Ctrl-C, which a terminal sends to every process of a run."""
+"""Processes that do not hear Ctrl-C or SIGTERM: whoever started them decides when they end.
+
+A terminal sends Ctrl-C to every process of a run; so does a service manager with SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,31 @@ import signal
 import threading
 from collections.abc import Iterator
 
+HELD = (signal.SIGINT, signal.SIGTERM)
+"""What asks a run to stop."""
+
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Processes started inside never hear of Ctrl-C: they inherit that it is held back.
+    """Processes started inside never hear of `HELD`: they inherit that they are held back.
 
-    A stage that it ended in the middle of a draw would be charged and lost, so whoever started the
-    stage decides, and hears Ctrl-C at the end: not inside, where the process runs already and
-    nobody knows it yet. Another thread may be given the signal, whose handler is this one's too.
+    A stage that one of them ended in the middle of a draw would be charged and lost, so whoever
+    started the stage decides, and hears them at the end: not inside, where the process runs already
+    and nobody knows it yet. Another thread may be given the signal, whose handler is this one's
+    too.
     """
     heard: list[int] = []
-    handler = signal.getsignal(signal.SIGINT)
+    handlers = {number: signal.getsignal(number) for number in HELD}
     main = threading.current_thread() is threading.main_thread()
-    deferred = main and handler not in (None, signal.SIG_IGN)
-    if deferred:
-        signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    deferred = {n: h for n, h in handlers.items() if main and h not in (None, signal.SIG_IGN)}
+    for number in deferred:
+        signal.signal(number, lambda number, _: heard.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
         yield
     finally:
-        if deferred:
-            signal.signal(signal.SIGINT, handler)
+        for number, handler in deferred.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if heard:
-            signal.raise_signal(signal.SIGINT)
+        for number in heard[:1]:
+            signal.raise_signal(number)

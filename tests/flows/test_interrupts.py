@@ -1,7 +1,8 @@
-"""Ctrl-C in the middle of `dpiw release`: one sentence, nothing lost, and the same command goes on.
+"""Ctrl-C and SIGTERM in the middle of `dpiw release`: one sentence, nothing lost, and it goes on.
 
-The signal goes to the whole process group, as a terminal sends it: to the confidential stage and to
-the run's own Prefect server, too. The stage draws while it comes, and waits there to be let go.
+The signal goes to the whole process group, as a terminal or a service manager sends it: to the
+confidential stage and to the run's own Prefect server, too; or to the run alone. The stage draws
+while it comes, and waits there to be let go.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from rich.console import Console
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.verification import verify
+from dpiw.run.shield import HELD
 from flows import server
 from flows.console import StepLog
 from flows.interrupts import Interrupts
@@ -98,15 +100,25 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text()
 
 
-def stopped_after_a_draw(place: Any, environment: dict[str, str], folder: Path) -> PrivacyCost:
-    """Ctrl-C in the middle of a draw lets it end, and keeps it; what is spent then."""
+TERMINATED = pytest.param(signal.SIGTERM, marks=pytest.mark.crash)
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+def stopped_after_a_draw(
+    place: Any,
+    environment: dict[str, str],
+    folder: Path,
+    number: signal.Signals,
+    send: Callable[[int, int], None],
+) -> PrivacyCost:
+    """A signal in the middle of a draw lets it end, and keeps it; what is spent then."""
     with drawing(place.spec, environment, folder) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        until(lambda: "stopping when" in said(folder), what="the answer to Ctrl-C")
+        send(process.pid, number)
+        until(lambda: "stopping when" in said(folder), what="the answer to the signal")
         (folder / "go").touch()
-        assert process.wait(timeout=SECONDS) == 130
+        assert process.wait(timeout=SECONDS) == 128 + number
     text = said(folder)
-    assert "stopping when fit_generator has ended (Ctrl-C again: at once)" in text
+    assert f"stopping when fit_generator has ended ({NAMES[number]} again: at once)" in text
     last = text.strip().splitlines()[-1]
     assert last.startswith("stopped after fit_generator: all that was drawn is kept, and paid for")
     assert last.endswith(f" release {place.spec}")
@@ -118,12 +130,13 @@ def stopped_after_a_draw(place: Any, environment: dict[str, str], folder: Path) 
     return ledger.spent("town")
 
 
-def test_ctrl_c_lets_a_draw_end_and_nothing_is_lost(
-    environment: dict[str, str], workplace: Any, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, TERMINATED])
+def test_a_draw_is_let_end_and_nothing_is_lost(
+    environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
     own = {**environment, "PREFECT_HOME": str(tmp_path / "prefect")}
-    del own["PREFECT_API_URL"]  # a server of the run's own hears Ctrl-C, too
-    spent = stopped_after_a_draw(workplace, own, tmp_path)
+    del own["PREFECT_API_URL"]  # a server of the run's own is sent the signal, too
+    spent = stopped_after_a_draw(workplace, own, tmp_path, number, os.killpg)
     assert (tmp_path / "left").read_text() == ""
     assert (tmp_path / "prefect" / "prefect.db").stat().st_mode & 0o077 == 0
     _, folder = publish_run(workplace.spec)
@@ -133,10 +146,11 @@ def test_ctrl_c_lets_a_draw_end_and_nothing_is_lost(
     assert verify(folder).certificate.epsilon == "2"
 
 
-def test_after_ctrl_c_the_same_command_goes_on(
+def test_after_sigterm_to_the_run_alone_the_same_command_goes_on(
     environment: dict[str, str], workplace: Any, tmp_path: Path
 ) -> None:
-    spent = stopped_after_a_draw(workplace, environment, tmp_path)
+    """Prefect takes SIGTERM while a flow runs, and would cut the draw off."""
+    spent = stopped_after_a_draw(workplace, environment, tmp_path, signal.SIGTERM, os.kill)
     done = subprocess.run(
         [sys.executable, "-m", "dpiw.cli.main", "release", str(workplace.spec)],
         capture_output=True, text=True, env=environment, cwd=ROOT, check=False,
@@ -150,14 +164,17 @@ def test_after_ctrl_c_the_same_command_goes_on(
     assert "more such release" in done.stdout
 
 
-def test_a_second_ctrl_c_stops_at_once_and_says_what_stands(
-    environment: dict[str, str], workplace: Any, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, TERMINATED])
+def test_a_second_one_stops_at_once_and_says_what_stands(
+    environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
     with drawing(workplace.spec, environment, tmp_path) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        until(lambda: "stopping when" in said(tmp_path), what="the answer to Ctrl-C")
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=SECONDS) == 130
+        os.killpg(process.pid, number)
+        until(lambda: "stopping when" in said(tmp_path), what="the answer to the first")
+        os.killpg(process.pid, number)
+        assert process.wait(timeout=SECONDS) == 128 + number
+        with pytest.raises(ProcessLookupError):  # its stage has ended, too
+            os.killpg(process.pid, 0)
     text = said(tmp_path)
     assert "Traceback" not in text
     last = text.strip().splitlines()[-1]
@@ -168,22 +185,25 @@ def test_a_second_ctrl_c_stops_at_once_and_says_what_stands(
     assert not workplace.releases.exists()
 
 
-def test_ctrl_c_before_the_first_step_ends_at_once_and_nothing_was_read() -> None:
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("number", HELD)
+def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int) -> None:
+    before = signal.getsignal(number)
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
     told = interrupts.told("dpiw release a.yaml")
     assert told == (
         "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
     )
-    assert signal.getsignal(signal.SIGINT) is before
+    assert interrupts.exit_code == 128 + number
+    assert signal.getsignal(number) is before
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[str]) -> None:
     """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
     with Interrupts() as interrupts:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # somebody took it, as a flow does
         logging.getLogger("dpiw.progress").warning("start fit_generator")
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     told = interrupts.told("dpiw release a.yaml")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.registry import NONE
 from dpiw.plan.rehearsal.candidates import OWN
 from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, Score
@@ -210,8 +211,9 @@ def advise(lines: Sequence[Line]) -> Advice:
             if names
         )
         text = f"publish none, unless public knowledge says that the table is like {helped}: there"
-        return Advice(candidate=NONE, text=f"{text} {told} help{rest}.{price}")
-    text = f"publish {told}: they help on {helped}.{price}"
+        verdicts = _verdicts(of[best], where(best, HELPS))
+        return Advice(candidate=NONE, text=f"{text} {told} help{rest}.{verdicts}{price}")
+    text = f"publish {told}: they help on {helped}.{_verdicts(of[best], asked)}{price}"
     if best != OWN and OWN in of:
         own = where(OWN, HELPS)
         text += (
@@ -252,6 +254,21 @@ def _trade(name: str, lines: Sequence[Line], kinds: Sequence[str]) -> str:
 
 def _weights(name: str) -> str:
     return "the spec's own weights" if name == OWN else f"`{name}` weights"
+
+
+def _verdicts(lines: Sequence[Line], kinds: Sequence[str]) -> str:
+    """How probable a verdict is: the release judges itself, whatever is recommended here."""
+    given: Counter[str] = Counter()
+    for line in lines:
+        if line.population in kinds:
+            given.update(line.verdicts)
+    use, *others = (verdict.value for verdict in Verdict)
+    rest = "".join(f", `{name}` in {given[name]}" for name in (*others, FAILED) if given[name])
+    return (
+        f" No promise: of {given.total()} releases rehearsed there, {given[use]}"
+        f" ({given[use] / given.total():.0%}) had the verdict `{use}`{rest and ';'}"
+        f"{rest.removeprefix(',')}."
+    )
 
 
 def _price(lines: Sequence[Line], asked: Sequence[str]) -> str:

@@ -48,6 +48,14 @@ def test_csv_is_the_rows_with_their_weight(released, tmp_path):
     same(frame, released)
 
 
+@pytest.mark.parametrize("ending", ["csv", "dta"])
+def test_a_folder_is_made_and_a_path_that_cannot_be_written_is_told(released, tmp_path, ending):
+    path = released.export(tmp_path / "new" / "folder" / f"rows.{ending}")
+    assert path.is_file()
+    with pytest.raises(ReleaseError, match=rf"export: .*rows\.{ending}/x\.{ending}: "):
+        released.export(path / f"x.{ending}")
+
+
 def test_stata_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
     path = released.export(tmp_path / "rows.dta")
     with pd.io.stata.StataReader(path) as reader:

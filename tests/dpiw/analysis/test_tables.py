@@ -164,14 +164,33 @@ def test_many_numbers_are_no_levels():
             ask()
     with pytest.raises(ReleaseError, match=r"column 'born'.*where=\"born >= '"):
         analysis.value_counts(SOURCE, "born")
+    for wrong in (0, ["x", "y"], ["2025-01-01", "2024-01-01"]):
+        with pytest.raises(ReleaseError, match=r"column 'born': bins: expected .*increasing dates"):
+            analysis.value_counts(SOURCE, "born", bins=wrong)
     with pytest.raises(ReleaseError, match=r"for a date give .*dt\.year"):
         analysis.mean(SOURCE, "born")
     counts = analysis.crosstab(SOURCE, "age", "smoker", bins=4)
     assert counts.shape == (4, 2)
     assert counts.to_numpy().sum() == pytest.approx(1)
     assert list(counts.columns) == [False, True]
-    with pytest.raises(ReleaseError, match="bins are for numbers"):
+    with pytest.raises(ReleaseError, match="bins are for numbers and dates"):
         levels(TABLE, "region", 3)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_bins_of_dates_begin_with_their_first_edge(zone):
+    days = ["2024-01-01", "2024-06-30", "2024-07-01", None, "2025-01-01"]
+    table = pd.DataFrame({"day": pd.to_datetime(days).tz_localize(zone)})
+    edged = levels(table, "day", ["2024-01-01", "2024-07-01", "2025-01-01"])
+    assert edged.codes.tolist() == [0, 0, 1, 2, 2]  # what lies outside is missing
+    assert edged.labels[-1] == "missing"
+    halves = levels(table, "day", 2)
+    assert halves.codes.tolist() == [0, 0, 0, 2, 1]  # all of the range, both ends included
+    alone = levels(table.iloc[3:4], "day", 2)
+    assert alone.labels == ("missing",)
+    counts = analysis.crosstab((TABLE, None), "born", "smoker", bins=3)
+    assert counts.shape == (3, 2)
+    assert counts.to_numpy().sum() == pytest.approx(1)
 
 
 def test_estimates_print_with_interval_and_verdict():

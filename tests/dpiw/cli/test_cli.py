@@ -104,7 +104,10 @@ def test_the_ledger_from_the_command_line(released, workplace, capsys):
     arguments = ["ledger", "register", "town", "--relation", "add_or_remove_one"]
     # the same terms again are no error, other terms are: a budget is never reset
     same = [*arguments, "--epsilon", "5", "--delta", "1e-4", "--ledger", ledger]
+    capsys.readouterr()
     assert main(same) == 0
+    told = capsys.readouterr().out
+    assert "registered before, with the same terms; nothing was changed; left: epsilon=" in told
     more = [*arguments, "--epsilon", "50", "--delta", "1e-4", "--ledger", ledger]
     assert main(more) == 32
     assert Ledger.open(ledger).population("town").budget.epsilon == 5

@@ -1,4 +1,4 @@
-"""What is started in the shield does not hear Ctrl-C; who starts it hears it afterwards."""
+"""What is started in the shield hears neither Ctrl-C nor SIGTERM; who starts it does afterwards."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from dpiw.run import process
-from dpiw.run.shield import shielded
+from dpiw.run.shield import HELD, shielded
 from tests.support.interrupts import foreground
 
 SAYS = (
-    "import signal, sys; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()));"
+    "import signal, sys; held = signal.pthread_sigmask(signal.SIG_BLOCK, ());"
+    " print({signal.SIGINT, signal.SIGTERM} <= held);"
     " sys.stdout.flush(); sys.stdin.read()"
 )
 
@@ -28,8 +29,9 @@ def in_the_foreground() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("number", HELD)
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_process_started_inside_does_not_hear_ctrl_c(inside: bool) -> None:
+def test_a_process_started_inside_does_not_hear_it(inside: bool, number: int) -> None:
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -44,23 +46,29 @@ def test_a_process_started_inside_does_not_hear_ctrl_c(inside: bool) -> None:
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{inside}\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         process.communicate("")
     assert (process.returncode == 0) is inside
 
 
-def test_who_starts_it_hears_ctrl_c_at_the_end() -> None:
+@pytest.mark.parametrize("number", HELD)
+def test_who_starts_it_hears_it_at_the_end(number: int) -> None:
     heard: list[str] = []
+    before = signal.signal(number, signal.default_int_handler)
 
     def start() -> None:
         with shielded():
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # other threads may hear it
+            signal.pthread_kill(threading.get_ident(), number)  # other threads may hear it
             heard.append("not inside")
 
-    with pytest.raises(KeyboardInterrupt):
-        start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
     assert heard == ["not inside"]
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside() -> None:
