@@ -41,4 +41,7 @@ for _name, _value in PREFECT_DEFAULTS.items():
     os.environ.setdefault(_name, _value)
 os.umask(0o077)
 # Prefect makes its home, but not the folders above it.
-Path(os.environ["PREFECT_HOME"]).expanduser().mkdir(mode=0o700, parents=True, exist_ok=True)
+_home = Path(os.environ["PREFECT_HOME"]).expanduser()
+HOME_MADE = None if _home.exists() else _home
+"""Prefect's folder where this import made it, for whoever starts a run; None: it was there."""
+_home.mkdir(mode=0o700, parents=True, exist_ok=True)

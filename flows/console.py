@@ -30,6 +30,7 @@ from dpiw.run.commands import filled_in, ledger_place
 from dpiw.run.process import failure_file
 from dpiw.run.publish import published
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
+from flows import HOME_MADE
 from flows.interrupts import Interrupts
 
 
@@ -246,6 +247,9 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
     shown = quiet_prefect()
     started = time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
+    if HOME_MADE is not None:
+        made = os.path.relpath(HOME_MADE)
+        print(f"  made {made}: Prefect's record of steps, no rows (PREFECT_HOME names another)")
     interrupts = Interrupts()
     try:
         folder = _published_before(parsed.spec, parsed.period)

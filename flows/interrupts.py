@@ -22,8 +22,9 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Interrupts(logging.Handler):
-    """Turns what asks a run to stop into an end between two steps; a context manager, and a
-    listener to steps.
+    """Turns Ctrl-C and SIGTERM into an end between two steps; a context manager.
+
+    It listens to the steps, too.
 
     Attributes:
         exit_code: of a run that was stopped: 130 by Ctrl-C, 143 by SIGTERM, as shells have it.

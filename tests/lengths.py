@@ -172,10 +172,13 @@ MOVED = (
            "hostile/leaks/test_non_interference.py::test_what_failed_before_is_not_published",
            "a void", "torn file"),
     _moved("crash", "flows/test_interrupts.py::"
-           "test_a_second_ctrl_c_stops_at_once_and_says_what_stands",
-           "flows/test_interrupts.py::test_a_second_ctrl_c_does_not_wait_for_the_step"),
-    _moved("crash", "flows/test_interrupts.py::test_after_ctrl_c_the_same_command_goes_on",
-           "flows/test_interrupts.py::test_ctrl_c_lets_a_draw_end_and_nothing_is_lost"),
+           "test_a_second_one_stops_at_once_and_says_what_stands",
+           "flows/test_interrupts.py::test_a_second_one_does_not_wait_for_the_step"),
+    _moved("crash", "flows/test_interrupts.py::test_a_draw_is_let_end_and_nothing_is_lost",
+           "flows/test_interrupts.py::test_a_draw_is_let_end_and_nothing_is_lost", "[SIGTERM]"),
+    _moved("crash", "flows/test_interrupts.py::"
+           "test_after_sigterm_to_the_run_alone_the_same_command_goes_on",
+           "flows/test_interrupts.py::test_a_second_one_does_not_wait_for_the_step"),
     _moved("crash", "flows/test_server.py::"
            "test_an_audit_s_own_server_that_ends_is_not_waited_for",
            "flows/test_server.py::test_an_own_server_that_ends_is_not_waited_for"),

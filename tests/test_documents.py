@@ -327,16 +327,23 @@ def test_a_first_release_is_walked_from_a_header_to_a_plan(tmp_path, monkeypatch
 
 
 def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch, capsys):
+    """From a draft of `dpiw init`, with a column that names the person."""
     page, example = "docs/external.md", ROOT / "examples" / "external"
-    (fields,) = blocks(page, "yaml")
-    spec = load_file(example / "smartnoise.yaml", what="spec", exact=True)
-    spec |= load_text(fields.text, what=page, exact=True)
-    spec |= {"schema": str(ROOT / "examples/population/schema.yaml"), "public_truth": None}
-    digest, plan = [line for block in blocks(page, "sh") for line in lines_of(block)]
-    shutil.copy(example / "made_by_smartnoise.parquet", tmp_path / "made.parquet")
-    (tmp_path / "release.yaml").write_text(json.dumps(spec, default=str))
-    assert spec["generator"]["settings"]["sha256"] in shell(digest, tmp_path).stdout
+    schema = load_file(ROOT / "examples/population/schema.yaml", what="schema")
+    schema["columns"].append({"name": "person", "role": "identifier"})
+    header = ",".join(column["name"] for column in schema["columns"])
     monkeypatch.chdir(tmp_path)
+    typed(f"dpiw init town --header {header} --identifier person --target ill")
+    monkeypatch.chdir(tmp_path / "town")
+    Path("schema.yaml").write_text(json.dumps(schema))
+    (fields,) = blocks(page, "yaml")
+    spec = load_text(Path("release.yaml").read_text(), what="draft")
+    spec |= load_text(fields.text, what=page, exact=True) | {"nominal_rows": 50000}
+    spec["source"]["path"], spec["unit"]["max_rows"] = "people.csv", 1
+    Path("release.yaml").write_text(json.dumps(spec, default=str))
+    digest, plan = [line for block in blocks(page, "sh") for line in lines_of(block)]
+    shutil.copy(example / "made_by_smartnoise.parquet", "made.parquet")
+    assert spec["generator"]["settings"]["sha256"] in shell(digest, Path.cwd()).stdout
     typed(plan)
     told = capsys.readouterr().out
     assert "made by smartnoise-synth (MST) 1.0.8 at a cost declared by Data office" in told

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -170,7 +170,7 @@ def levels(table: pd.DataFrame, name: str, bins: Bins = None) -> Levels:
         if not counted:
             raise ReleaseError(f"column {name!r}: bins are for numbers and dates")
         raw = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        edges = bins if isinstance(bins, int) else list(bins)
+        edges: Any = bins if isinstance(bins, int) else list(bins)
         values = pd.Series(pd.cut(raw, edges, include_lowest=True), index=values.index)
     elif (counted or dated) and values.nunique() > MOST_LEVELS:
         example = f"{name} > 40" if counted else f"{name} >= '2024-01-01'"
@@ -191,7 +191,7 @@ def _spans(moments: pd.Series, bins: int | Sequence[float | str]) -> pd.Series:
     zone, known = moments.dt.tz, moments.dropna()
     if known.empty:
         return moments
-    unit = "D" if zone is None else "s"
+    unit: Literal["D", "s"] = "D" if zone is None else "s"
     try:
         if isinstance(bins, int):
             after = known.max() + pd.Timedelta(1, unit)

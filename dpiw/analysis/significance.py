@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.analysis.columns import Column, Levels, chosen
+from dpiw.analysis.columns import Bins, Column, Levels, chosen
 from dpiw.analysis.descriptive import mean
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
-from dpiw.analysis.tables import Bins, binned_levels
+from dpiw.analysis.tables import binned_levels
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.diagnostics import Verdict
 

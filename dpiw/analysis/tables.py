@@ -142,7 +142,6 @@ def binned_levels(table: pd.DataFrame, name: str, bins: Bins) -> Levels:
     kind = pd.api.types
     known = name in table.columns and not kind.is_bool_dtype(table[name].dtype)
     wide = known and (
-        kind.is_numeric_dtype(table[name].dtype)
-        or kind.is_datetime64_any_dtype(table[name].dtype)
+        kind.is_numeric_dtype(table[name].dtype) or kind.is_datetime64_any_dtype(table[name].dtype)
     )
     return levels(table, name, bins if wide and table[name].nunique() > 2 else None)

@@ -29,6 +29,7 @@ def _say(text: str) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    from dpiw.data.headers import check_names, header_cells
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
@@ -37,7 +38,13 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
-        plan = compile_plan(spec, load_schema(spec))
+        schema = load_schema(spec)
+        if arguments.header is not None:
+            names, source = [column.name for column in schema.columns], spec.source
+            line = arguments.header.removeprefix("\ufeff")  # a file may begin with this sign
+            cells = header_cells(line, names, source.delimiter)
+            check_names(cells, names, max_columns=source.max_columns)
+        plan = compile_plan(spec, schema)
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
     else:
@@ -115,6 +122,11 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", help="calibrate a release spec; reads no data")
     plan.add_argument("spec", type=Path)
     plan.add_argument("--json", action="store_true")
+    plan.add_argument(
+        "--header",
+        metavar="NAMES",
+        help="the table's first line, as you know it: refused unless it holds the declared names",
+    )
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)
     add_release_command(commands)

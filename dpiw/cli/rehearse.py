@@ -85,6 +85,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     if arguments.json is not None:
         refuse_confidential(arguments.json, spec, field="--json")
+        _make_folder(arguments.json)
     with told_in(arguments.spec, SpecError):
         schema = load_schema(spec)
         played = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
@@ -135,6 +136,14 @@ def _check(arguments: argparse.Namespace) -> None:
         raise SpecError("--populations: has no meaning with --like or --public-rows")
     if arguments.key is not None and arguments.like is None:
         raise SpecError("--key: has a meaning with --like alone")
+
+
+def _make_folder(file: Path) -> None:
+    """That there can be none is told before the work, not after it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise SpecError(f"--json: folder {file.parent}: {reason.strerror}") from reason
 
 
 def _stand_in(

@@ -2,19 +2,47 @@
 
 The names are declared, so they are public; the line is not: where there is no header it is a row.
 So what is told names declared columns and spec settings alone, and anything more is told only where
-the line holds declared names under another delimiter, case, or surrounding white space. The texts
-stay in the confidential workspace, for the custodian's own screen; others see one code.
+the line holds declared names under another delimiter, case, or surrounding white space, or names
+that are nearly theirs. The texts stay in the confidential workspace, for the custodian's own
+screen; others see one code.
 """
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import difflib
 from collections.abc import Sequence
 
 from dpiw.data.names import folded_name
 from dpiw.errors import SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")
+_SHOWN, _COMPARED = 8, 80
+"""Names that one message lists; characters by which two names are compared."""
+
 _LINE = "the first line must hold the declared names"
+
+
+def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
+    """The cells of a CSV file's first line.
+
+    Args:
+        line: its text. Confidential, if it was read from a confidential file.
+        names: the declared ones.
+        delimiter: one character, of the spec.
+
+    Raises:
+        SourceError: not readable, or the names stand between other delimiters. Quotes nothing.
+    """
+    line, header = line.rstrip("\r\n"), None
+    with contextlib.suppress(csv.Error):  # quotes are not where another delimiter puts them
+        header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    if header is None or not {*names} <= {*header}:
+        fault = other_delimiter(line, names, delimiter)
+        if fault or header is None:
+            raise SourceError(fault or "the CSV header is not readable")
+    return header
 
 
 def check_names(header: Sequence[str], names: Sequence[str], *, max_columns: int) -> None:
@@ -32,8 +60,9 @@ def check_names(header: Sequence[str], names: Sequence[str], *, max_columns: int
         raise SourceError(f"the file has more than max_columns={max_columns} columns")
     missing = [name for name in names if name not in header]
     if missing:
+        others = [name for name in header if name not in names]
         raise SourceError(
-            f"columns missing in the file: {_listed(missing)}{_hint(header, missing)}"
+            f"columns missing in the file: {_listed(missing)}{_hint(others, missing)}"
         )
     doubled = [name for name in names if header.count(name) > 1]
     if doubled:
@@ -58,13 +87,21 @@ def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
-def _hint(header: Sequence[str], missing: Sequence[str]) -> str:
-    folded = {folded_name(name.strip()) for name in header}
+def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
+    folded = {folded_name(name.strip()) for name in others}
     alike = [name for name in missing if folded_name(name) in folded]
     if alike:
         return f"; {_listed(alike)} stands there in other case, form or spacing: names are exact"
+    near = [name for name in missing[:_SHOWN] if _nearly(name, folded)]
+    if near:
+        return f"; {_listed(near)} stands there but for a letter or two: names are exact"
     return f"; {_LINE}"
+
+
+def _nearly(name: str, folded: set[str]) -> bool:
+    short = [other[:_COMPARED] for other in folded]
+    return bool(difflib.get_close_matches(folded_name(name)[:_COMPARED], short, n=1, cutoff=0.8))

@@ -8,7 +8,6 @@ cells, so they are dropped, not chained: our error is raised after their handler
 from __future__ import annotations
 
 import codecs
-import contextlib
 import csv
 import errno
 import hashlib
@@ -26,7 +25,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dpiw.data.cells import NULLABLE, valid_text
-from dpiw.data.headers import check_names, other_delimiter
+from dpiw.data.headers import check_names, header_cells
 from dpiw.errors import SourceError, SpecError
 
 T = TypeVar("T")
@@ -179,7 +178,7 @@ def read_csv(
         quoted = attempt(
             lambda: _transcode(path, clean, encoding), "the encoding is not a known text encoding"
         )
-        header = _header(clean, names, delimiter)
+        header = header_cells(_first_line(clean), names, delimiter)
         check_names(header, names, max_columns=limits.max_columns)
         if quoted:
             _check_quotes(clean, limits, delimiter)
@@ -224,20 +223,12 @@ def _check_quotes(clean: Path, limits: IngestLimits, delimiter: str) -> None:
     attempt(scan, "the CSV file has an unbalanced quote, or a cell exceeds max_cell_bytes")
 
 
-def _header(clean: Path, names: list[str], delimiter: str) -> list[str]:
+def _first_line(clean: Path) -> str:
     def read() -> str:
         with clean.open("rb") as stream:
-            return stream.readline(_MAX_HEADER_BYTES).decode("utf-8").rstrip("\r\n")
+            return stream.readline(_MAX_HEADER_BYTES).decode("utf-8")
 
-    line = attempt(read, "the CSV header is not readable")
-    header = None
-    with contextlib.suppress(csv.Error):  # quotes are not where another delimiter puts them
-        header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
-    if header is None or not {*names} <= {*header}:
-        fault = other_delimiter(line, names, delimiter)
-        if fault or header is None:
-            raise SourceError(fault or "the CSV header is not readable")
-    return header
+    return attempt(read, "the CSV header is not readable")
 
 
 def _read_clean_csv(

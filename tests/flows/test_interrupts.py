@@ -100,8 +100,8 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text()
 
 
-TERMINATED = pytest.param(signal.SIGTERM, marks=pytest.mark.crash)
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+each = pytest.mark.parametrize("number", HELD, ids=NAMES.get)
 
 
 def stopped_after_a_draw(
@@ -130,7 +130,7 @@ def stopped_after_a_draw(
     return ledger.spent("town")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, TERMINATED])
+@each
 def test_a_draw_is_let_end_and_nothing_is_lost(
     environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -164,7 +164,7 @@ def test_after_sigterm_to_the_run_alone_the_same_command_goes_on(
     assert "more such release" in done.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, TERMINATED])
+@each
 def test_a_second_one_stops_at_once_and_says_what_stands(
     environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_second_one_stops_at_once_and_says_what_stands(
     assert not workplace.releases.exists()
 
 
-@pytest.mark.parametrize("number", HELD)
+@each
 def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int) -> None:
     before = signal.getsignal(number)
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
@@ -198,7 +198,7 @@ def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int)
     assert signal.getsignal(number) is before
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_one_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[str]) -> None:
     """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
     with Interrupts() as interrupts:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # somebody took it, as a flow does

@@ -82,9 +82,13 @@ def test_nothing_is_started_spent_or_written(workplace: Any) -> None:
     assert list((run.directory / "log").iterdir()) == []
 
 
-def test_a_run_that_is_new_asks_the_server(workplace: Any) -> None:
-    """The control: what is not published goes the whole way."""
+def test_a_run_that_is_new_asks_the_server(
+    workplace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: what is not published goes the whole way, and tells of Prefect's folder."""
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "new" / "prefect"))
     first = start(workplace)
+    assert f"made {os.path.relpath(tmp_path, ROOT)}/new/prefect: Prefect's record" in first.stdout
     assert first.returncode == ServerUnreachableError.exit_code, first.stdout + first.stderr
     assert "loaded: prefect\n" in first.stdout
 

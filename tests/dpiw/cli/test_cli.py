@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SpecError
+from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SourceError, SpecError
 from dpiw.ledger import Ledger
 from tests.support.whole_runs import publish_run
 
@@ -24,6 +24,25 @@ def test_plan_reads_no_data(workplace, capsys):
     assert told["epsilon"] == "2"
     assert {e["type"] for s in told["stages"] for e in s["events"]} == {"gaussian"}
     assert not (workplace.root / "state" / "workspace").exists()
+
+
+def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys):
+    """A release could tell only by a read of the table, which counts for life."""
+    workplace.source.unlink()
+    call = ["plan", str(workplace.spec), "--header"]
+    assert main([*call, "\ufeffage,income,region,ill\r"]) == 0
+    capsys.readouterr()
+    for line, told in (
+        ("age,incomme,region,ill", "missing in the file: income; income stands there but for a"),
+        ("age;income;region;ill", "holds the declared names between ';'; the spec says"),
+        ("35,canary,south,true", "missing in the file: age, income, region, ill; the first line"),
+        ("age,income,region,ill,canary", "has columns that the data dictionary does not declare"),
+    ):
+        assert main([*call, line]) == SourceError.exit_code
+        shown = capsys.readouterr().err
+        assert told in shown
+        assert "canary" not in shown
+    assert Ledger.open(workplace.ledger).account("town").unpaid_reads == 0
 
 
 def test_a_bad_spec_is_one_clear_line_and_what_to_type_next(workplace, capsys):

@@ -45,7 +45,7 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(place, caps
     place.source.unlink()
     os.mkfifo(place.source)  # opening it would wait for ever
     before = files(place)
-    target = tmp_path / "found.json"
+    target = tmp_path / "new" / "found.json"
     call = ["rehearse", str(place.spec), *FAST]
     assert main(call) == 0  # a seed is drawn, and printed
     shown = capsys.readouterr()
@@ -146,6 +146,7 @@ def test_a_former_release_can_stand_in(place, capsys, make_workplace):
         (["--jobs", "0"], "--jobs"),
         (["--key", "k.pub"], "--key"),
         (["--json", "ledger.sqlite"], "ends in .json"),
+        (["--json", "/dev/null/found.json"], "--json: folder /dev/null"),
         (["--populations", "odd"], "populations"),
         (["--populations", "weak", "--like", "folder"], "--populations"),
         (["--seed", "-1"], "seed"),

@@ -91,6 +91,9 @@ READS: dict[str, Mistake] = {
         " case, form or spacing: names are exact"),
     "a space after each comma": run(
         _header("age,income,region", "age, income, region"), 12, "income, region stands there in"),
+    "a column's name misspelt": run(
+        _header("income", "incomme"), 12, "columns missing in the file: income; income stands there"
+        " but for a letter or two: names are exact"),
     "a column renamed": run(
         _header("income", "canary-mistake"), 12, "columns missing in the file: income"),
     "a column too many": run(
