@@ -38,8 +38,8 @@ class Interrupts(logging.Handler):
         self.exit_code = 128 + signal.SIGINT
 
     def __enter__(self) -> Self:
-        # Only the main thread hears signals; and a job in the background was told to ignore some.
-        if threading.current_thread() is threading.main_thread():
+        # A job in the background was told to ignore some.
+        if _hears():
             heard = [number for number in HELD if signal.getsignal(number) is not signal.SIG_IGN]
             self._before = {number: signal.signal(number, self._interrupt) for number in heard}
         logging.getLogger("dpiw.progress").addHandler(self)
@@ -59,7 +59,7 @@ class Interrupts(logging.Handler):
         """A step starts: not if it was asked to stop. Raises KeyboardInterrupt."""
         event, name, *_ = record.getMessage().split()
         if event == "start":
-            for number in self._before:  # a flow of Prefect's that began since takes SIGTERM
+            for number in self._before if _hears() else ():  # Prefect's flow has taken SIGTERM
                 signal.signal(number, self._interrupt)
             if self._asked:
                 raise KeyboardInterrupt
@@ -94,3 +94,8 @@ class Interrupts(logging.Handler):
             f"stopped after {self._step}: all that was drawn is kept, and paid for once; to go on:"
             f" {command}"
         )
+
+
+def _hears() -> bool:
+    """Whether this is the main thread, which alone hears signals."""
+    return threading.current_thread() is threading.main_thread()

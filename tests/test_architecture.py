@@ -363,7 +363,7 @@ DEBTS = {
     "dpiw.audit.tally": 399,
     "dpiw.data.columns": 346,
     "dpiw.data.encoding": 350,
-    "dpiw.data.sources": 342,
+    "dpiw.data.sources": 333,
     "dpiw.ledger.stores.sqlite": 309,
     "dpiw.methods.generators.adversarial": 356,
     "dpiw.methods.generators.dpgan": 332,
