@@ -167,8 +167,8 @@ class WeightEstimator(Method, abc.ABC):
             )
         if step is not None and step.sha256 is None:
             raise SpecError(
-                "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"
-                " that the rows' SHA-256 is known"
+                "weights.post_processing: beta_calibrate.rows: the file cannot be read, and no"
+                " `sha256` says which it was"
             )
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
