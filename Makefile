@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all release-bayes population external local test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural bench-local bench-marginals paper-quick paper clean
+.PHONY: help release release-all release-bayes population mst external local test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural bench-local bench-marginals paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -18,6 +18,7 @@ help:
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
 	@echo "make release-bayes the worked example's columns from Bayesian synthesis"
 	@echo "make population  a simulated population of 50,000 people with known truth"
+	@echo "make mst         the same population from MST, corrected by weights; installs private-pgm"
 	@echo "make external    rows that two other tools made of the same population, corrected by weights"
 	@echo "make local       reports that are private before they are collected, from simulated people"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
@@ -42,6 +43,10 @@ $(VENV)/.test: $(VENV)/.pipeline
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,test,docs]'
 	@touch $@
 
+$(VENV)/.marginals: $(VENV)/.pipeline
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals]'
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.pipeline
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,bench]'
 	@touch $@
@@ -61,6 +66,11 @@ release-bayes: $(VENV)/.pipeline
 population: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py population
 	@$(BIN)/dpiw release examples/population/release.yaml
+
+mst: $(VENV)/.marginals
+	@$(BIN)/python examples/prepare.py population
+	@$(BIN)/dpiw release examples/population/mst.yaml
+	@$(BIN)/dpiw verify .dpiw/releases/population-mst-once-* --key .dpiw/keys/demo.pub
 
 external: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py population
@@ -145,8 +155,7 @@ bench-weights: $(VENV)/.bench
 bench-neural: $(VENV)/.bench
 	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
 
-bench-marginals: $(VENV)/.bench
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,bench]'
+bench-marginals: $(VENV)/.bench $(VENV)/.marginals
 	$(BIN)/python benchmarks/marginal_generators.py --data $(DATA)
 
 bench-dp-sgd: $(VENV)/.pipeline

@@ -368,7 +368,7 @@ DEBTS = {
     "dpiw.methods.generators.adversarial": 356,
     "dpiw.methods.generators.dpgan": 332,
     "dpiw.methods.generators.pategan": 347,
-    "dpiw.methods.generators.privbayes": 329,
+    "dpiw.methods.generators.privbayes": 318,
     "dpiw.methods.neural.dp_sgd": 332,
     "dpiw.methods.weights.beta": 348,
     "dpiw.methods.weights.dp_mlp": 354,

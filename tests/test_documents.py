@@ -54,6 +54,7 @@ from tests.support.documents import (
     lines_of,
     python_of,
 )
+from tests.support.fits import fitted_at_once
 from tests.support.named_tests import named_tests
 from tests.support.whole_runs import publish_run
 
@@ -355,6 +356,14 @@ def test_the_example_s_rows_are_the_ones_its_specs_name(tool):
     spec = load_spec(ROOT / f"examples/external/{tool}.yaml")
     assert spec.generator.settings["rows"].endswith(f"made_by_{tool}.parquet")
     assert compile_plan(spec, load_schema(spec)).cost.epsilon == 1.5
+
+
+def test_the_example_from_mst_can_be_planned():
+    """As above, of `make mst`."""
+    spec = load_spec(ROOT / "examples/population/mst.yaml")
+    with fitted_at_once():
+        plan = compile_plan(spec, load_schema(spec))
+    assert [stage.method for stage in plan.stages] == ["mst", "measured"]
 
 
 def worked_example(readme: Path) -> dict[str, object]:

@@ -77,7 +77,7 @@ def clone(tmp_path_factory) -> Path:
             shutil.copy2(ROOT / name, folder / name)
     (folder / ".venv").mkdir()
     programs(folder / ".venv" / "bin")
-    for stamp in (".pipeline", ".test"):  # what `make` leaves when it has installed
+    for stamp in (".pipeline", ".test", ".marginals"):  # what `make` leaves when it has installed
         (folder / ".venv" / stamp).touch()
     for name in ("banknote", "adult"):
         (folder / "downloads").mkdir(exist_ok=True)
@@ -93,11 +93,11 @@ def test_what_is_typed_in_a_fresh_clone(clone):
     assert len(list((clone / ".dpiw" / "releases").iterdir())) == 2
     assert len(list((clone / "downloads" / "releases").iterdir())) == 1
     shell(
-        "make release-all\nmake release-bayes\nmake population\nmake external",
+        "make release-all\nmake release-bayes\nmake population\nmake mst\nmake external",
         clone,
         PYTHONPATH=str(clone),
     )
-    assert len(list((clone / ".dpiw" / "releases").iterdir())) == 7
+    assert len(list((clone / ".dpiw" / "releases").iterdir())) == 8
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ never a cell, a name or a digest of the file: it may be another one than its own
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +13,7 @@ import pandas as pd
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.columns import Column
 from dpiw.data.dictionary import is_same_file
+from dpiw.data.public_rows import check_digest
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, read_parquet
 from dpiw.data.validation import admissible_types
@@ -39,16 +38,7 @@ def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
     """
     if is_same_file(path, source):
         raise SpecError(f"{FIELD}: this is source.path, the confidential table")
-    if _digest(path) != sha256:
-        raise SpecError(f"{FIELD}: the file's SHA-256 is not the one that `sha256` states")
-
-
-def _digest(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        if path.is_file():  # no pipe or device, which would not end
-            with path.open("rb") as stream:
-                return hashlib.file_digest(stream, "sha256").hexdigest()
-    raise SpecError(f"{FIELD}: the file cannot be read")
+    check_digest(path, sha256, field=FIELD)
 
 
 def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTable:
@@ -61,8 +51,7 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
             unreadable, out of bounds or no level where the dictionary has it otherwise, no rows, or
             a row that breaks a constraint of the dictionary.
     """
-    if _digest(path) != sha256:
-        raise SpecError(f"{FIELD}: the file's SHA-256 is not the one that `sha256` states")
+    check_digest(path, sha256, field=FIELD)
     told = ""
     try:
         raw = read_parquet(path, [column.name for column in schema.released], limits=_LIMITS)

@@ -8,45 +8,54 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpiw.data.dictionary import is_same_file
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, copy_source, read_csv
 from dpiw.errors import SourceError, SpecError
 
-_FIELD = "weights.post_processing: beta_calibrate.rows"
+FIELD = "weights.post_processing: beta_calibrate.rows"
 
 
 def named_file(step: Mapping[str, Any], path: Path, *, source: Path) -> dict[str, Any]:
     """A `beta_calibrate` step with its file's absolute path and SHA-256.
 
+    A file whose digest is stated is not looked at, and one that is gone leaves it open: a run that
+    keeps a copy of the rows goes on without them.
+
     Args:
-        step: as the spec has it; a `sha256` in it must be that of the file.
+        step: as the spec has it.
         path: the file.
         source: the confidential file, which this must not be.
 
     Raises:
-        SpecError: not a readable file, another digest than stated, or the confidential file.
+        SpecError: the confidential file.
     """
-    with contextlib.suppress(OSError):
-        if os.path.samefile(path, source):
-            raise SpecError(f"{_FIELD}: this is the confidential source, not a public file")
-    digest = _digest(path)
-    if step.get("sha256") not in (None, digest):
-        raise SpecError(f"{_FIELD}: the file's SHA-256 is not the one the spec states")
+    if is_same_file(path, source):
+        raise SpecError(f"{FIELD}: this is the confidential source, not a public file")
+    digest = step.get("sha256")
+    if digest is None:
+        with contextlib.suppress(SpecError):
+            digest = _digest(path, FIELD)
     return {**step, "rows": str(path), "sha256": digest}
 
 
-def _digest(path: Path) -> str:
+def check_digest(path: Path, sha256: str, *, field: str) -> None:
+    """Raise SpecError, which names `field`, unless this is a regular file of that SHA-256."""
+    if _digest(path, field) != sha256:
+        raise SpecError(f"{field}: the file's SHA-256 is not the one that `sha256` states")
+
+
+def _digest(path: Path, field: str) -> str:
     with contextlib.suppress(OSError):
         if path.is_file():  # no pipe or device, which would not end
             with path.open("rb") as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
-    raise SpecError(f"{_FIELD}: the file cannot be read")
+    raise SpecError(f"{field}: the file cannot be read")
 
 
 def read_public_rows(
@@ -69,15 +78,15 @@ def read_public_rows(
     told = ""
     try:
         copy_source(path, copy)
-        if _digest(copy) != sha256:
-            raise SpecError(f"{_FIELD}: the file has changed since the plan was made")
+        if _digest(copy, FIELD) != sha256:
+            raise SpecError(f"{FIELD}: the file has changed since the plan was made")
         raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     except SourceError as error:
         told = str(error)
     finally:
         copy.unlink(missing_ok=True)
     if told:
-        raise SpecError(f"{_FIELD}: expected a CSV file of the released columns: {told}")
+        raise SpecError(f"{FIELD}: expected a CSV file of the released columns: {told}")
     if len(raw.frame) == 0:
-        raise SpecError(f"{_FIELD}: expected at least one row")
+        raise SpecError(f"{FIELD}: expected at least one row")
     return schema.scale(raw.frame)

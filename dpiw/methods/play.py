@@ -69,8 +69,12 @@ class Recipe:
 
     def sample(self, model: GenerativeModel, *, rng: np.random.Generator) -> SampledRows:
         """The model's rows. Costs nothing."""
-        weighed, fitting = (self.draw(model, rows, rng=rng)[0] for rows in self.sampled)
-        return SampledRows(weighed=weighed, fitting=fitting, one_way=model.one_way)
+        (weighed, one), (fitting, two) = (self.draw(model, rows, rng=rng) for rows in self.sampled)
+        bound = [admission for admission in (one, two) if admission is not None]
+        return SampledRows(
+            weighed=weighed, fitting=fitting, one_way=model.one_way,
+            admission=Admission.together(bound) if bound else None,
+        )  # fmt: skip
 
     def weigh(
         self,
@@ -153,6 +157,8 @@ def play(
         ready, fitting = ready_to_measure(estimator, rows)
         measurement = ready.measure(table, fitting, noise=noise)
     weights = recipe.weigh(estimator, measurement, rows, rng=rng)
+    if rows.admission is not None:
+        weights = rows.admission.judged(weights)
     kept = rows.weighed
     if weights.chosen is not None:
         kept = SyntheticTable(schema=recipe.schema, scaled=kept.scaled.take(weights.chosen))

@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from dpiw.data.public_rows import FIELD, check_digest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.elsewhere import MadeElsewhere
@@ -176,6 +177,9 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     methods = PrivateMethods.of_spec(spec, schema)
     if isinstance(methods.generator, MadeElsewhere):
         methods.generator.check_file(Path(spec.source.path))
+    step = weighing_of(spec).post_processing.calibrate
+    if step is not None and step.rows is not None:
+        check_digest(Path(step.rows), str(step.sha256), field=FIELD)
     rho, ready = _solve(spec, schema, methods)
     warnings: list[str] = []
     forecast = forecast_of(spec, schema, ready.weights)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import secrets
 from pathlib import Path
 
 from dpiw.data.files import write_durably
 from dpiw.data.public_rows import read_public_rows
+from dpiw.data.schema import PublicSchema
 from dpiw.data.sources import IngestLimits, copy_source
 from dpiw.data.tables import write_snapshot
 from dpiw.errors import SourceError, SpecError
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.plan import Plan
+from dpiw.plan.promise import run_key
+from dpiw.plan.spec import ReleaseSpec
 
 PUBLIC_ROWS = "public_rows.parquet"
 """Scaled rows of a calibration on public ones."""
@@ -35,6 +40,36 @@ def keep_public_files(plan: Plan, directory: Path) -> None:
     """
     _keep_rows_of_calibration(plan, directory)
     _keep_rows_made_elsewhere(plan, directory)
+
+
+def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: Path) -> ReleaseSpec:
+    """With the SHA-256 of a calibration's rows that are gone, as a run of this spec keeps it.
+
+    Args:
+        spec: its digests are open where no file was there and none is stated.
+        schema: of the spec.
+        period: of the run.
+        state: the folder that holds the workspace; other runs' records are asked too.
+
+    Returns:
+        The spec as it is where no digest is open, or not exactly one run of it and of the period
+        is known.
+    """
+    given = spec.weights.post_processing
+    if all(not step.get("rows") or step.get("sha256") for step in given):
+        return spec
+    known = {}
+    for path in state.glob(f"workspace/{spec.population}/*/run.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            record = json.loads(path.read_bytes())
+            kept = record["spec"]["weights"]["post_processing"]
+            (digest,) = (step["sha256"] for step in kept if step["step"] == "beta_calibrate")
+            steps = [step | {"sha256": digest} if step.get("rows") else step for step in given]
+            weights = spec.weights.model_copy(update={"post_processing": steps})
+            settled = spec.model_copy(update={"weights": weights})
+            if run_key(settled, schema, period) == record["key"]:
+                known[digest] = settled
+    return next(iter(known.values())) if len(known) == 1 else spec
 
 
 def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:

@@ -35,7 +35,7 @@ from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
-from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files
+from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 
@@ -119,6 +119,7 @@ class _Named:
         label = period or current_period(
             spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
         )
+        spec = remembered(spec, schema, label, state=Path(spec.state))
         return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
 
     @property

@@ -19,7 +19,7 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
-from dpiw.methods.admission import RULE, Admission
+from dpiw.methods.admission import Admission
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
@@ -166,17 +166,14 @@ def _weights(run: ReleaseRun) -> Weights:
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:
-    buffer = io.BytesIO()
+    buffer, admission = io.BytesIO(), admission_of(run)
+    if admission is not None:
+        weights = admission.judged(weights)
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
     np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
     write_durably(run.directory / "weights.npz", buffer.getvalue())
-    diagnostics, facts = weights.diagnostics, dict(weights.facts)
-    steps, admission = list(weights.steps), admission_of(run)
-    if admission is not None:
-        diagnostics = diagnostics.judged_with(admission.findings, rule=RULE)
-        facts |= {"constraints": admission.to_json()}
-        steps = [*admission.steps, *steps]
-    facts = {"steps": steps, "diagnostics": diagnostics.to_json() | facts}
+    told = weights.diagnostics.to_json() | dict(weights.facts)
+    facts = {"steps": list(weights.steps), "diagnostics": told}
     write_durably(run.directory / "weights.json", compact_json(facts).encode())
 
 

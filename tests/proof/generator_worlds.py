@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
 import numpy as np
 from scipy.special import logsumexp
 
-from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators.aim import AIM
 from dpiw.methods.generators.bayes import Bayes
-from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.marginal_noise import useful_bins
+from dpiw.methods.generators.mst import MST
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.teachers import Teachers
 from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 from tests.proof.attacks import Silent, World, claim_of, log_likelihood_ratio
+from tests.support.fits import fitted_at_once
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
@@ -86,20 +87,6 @@ class Recording:
         return int(self.chosen[-1])
 
 
-class Replaying:
-    """A source that chooses what was chosen, and says how likely that was."""
-
-    publishable = False
-
-    def __init__(self, chosen: list[int]) -> None:
-        self._chosen, self.log_probability = iter(chosen), 0.0
-
-    def noisy_argmax(self, scores: Any, *, scale: float) -> int:
-        found = next(self._chosen)
-        self.log_probability += float(scores[found] / scale - logsumexp(scores / scale))
-        return found
-
-
 class Asked:
     """A source that chooses the first, and remembers the log law of every choice."""
 
@@ -113,35 +100,101 @@ class Asked:
         return 0
 
 
-def privbayes(noise: str, *, columns: int, tight: float, **settings: Any) -> World:
-    own = schema(columns)
-    tables = neighbours(own, UNIT)
-    ready = PrivBayes(noise=NoiseKind(noise), **settings).calibrate(
-        rho=1.0, schema=own, unit=UNIT, nominal_rows=10**4
-    )
-    domain = Domain.from_schema(own, bins=useful_bins(ready.bins, 10**4))
-    counters = [ContingencyCounter(domain.codes(t.confidential()), domain.sizes) for t in tables]
-    noises = ready.calibrated
-    assert noises is not None
+class Unpaid(SeededNoise):
+    """Selections without noise, which nobody charges: the planted bug."""
+
+    def noisy_argmax(self, scores: Any, *, scale: float) -> int:
+        return int(np.argmax(scores))
+
+
+class Transcript:
+    """All that the mechanisms of a measurement say, and how likely each of two tables makes it.
+
+    The measurement is drawn on one table and made again on the other with the same answers, so
+    that what it computes of them is the same; where it is not, a strict zip says so.
+
+    Args:
+        sharp: how much surer of a selection the attacker is than its law; for planted bugs.
+    """
+
+    def __init__(self, sharp: float) -> None:
+        self._sharp = sharp
+        self._said: list[Any] = []
+        self._laws: list[list[Callable[[Any], float]]] = [[], []]
+
+    def ratio(self, ready: Any, tables: Sequence[PrivateTable], within: bool, noise: Any) -> float:
+        """The log likelihood ratio of what is drawn on one of the tables."""
+        with self._heard(within, self._draw):
+            ready.measure(tables[within], noise=noise)
+        answers = iter(self._said)
+        with self._heard(not within, lambda *_, **__: next(answers)):
+            ready.measure(tables[not within], noise=noise)
+        told = zip(self._said, *self._laws, strict=True)
+        return sum(present(one) - absent(one) for one, absent, present in told)
+
+    def _draw(self, mechanism: Callable[..., Any], exact: Any, **rest: Any) -> Any:
+        self._said.append(mechanism(exact, **rest))
+        return self._said[-1]
+
+    def _heard(self, table: bool, answer: Callable[..., Any]) -> Any:
+        counted, chosen, laws = mechanisms.noisy_counts, mechanisms.select, self._laws[table]
+
+        def noisy_counts(exact: Any, *, law: Any, noise: Any) -> Any:
+            laws.append(lambda said: log_likelihood_ratio(law.kind, law.scale, said, said, exact))
+            return answer(counted, exact, law=law, noise=noise)
+
+        def select(scores: Any, **rest: Any) -> Any:
+            odds = self._sharp * rest["epsilon"] / (2 * rest["sensitivity"]) * scores
+            laws.append(lambda said: float(odds[said] - logsumexp(odds)))
+            return answer(chosen, scores, **rest)
+
+        return mock.patch.multiple(mechanisms, noisy_counts=noisy_counts, select=select)
+
+
+def chosen_marginals(
+    method: Any,
+    tables: tuple[PrivateTable, PrivateTable],
+    *,
+    rho: float = 1.0,
+    sharp: float = 1.0,
+    **limits: float,
+) -> World:
+    """A generator that draws marginals and chooses among them.
+
+    The models of MST and AIM are post-processing, whatever they are: here of `fitted_at_once`.
+    """
+    own = tables[0].schema
+    ready = method.calibrate(rho=rho, schema=own, unit=UNIT, nominal_rows=10**4)
 
     def attack(within: bool, noise: Any) -> float:
-        source = Recording(noise)
-        released = ready.measure(tables[within], noise=source)
-        arrays, facts = released.arrays, released.facts
-        score = 0.0
-        for members, name, scale in (
-            *(((j,), f"one_way_{j}", facts["one_way_scale"]) for j in range(columns)),
-            *(((*p, c), f"family_{c}", facts["family_scale"]) for c, p in facts["network"][1:]),
-        ):
-            exact = [counter.count(members) for counter in counters]
-            score += log_likelihood_ratio(ready.noise, scale, arrays[name], *exact)
-        replays = [Replaying(source.chosen) for _ in tables]
-        for counter, replay in zip(counters, replays, strict=True):
-            ready._network(counter, domain, arrays, noises, replay)
-        return score + replays[1].log_probability - replays[0].log_probability
+        with fitted_at_once():
+            return Transcript(sharp).ratio(ready, tables, within, noise)
 
-    claim = claim_of(ready.events(schema=own, unit=UNIT))
-    return World(attack=attack, claim=claim, tight=tight, few=0.4, faint=0.4)
+    return World(
+        attack=attack,
+        claim=claim_of(ready.events(schema=own, unit=UNIT)),
+        **{"few": 0.4, "faint": 0.4} | limits,
+    )
+
+
+def privbayes(noise: str, *, columns: int, tight: float) -> World:
+    return chosen_marginals(
+        PrivBayes(noise=NoiseKind(noise)), neighbours(schema(columns), UNIT), tight=tight
+    )
+
+
+def rare(columns: int) -> tuple[PrivateTable, PrivateTable]:
+    """A canary whose first pair of columns nobody else has, and whose other levels many have."""
+    own, canary = schema(columns), [1, 1] + [0] * (columns - 2)
+    levels = np.vstack([np.zeros((100, columns), dtype=np.int32), canary]).astype(np.int32)
+    without, within = (
+        PrivateTable(
+            schema=own,
+            scaled=ScaledTable({c.name: rows[:, j] for j, c in enumerate(own.columns)}, len(rows)),
+        )
+        for rows in (levels[:-1], levels)
+    )
+    return without, within
 
 
 def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
@@ -247,6 +300,16 @@ def pategan(noise: str, *, tight: float) -> World:
     )
 
 
+UNPAID: dict[str, Callable[[], World]] = {
+    "mst laplace": lambda: chosen_marginals(
+        MST(noise=NoiseKind.LAPLACE), rare(3), sharp=1e3, tight=0.0, few=1.0
+    ),
+    "aim gaussian": lambda: chosen_marginals(
+        AIM(), rare(3), rho=0.1, sharp=1e3, tight=0.0, few=0.2
+    ),
+}
+"""For an attacker who takes it that selections have no noise; pure and Gaussian claims alone."""
+
 WORLDS: dict[str, Callable[[], World]] = {
     "histogram gaussian": lambda: histogram("gaussian", columns=3, tight=0.75),
     "histogram gaussian, replace-one": lambda: histogram(
@@ -256,8 +319,13 @@ WORLDS: dict[str, Callable[[], World]] = {
     "histogram laplace, replace-one": lambda: histogram(
         "laplace", columns=1, tight=0.6, unit=REPLACE
     ),
-    "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.35),
+    "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.25),
     "privbayes laplace": lambda: privbayes("laplace", columns=2, tight=0.35),
+    "mst gaussian": lambda: chosen_marginals(MST(), rare(3), tight=0.15),
+    "mst laplace": lambda: chosen_marginals(
+        MST(noise=NoiseKind.LAPLACE), rare(2), tight=0.1, few=0.8, faint=0.3
+    ),
+    "aim gaussian": lambda: chosen_marginals(AIM(), rare(3), tight=0.5, few=0.3, faint=0.6),
     "bayes": lambda: bayes(tight=0.1),
     "bayes, replace-one": lambda: bayes(tight=0.05, unit=REPLACE),
     "pategan gaussian": lambda: pategan("gaussian", tight=0.2),

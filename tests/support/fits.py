@@ -28,9 +28,6 @@ class Independent:
     def __exit__(self, *_: Any) -> None:
         return None
 
-    def probe(self) -> None:
-        return None
-
     def fit(
         self, marginals: Sequence[NoisyMarginal], sizes: Sequence[int], *, total: float, **_: Any
     ) -> FittedModel:

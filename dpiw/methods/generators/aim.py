@@ -44,7 +44,7 @@ from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import known_one_way, measured_domain
 from dpiw.methods.generators.graphical_model import GraphicalModel
 from dpiw.methods.generators.inference import Inference, check_fits, check_installed
-from dpiw.methods.generators.marginal_noise import noise_scale, typed, useful_bins
+from dpiw.methods.generators.marginal_noise import noise_scale, stated, typed, useful_bins
 from dpiw.methods.generators.merging import Merging
 from dpiw.methods.generators.sampling import MOST_CELLS
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
@@ -63,11 +63,13 @@ class AIMNoise:
 
     Attributes:
         part: noise multiplier of a Gaussian mechanism that costs one part of the effort.
+        parts: of the effort, for rounds.
         bins: of numeric columns that declare none.
         schema, unit: what it was calibrated for.
     """
 
     part: float
+    parts: int
     bins: int
     schema: PublicSchema
     unit: PrivacyUnit
@@ -121,19 +123,24 @@ class AIM:
         check_installed(cls.method)
         return cls(**typed(cls, settings))
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """About its rows, and what the price of its rounds rests on, for the certificate."""
+        return (
+            "Columns of unweighted rows depend on each other through the measured pairs alone,"
+            f" which were chosen by noisy scores among those of at most {self.max_cells} cells, as"
+            f" far as a model of at most {self.max_model_cells} cells holds them.",
+            "What rounds cost follows from noisy output. That they cost no more than declared rests"
+            " on the filter of Gaussian differential privacy (Smith & Thakurta 2022), to which a"
+            " selection of parameter e is a Gaussian mechanism of shift e sqrt(pi/8).",
+        )
+
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
-        parameters: dict[str, Any] = {
-            "bins": self.bins,
+        return {
+            **stated(self, part="part_multiplier", parts="parts"),
             "noise": NoiseKind.GAUSSIAN.value,
-            "max_cells": self.max_cells,
-            "max_model_cells": self.max_model_cells,
-            "resumes": self.resumes,
         }
-        if self.calibrated is not None:
-            parameters["part_multiplier"] = self.calibrated.part
-            parameters["parts"] = self._steps(self.calibrated)
-        return parameters
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -162,25 +169,20 @@ class AIM:
                 "generator.settings.max_model_cells, max_cells: rounds may hold more than"
                 f" {MOST_BYTES >> 20} MiB besides the table; expected less, or fewer levels"
             )
-        noise = AIMNoise(part=1.0, bins=bins, schema=schema, unit=unit)
-        terms = self._terms(noise)
-        parts = len(sizes) + self._steps(noise) + (terms.reserve if terms else 0)
-        return replace(self, calibrated=replace(noise, part=sqrt(parts / (2 * rho))))
+        rounds = (PARTS - 1) * len(sizes)
+        terms = Resumption.of(steps=rounds, resumes=self.resumes)
+        part = sqrt((len(sizes) + rounds + (terms.reserve if terms else 0)) / (2 * rho))
+        noise = AIMNoise(part=part, parts=rounds, bins=bins, schema=schema, unit=unit)
+        return replace(self, calibrated=noise)
 
     def _workload(self, sizes: tuple[int, ...]) -> Workload:
         return Workload(sizes=sizes, max_cells=self.max_cells, max_model_cells=self.max_model_cells)
 
-    def _steps(self, ready: AIMNoise) -> int:
-        """Parts of the effort for rounds."""
-        return (PARTS - 1) * len(ready.schema.released)
-
-    def _terms(self, ready: AIMNoise) -> Resumption | None:
-        return Resumption.of(steps=self._steps(ready), resumes=self.resumes)
-
     @property
     def resumption(self) -> Resumption | None:
         """The terms of resuming a killed run; None: it is lost."""
-        return None if self.calibrated is None else self._terms(self.calibrated)
+        ready = self.calibrated
+        return None if ready is None else Resumption.of(steps=ready.parts, resumes=self.resumes)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """All one-way marginals as one Gaussian mechanism, and every part of the rounds.
@@ -189,13 +191,11 @@ class AIM:
             UncalibratedError: not calibrated, or for another schema or unit.
         """
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        terms = self._terms(ready)
+        terms, columns = self.resumption, len(schema.released)
+        repeated = terms.reserve if terms else 0
         return (
-            GaussianEvent(noise_multiplier=ready.part / sqrt(len(schema.released))),
-            GaussianEvent(
-                noise_multiplier=ready.part,
-                count=self._steps(ready) + (terms.reserve if terms else 0),
-            ),
+            GaussianEvent(noise_multiplier=ready.part / sqrt(columns)),
+            GaussianEvent(noise_multiplier=ready.part, count=ready.parts + repeated),
         )
 
     def check_fits(self) -> None:
@@ -226,10 +226,10 @@ class AIM:
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
-        steps, sizes, workload = self._steps(ready), domain.sizes, self._workload(domain.sizes)
+        steps, sizes, workload = ready.parts, domain.sizes, self._workload(domain.sizes)
         drawn = self._resumed(watch, publishable=noise.publishable)
+        check_fits()  # before the first draw; a run did before it was charged, and this is no more
         with Inference() as process:
-            process.probe()  # before the first draw
             if drawn is None:
                 drawn = self._start(counter, domain, ready, noise)
                 watch.at(0, steps, drawn.to_bytes)

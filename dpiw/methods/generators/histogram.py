@@ -28,6 +28,7 @@ from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
     noise_variance,
+    stated,
     typed,
     useful_bins,
     with_noise,
@@ -83,10 +84,7 @@ class Histogram:
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
-        parameters: dict[str, Any] = {"bins": self.bins, "noise": self.noise.value}
-        if self.calibrated is not None:
-            parameters["multiplier"] = self.calibrated.multiplier
-        return parameters
+        return stated(self, multiplier="multiplier")
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

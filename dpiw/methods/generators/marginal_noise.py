@@ -50,6 +50,19 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return settings
 
 
+def stated(method: Any, **noise: str) -> dict[str, Any]:
+    """A method's settings as they are, and what `calibrate` decided, as JSON values.
+
+    Args:
+        method: a dataclass of settings and `calibrated`, which is another one, or None.
+        noise: fields of the latter, by the names under which they are stated.
+    """
+    settings = {one.name: getattr(method, one.name) for one in fields(method)}
+    ready = settings.pop("calibrated")
+    told = {k: v.value if isinstance(v, NoiseKind) else v for k, v in settings.items()}
+    return told | {name: getattr(ready, one) for one, name in noise.items() if ready is not None}
+
+
 def marginal_multiplier(kind: NoiseKind, *, rho: float, share: float, count: int) -> float:
     """Noise multiplier of each of `count` marginals that together get `share` of the effort.
 

@@ -33,6 +33,7 @@ from dpiw.methods.generators.marginal_noise import (
     noise_scale,
     noise_variance,
     selection_epsilon,
+    stated,
     typed,
     useful_bins,
     with_noise,
@@ -117,19 +118,22 @@ class MST:
         check_installed(cls.method)
         return made
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """About the use of its rows, for the certificate."""
+        return (
+            "Columns of unweighted rows depend on each other through the measured pairs alone: a"
+            f" tree of them, chosen by noisy scores among those of at most {self.max_cells} cells.",
+            "In the pairs, levels whose noisy count is below three standard deviations are one:"
+            " unweighted rows do not tell what sets them apart.",
+        )
+
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
-        parameters: dict[str, Any] = {
-            "bins": self.bins,
-            "noise": self.noise.value,
-            "max_cells": self.max_cells,
-        }
-        if self.calibrated is not None:
-            parameters["one_way_multiplier"] = self.calibrated.one_way
-            parameters["selection_epsilon"] = self.calibrated.selection
-            parameters["pair_multiplier"] = self.calibrated.pair
-            parameters["pairs"] = self.calibrated.pairs
-        return parameters
+        return stated(
+            self, one_way="one_way_multiplier", selection="selection_epsilon",
+            pair="pair_multiplier", pairs="pairs",
+        )  # fmt: skip
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -256,16 +260,14 @@ class MST:
             SpecError: the measurement is of another method, schema or discretisation.
         """
         domain = measured_domain(measurement, kind=self.method, schema=schema)
-        facts = measurement.facts
-        known = _one_way(measurement.arrays, facts)
+        facts, arrays = measurement.facts, measurement.arrays
+        known = _one_way(arrays, facts)
         merging = merging_of(known)
         variance = noise_variance(NoiseKind(facts["noise"]), facts["pair_scale"])
         pairs = [
             NoisyMarginal(
                 columns=(a, b),
-                values=measurement.arrays[f"pair_{number}"].reshape(
-                    merging[a].size, merging[b].size
-                ),
+                values=arrays[f"pair_{number}"].reshape(merging[a].size, merging[b].size),
                 variance=variance,
             )
             for number, (a, b) in enumerate(facts["network"])

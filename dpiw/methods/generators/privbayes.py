@@ -44,6 +44,7 @@ from dpiw.methods.generators.marginal_noise import (
     noise_size,
     noise_variance,
     selection_epsilon,
+    stated,
     typed,
     useful_bins,
     with_noise,
@@ -140,22 +141,10 @@ class PrivBayes:
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
-        parameters: dict[str, Any] = {
-            "degree": self.degree,
-            "bins": self.bins,
-            "noise": self.noise.value,
-            "max_cells": self.max_cells,
-            "usefulness": self.usefulness,
-            "noise_penalty": self.noise_penalty,
-            "one_way_share": self.one_way_share,
-            "selection_share": self.selection_share,
-        }
-        if self.calibrated is not None:
-            parameters["one_way_multiplier"] = self.calibrated.one_way
-            parameters["selection_epsilon"] = self.calibrated.selection
-            parameters["family_multiplier"] = self.calibrated.family
-            parameters["nominal_rows"] = self.calibrated.nominal_rows
-        return parameters
+        return stated(
+            self, one_way="one_way_multiplier", selection="selection_epsilon",
+            family="family_multiplier", nominal_rows="nominal_rows",
+        )  # fmt: skip
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

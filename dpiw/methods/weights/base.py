@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
     from dpiw.data.schema import PublicSchema
     from dpiw.data.tables import PrivateTable, SyntheticTable
+    from dpiw.methods.admission import Admission
     from dpiw.methods.one_way import OneWayMarginals
     from dpiw.methods.weights.beta_map_fit import PublicRows
     from dpiw.methods.weights.post_processing import PostProcessing
@@ -66,11 +67,13 @@ class SampledRows:
         weighed: the rows that get weights, or of which the published ones are chosen.
         fitting: others of the same law, on which weights are fitted; may have no row.
         one_way: one-way distributions that the generator knows; None if none.
+        admission: how often constraints bound all of them; None where there are none.
     """
 
     weighed: SyntheticTable
     fitting: SyntheticTable
     one_way: OneWayMarginals | None = field(default=None, repr=False)
+    admission: Admission | None = None
 
 
 class WeightEstimator(Method, abc.ABC):
@@ -164,8 +167,8 @@ class WeightEstimator(Method, abc.ABC):
             )
         if step is not None and step.sha256 is None:
             raise SpecError(
-                "weights.post_processing: beta_calibrate.rows: expected a spec read from a file, so"
-                " that the rows' SHA-256 is known"
+                "weights.post_processing: beta_calibrate.rows: the file cannot be read, and no"
+                " `sha256` says which it was"
             )
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:

@@ -16,9 +16,10 @@ from dpiw.plan.spec import load_schema, load_spec, parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.certificate import Certificate
 from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import FITTING_ROWS, PUBLISHED_ROWS, committed_measurement, read_rows
 from tests.conftest import town
-from tests.support.whole_runs import draw, finish, loaded, prepared
+from tests.support.whole_runs import draw, finish, loaded, prepared, publish_run, spent
 
 STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
 
@@ -132,8 +133,10 @@ def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):
     place.spec.write_text(
         place.spec.read_text().replace("declared:", f"sha256: {'0' * 64}, declared:")
     )
-    with pytest.raises(SpecError, match="SHA-256 is not the one the spec states"):
-        load_spec(place.spec)
+    with pytest.raises(
+        SpecError, match="rows: the file's SHA-256 is not the one that `sha256` states"
+    ):
+        prepared(place)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +177,7 @@ def test_a_file_that_changes_after_the_plan_is_refused(place, monkeypatch):
     spec = load_spec(place.spec)
     town(500, seed=4).to_csv(place.root / "survey.csv", index=False)
     monkeypatch.setattr("dpiw.run.run.load_spec", lambda path: spec)
+    monkeypatch.setattr("dpiw.plan.plan.check_digest", lambda path, sha256, field: None)
     with pytest.raises(SpecError, match="has changed since the plan was made"):
         prepared(place)
 
@@ -183,7 +187,7 @@ def test_a_plan_needs_the_digest(place):
     mapping = spec.model_dump(mode="json", by_alias=True)
     assert compile_plan(parse_spec(json.loads(json.dumps(mapping))), load_schema(spec))
     del mapping["weights"]["post_processing"][0]["sha256"]
-    with pytest.raises(SpecError, match="expected a spec read from a file"):
+    with pytest.raises(SpecError, match="no `sha256` says which it was"):
         compile_plan(parse_spec(mapping), load_schema(spec))
 
 
@@ -191,4 +195,36 @@ def test_a_plan_needs_the_digest(place):
 def test_what_is_no_file_is_refused(place, name):
     place.spec.write_text(place.spec.read_text().replace("survey.csv", name))
     with pytest.raises(SpecError, match=r"beta_calibrate\.rows: the file cannot be read"):
-        load_spec(place.spec)
+        prepared(place)
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_run_goes_on_from_its_copy_when_the_file_is_gone(place, stated):
+    """Whether the spec states the digest or not, and whatever else runs of it there are."""
+    survey = place.root / "survey.csv"
+    if stated:
+        digest = hashlib.sha256(survey.read_bytes()).hexdigest()
+        text = place.spec.read_text().replace("declared:", f"sha256: {digest}, declared:")
+        place.spec.write_text(text)
+    prepared(place, period="other")
+    run = prepared(place)
+    charged = draw(run) and str(spent(place))
+    survey.unlink()
+    assert ReleaseRun.find(place.spec, period=None) == ReleaseRun.load(run.directory)
+    if stated:  # what lies in the old place is not looked at
+        town(500, seed=4).to_csv(survey, index=False)
+    again, folder = publish_run(place.spec)
+    assert (again.key, str(spent(place))) == (run.key, charged)
+    assert "beta calibration (a=" in str(loaded(folder).certificate.post_processing)
+    survey.unlink(missing_ok=True)
+    with pytest.raises(SpecError, match=r"beta_calibrate\.rows: the file cannot be read"):
+        prepared(place, period="a-later-one")
+
+
+def test_two_runs_of_one_spec_do_not_say_which_rows_are_meant(place):
+    prepared(place)
+    town(500, seed=4).to_csv(place.root / "survey.csv", index=False)
+    prepared(place)
+    (place.root / "survey.csv").unlink()
+    with pytest.raises(SpecError, match="no `sha256` says which it was"):
+        prepared(place)

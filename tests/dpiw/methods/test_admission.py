@@ -107,6 +107,8 @@ def test_weighted_rows_satisfy_them_too() -> None:
     )  # fmt: skip
     assert made.rows.rows == 50
     check(made.rows.frame())
+    assert made.weights.steps[0].startswith("satisfy declared constraints: of ")
+    assert made.weights.facts["constraints"]["broken"]["group"] > 0
 
 
 # The door itself

@@ -15,6 +15,7 @@ from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.verification import verify
 from dpiw.run import steps
+from tests.support.fits import fitted_at_once
 from tests.support.whole_runs import draw, prepared
 
 GAME = "{steps: 4, lot: 40, batch: 8, generator: [4], discriminator: [4]}"
@@ -70,14 +71,20 @@ def test_a_critic_s_regression_has_two_coefficients(workplace):
     assert plan.epsilon_pld <= 2
 
 
-def test_a_generator_s_caveats_stand_in_its_certificate(workplace):
-    told = caveats(
-        planned(workplace, generator="bayes", settings="{}", weights="{method: none}"),
-        weighted=False,
-    )
-    assert any("through the target alone" in said for said in told)
-    assert any("normal law within the bounds" in said for said in told)
-    assert any("One draw" in said for said in told)
+@pytest.mark.parametrize(
+    ("generator", "sentences"),
+    [
+        ("bayes", ["through the target alone", "normal law within the bounds", "One draw"]),
+        ("mst", ["a tree of them, chosen by noisy scores", "below three standard deviations"]),
+        ("aim", ["a model of at most 10000000 cells", "filter of Gaussian differential privacy"]),
+    ],
+)
+def test_a_generator_s_caveats_stand_in_its_certificate(workplace, generator, sentences):
+    choices = {"generator": generator, "settings": "{}", "weights": "{method: none}"}
+    with fitted_at_once():
+        told = caveats(planned(workplace, **choices), weighted=False)
+    for sentence in sentences:
+        assert any(sentence in said for said in told)
 
 
 @pytest.mark.parametrize(

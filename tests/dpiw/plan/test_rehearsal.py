@@ -1,5 +1,6 @@
 """A release rehearsed on public stand-ins: what it plays, what it finds, what it recommends."""
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_played_sizes_are_the_specs_up_to_a_limit():
     assert played_spec(own, rows=5).nominal_rows == 3000
 
 
-def test_a_play_does_what_the_spec_says(table):
+def test_a_play_does_what_the_spec_says(table, tmp_path):
     def played(**weights):
         own = spec(weights={"method": "beta_debiased"} | weights)
         return rehearse_release(planned(own), table, labelled=table, rng=np.random.default_rng(2))
@@ -132,7 +133,9 @@ def test_a_play_does_what_the_spec_says(table):
     resampled = played(post_processing=steps)
     assert any("clip at 5" in step for step in resampled.weights.steps)
     assert resampled.rows.scaled.rows == 70
-    named = {"step": "beta_calibrate", "rows": "r.csv", "declared": "a census", "sha256": "0" * 64}
+    named = {"step": "beta_calibrate", "rows": str(tmp_path / "r.csv"), "declared": "a census"}
+    (tmp_path / "r.csv").touch()  # compared by its digest; the play is given its rows
+    named["sha256"] = hashlib.sha256(b"").hexdigest()
     public = played(post_processing=[named])
     assert any("beta calibration" in step and "census" in step for step in public.weights.steps)
     none = rehearse_release(
@@ -151,6 +154,23 @@ def test_rows_are_used_as_their_verdict_says(table):
     good = rehearse_release(planned(spec()), table, labelled=table, rng=np.random.default_rng(2))
     assert good.verdict != "do not use"
     assert np.ptp(good.rows.weights) > 0
+
+
+def test_rows_that_constraints_forced_count_as_a_release_counts_them():
+    """Weights alone would be used; hardly any row of the model satisfies the constraint."""
+    never = {"name": "narrow", "never": {"x": {"lower": 0.002}}}
+    x, *others = SCHEMA.to_mapping()["columns"]
+    columns = [x | {"decimals": 4}, *others]
+    narrow = PublicSchema.from_mapping({"name": "n", "columns": columns, "constraints": [never]})
+    rng = np.random.default_rng(8)
+    rows = random_law(narrow, KINDS["strong"], rng=rng).draw(3000, rng=rng)
+    found = [c.plan for c in candidates(spec(), narrow) if c.name == "spec"]
+    played = rehearse_release(found[0], rows, labelled=rows, rng=np.random.default_rng(2))
+    assert played.weights.facts["constraints"]["forced"] > 1500
+    assert "rows were projected onto the constraints" in played.weights.diagnostics.reasons[-1]
+    assert played.weights.diagnostics.rule.endswith("% of the rows.")
+    assert played.verdict == "do not use"
+    assert np.ptp(played.rows.weights) == 0
 
 
 def test_weights_of_published_rows_are_played_too(table):

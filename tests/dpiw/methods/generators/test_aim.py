@@ -287,10 +287,10 @@ def test_exact_numbers_told_to_the_process_are_found(
 
 
 def test_nothing_is_drawn_where_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Any) -> None:
+    def broken() -> None:
         raise StageFailedError("fit", StageFailedError.exit_code)
 
-    monkeypatch.setattr(Independent, "probe", broken)
+    monkeypatch.setattr(aim, "check_fits", broken)
     spending = Spending(monkeypatch, ADD)
     with pytest.raises(StageFailedError, match="stage fit"):
         ready().measure(TABLE, noise=SeededNoise(1))
