@@ -342,8 +342,8 @@ def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     return _looked_up(cell_texts(cells), spoken)
 
 
-def _looked_up(texts: pa.Array, read: Any, missing: Any = -1, dtype: Any = np.int32) -> Any:
+def _looked_up(texts: pa.Array, read: Any, none: Any = -1, kind: Any = np.int32) -> NDArray[Any]:
     encoded = texts.dictionary_encode()
-    codes = np.array([*map(read, encoded.dictionary.to_pylist()), missing], dtype=dtype)
+    codes = np.array([*map(read, encoded.dictionary.to_pylist()), none], dtype=kind)
     indices: NDArray[Any] = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-    return np.asarray(codes[indices], dtype=dtype)  # index -1: the last entry, missing
+    return np.asarray(codes[indices], dtype=kind)  # index -1: the last entry, missing

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 ASSUMPTION = (
     "Levels were shown where their noisy count reached a public threshold; that a level of one"
-    " person alone did has the probability that delta pays for. How many different texts occur shows"
-    " in run time, which is not protected."
+    " person alone did has the probability that delta pays for. How many different texts occur"
+    " shows in run time, which is not protected."
 )
 
 

@@ -82,8 +82,8 @@ class UnseenLevels:
     private: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
     caveats: ClassVar[tuple[str, ...]] = (
-        "Rows of this release are drawn column by column, from noisy counts of the levels shown; the"
-        " bucket of all other texts has what these leave of nominal_rows, a guess.",
+        "Rows of this release are drawn column by column, from noisy counts of the levels shown;"
+        " the bucket of all other texts has what these leave of nominal_rows, a guess.",
     )
 
     @classmethod
@@ -164,7 +164,8 @@ class UnseenLevels:
             Event: `events`, both for each column.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
-        levels, arrays = [], {}
+        levels: list[list[str]] = []
+        arrays: dict[str, NDArray[np.float64]] = {}
         for place, column in enumerate(_unseen(table.schema)):
             texts = table.confidential().columns[column.name]
             shown, counts, missing = _shown(texts, ready=ready, noise=noise)
