@@ -46,6 +46,8 @@ def fitting(
             "generator.method=levels: finds the levels of columns that the data dictionary declares"
             " `unseen: true`; it has none"
         )
+    if odd := [name for name in unseen if "=" in name]:  # `a=b` is a name of level b of a
+        raise SpecError(f"column {odd[0]}: unseen: expected a name without = in it")
     if weights is not None:
         raise SpecError(
             f"weights.method={spec.weights.method}: rows of found levels are of these columns"

@@ -120,8 +120,9 @@ KINDS = {
     ),
 }  # fmt: skip
 
-METHODS = (*GENERATORS, *WEIGHTS)
-
+METHODS = tuple(name for name in (*GENERATORS, *WEIGHTS) if name != "levels")
+"""All but the one that takes no column whose levels are known, and the only one that takes others.
+"""
 
 CELLS = [(kind, method) for kind in KINDS for method in METHODS]
 """Every kind with every method, by name."""
