@@ -208,7 +208,7 @@ def _without_deltas(
     """The events with every delta of their own taken off a total's `delta`: what is left of both.
 
     If the rest is (epsilon, delta')-DP, then all is so at delta' plus the sum of theirs: declared
-    ones, and those of thresholds, of which nothing else is left (docs/method.md section 17).
+    ones, and those of thresholds, of which nothing else is left (docs/method.md section 19).
 
     Raises:
         PrivacyError: theirs are more than `delta`.

@@ -5,8 +5,8 @@ a level occurs at all is what neighbours may differ in: a delta of its own pays 
 one shows although a single unit holds all its rows.
 
 Source: Desfontaines, Voss, Gipson & Mandayam (2022), "Differentially private partition selection";
-for Gaussian noise Swanberg, Desfontaines & Haney (2023), "DP-SIPS", section 2; the bound for
-several rows and the proof for both relations: docs/method.md section 17.
+with Gaussian noise Swanberg, Desfontaines & Haney (2023), "DP-SIPS"; the bound for several rows and
+the proof for both relations: docs/method.md section 19.
 """
 
 from __future__ import annotations

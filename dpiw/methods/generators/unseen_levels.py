@@ -4,7 +4,7 @@ One noisy count for each text that occurs; those at or above a public threshold 
 everything else is `other`. What is published beside the list are rows of these columns alone, each
 column by itself, so that the release is one like every other.
 
-Source: `dpiw.privacy.partition_selection`, docs/method.md section 17.
+Source: `dpiw.privacy.partition_selection`, docs/method.md section 19.
 """
 
 from __future__ import annotations
