@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import logging
 import os
 import shutil
@@ -25,6 +26,7 @@ from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
 from dpiw.plan.spec import load_spec
 from dpiw.release.certificate import DO_NOT_USE
+from dpiw.release.manifest import SCHEMA
 from dpiw.release.verification import verify
 from dpiw.run.commands import filled_in, ledger_place
 from dpiw.run.process import failure_file
@@ -186,6 +188,19 @@ def _advice(verdict: str, spec: Path) -> list[str]:
     ]
 
 
+def _lists(folder: Path) -> list[str]:
+    """What a data dictionary says to take the levels that a release found, column by column."""
+    files = (folder / "levels-001.csv").exists()
+    columns = json.loads((folder / SCHEMA).read_bytes())["columns"] if files else []
+    kept = ("name", "kind", "nullable", "normaliser", "other", "provenance")
+    lines = ["", "to take these levels, from a data dictionary here:"] if files else []
+    for place, column in enumerate(columns, start=1):
+        told = {name: column[name] for name in kept if name in column}
+        told["levels_file"] = os.path.relpath(folder / f"levels-{place:03}.csv")
+        lines.append(f"  - {json.dumps(told, ensure_ascii=False)}")
+    return lines
+
+
 def _summary(folder: Path, spec: Path, seconds: float) -> str:
     verified = verify(folder)
     certificate = verified.certificate
@@ -193,6 +208,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
     shown, ledger = os.path.relpath(folder), ledger_place(load_spec(spec))
+    lists = _lists(folder)
     lines = [
         "",
         f"release    {shown}",
@@ -206,7 +222,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
         *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
-        *_advice(certificate.verdict, spec),
+        *([] if lists else _advice(certificate.verdict, spec)),
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),
@@ -215,6 +231,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         f"     see what was spent:   {_command()} ledger show --ledger {ledger}",
         "     how cells were read (exact counts, for the custodian alone): "
         + _cells(spec, certificate.population, certificate.release_id[-8:]),
+        *lists,
     ]
     return "\n".join(lines)
 

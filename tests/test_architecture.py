@@ -362,7 +362,7 @@ DEBTS = {
     "dpiw.audit.folders": 342,
     "dpiw.audit.tally": 399,
     "dpiw.data.columns": 346,
-    "dpiw.data.encoding": 350,
+    "dpiw.data.encoding": 349,
     "dpiw.data.sources": 333,
     "dpiw.ledger.stores.sqlite": 309,
     "dpiw.methods.generators.adversarial": 356,

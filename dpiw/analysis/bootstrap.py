@@ -136,6 +136,7 @@ def mechanism_of(release: Release) -> Mechanism:
     """
     from dpiw.data.schema import PublicSchema
     from dpiw.methods.generators.registry import make_generator
+    from dpiw.methods.late_levels import FindsLevels
     from dpiw.methods.play import Recipe
     from dpiw.methods.weights.base import Weighing
     from dpiw.methods.weights.post_processing import PostProcessing
@@ -161,6 +162,8 @@ def mechanism_of(release: Release) -> Mechanism:
     if certificate.declared is not None:
         raise ReleaseError("rehearsal: rows that another tool made cannot be made again")
     made = make_generator(generator["method"], generator["settings"], pure=pure)
+    if isinstance(made, FindsLevels):
+        raise ReleaseError("rehearsal: levels that were found cannot be found again")
     weights = None
     if asked.get("published", False):
         if asked.get("post_processing", ()):

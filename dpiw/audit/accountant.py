@@ -27,6 +27,7 @@ from dpiw.privacy.events import (
     PoissonSampledGaussianEvent,
     PrivacyEvent,
 )
+from dpiw.privacy.partition_selection import ThresholdEvent
 from dpiw.privacy.units import DELTA_UNIT
 
 _MARGIN = 1 + 1e-4
@@ -65,7 +66,12 @@ def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsi
         PrivacyError: there is no event, or one of a type that is not known here.
     """
     with np.errstate(all="ignore"):  # what is not finite is caught where it is used
-        return _audited(events, delta)
+        return _audited(_lossy(events), delta)
+
+
+def _lossy(events: Sequence[PrivacyEvent]) -> list[PrivacyEvent]:
+    """Those of which more is left than a delta of their own (`rest_of_delta`)."""
+    return [event for event in events if not isinstance(event, ThresholdEvent)]
 
 
 def _audited(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
@@ -132,19 +138,19 @@ def _admitted(event: PrivacyEvent, share: float) -> Loss:
 
 
 def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
-    """What declared deltas leave of a total's: (1 - delta) is a product over all that may fail.
+    """What events' own deltas leave of a total's: (1 - delta) is a product over all that may fail.
 
     Raises:
         PrivacyError: they are more than `delta`.
     """
     kept = Fraction(1)
     for event in events:
-        if isinstance(event, DeclaredEvent):
+        if isinstance(event, DeclaredEvent | ThresholdEvent):
             kept *= (1 - Fraction(event.delta)) ** event.count
     rest = 1 - (1 - Fraction(delta)) / kept
     rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest
     if rest < 0:
-        raise PrivacyError("delta: less than what was declared")
+        raise PrivacyError("delta: less than the events' own")
     return float(rest) if kept != 1 else delta
 
 
@@ -169,6 +175,7 @@ def audited_rdp(events: Sequence[PrivacyEvent], delta: float) -> Range:
 
     Not lower than at the best of all orders; not higher than at the best of `_ORDERS`.
     """
+    events = _lossy(events)
     sampled = any(isinstance(event, PoissonSampledGaussianEvent) for event in events)
     orders = [order for order in _ORDERS if order >= 2 or not sampled]
 
@@ -209,6 +216,8 @@ def _filtered(event: PrivacyEvent, order: float) -> float:
     """The same for the filter: capped, or at the next whole order."""
     if isinstance(event, ExponentialMechanismEvent):
         return min(event.epsilon, order * event.epsilon**2 / 8)
+    if isinstance(event, ThresholdEvent):
+        return math.inf
     if isinstance(event, DeclaredEvent):
         return math.inf if event.delta else min(event.epsilon, order * event.epsilon**2 / 2)
     if isinstance(event, PoissonSampledGaussianEvent) and event.sampling_probability < 1:

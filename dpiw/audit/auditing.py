@@ -13,6 +13,7 @@ from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
 from dpiw.audit.records import AttemptTally, RunTally, Tally, worth
 from dpiw.audit.tally import tally
+from dpiw.audit.thresholds import check_thresholds
 from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.book import Book
@@ -96,6 +97,7 @@ def audit(
         findings += [*counted.findings, *wrong, *_events_of_runs(counted)]
     folders, wrong = check_folders(releases, public_key=public_key, counted=counted)
     wrong += [finding for one in folders for finding in _rows_paid_before(one, counted)]
+    wrong += [finding for one in folders for finding in check_thresholds(one)]
     last = exported[-1] if exported else None
     return AuditReport(
         ledger=ledger_url,

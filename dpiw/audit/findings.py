@@ -64,6 +64,10 @@ KINDS: Mapping[str, Kind] = {
     "cost_above_charge": _error(
         "The charge is too small. Withhold the release, and count the recomputed cost as spent."
     ),
+    "threshold_too_low": _error(
+        "Withhold the list of levels: one of them may be a single person's. If it is published, "
+        "count the delta of the recomputed probability as spent."
+    ),
     "accountants_disagree": _error(
         "Report this as a defect of the accounting or of the audit; until it is known of which, "
         "trust the largest of the numbers."

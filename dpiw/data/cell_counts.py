@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpiw.data.cells import cell_texts
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
-from dpiw.data.encoding import cell_texts, exact_number, read_cells
+from dpiw.data.encoding import exact_number, read_cells
 from dpiw.data.levels import known_texts
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpiw.data.cell_formats import CANONICAL, ISO, THOUSANDS, CellFormat, date_pattern
+from dpiw.data.cells import cell_texts
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.encoding import cell_texts
 from dpiw.data.schema import PublicSchema
 
 UNREADABLE = "\ufffd"

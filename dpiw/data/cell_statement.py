@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dpiw.data.cell_counts import UNREADABLE, CellCounts, cell_judge, count_cells
 from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_reading import canonical_cells
+from dpiw.data.cells import cell_texts
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.encoding import cell_texts
 from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema
 

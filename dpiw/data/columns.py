@@ -51,11 +51,9 @@ class ColumnRole(enum.Enum):
     IDENTIFIER = "identifier"
 
 
-_NUMERIC = frozenset(
-    {ColumnKind.CONTINUOUS, ColumnKind.INTEGER, ColumnKind.DATE, ColumnKind.DATETIME}
-)
 _LEVELLED = frozenset({ColumnKind.CATEGORICAL, ColumnKind.ORDINAL})
 _TIMED = frozenset({ColumnKind.DATE, ColumnKind.DATETIME})
+_NUMERIC = frozenset({ColumnKind.CONTINUOUS, ColumnKind.INTEGER, *_TIMED})
 NORMALISERS = frozenset({"exact", "casefold"})
 
 
@@ -84,6 +82,7 @@ class Column:
         levels: admissible values of a categorical or ordinal column, in order.
         members: for each level, further public texts that mean it (`dpiw.data.levels`).
         hash_buckets: categorical only, instead of levels: how many buckets texts are hashed to.
+        unseen: categorical only: nobody knows the levels; only the generator `levels` takes it.
         other: the level that unknown cells become; without it they are missing.
         fill: value of missing and unparsable cells in a column that is not nullable. Default:
             the lower bound; `other`, else the first level; false.
@@ -95,8 +94,7 @@ class Column:
         time_zone: datetime only: the zone in which naive cells are read, and moments are released.
         normaliser: how category cells are compared to levels, after stripping white space:
             `exact`, or `casefold` (Unicode NFC, then case folded).
-        null_is_own_person: identifiers only: each row without id counts as one person. Otherwise
-            such a row makes the source inadmissible.
+        null_is_own_person: identifiers only: a row without id is one person, not a faulty source.
         description: what the column holds, for people.
         provenance: where its bounds or levels come from: law, codebook, earlier release or other.
         written: how the source writes the cells; no part of what they are, nor of a comparison.
@@ -111,6 +109,7 @@ class Column:
     levels: tuple[str, ...] = ()
     members: tuple[tuple[str, ...], ...] = ()
     hash_buckets: int | None = None
+    unseen: bool = False
     other: str | None = None
     fill: Any = None
     true_values: tuple[str, ...] = TRUE_VALUES
@@ -286,7 +285,7 @@ class Column:
     def _check_types(self) -> None:
         if not isinstance(self.kind, ColumnKind) or not isinstance(self.role, ColumnRole):
             raise self._refuse("kind/role", "expected a ColumnKind and a ColumnRole")
-        for field in ("nullable", "null_is_own_person"):
+        for field in ("nullable", "null_is_own_person", "unseen"):
             if not isinstance(getattr(self, field), bool):
                 raise self._refuse(field, "expected true or false")
         for field in ("levels", "true_values", "false_values", "members"):
@@ -310,7 +309,8 @@ class Column:
         allowed = {
             "lower": numeric, "upper": numeric, "cuts": numeric, "bins": numeric,
             "levels": levelled, "members": levelled, "other": levelled, "fill": not identifier,
-            "hash_buckets": self.kind is ColumnKind.CATEGORICAL and not identifier,
+            "hash_buckets": levelled and self.kind is ColumnKind.CATEGORICAL,
+            "unseen": levelled and self.kind is ColumnKind.CATEGORICAL,
             "decimals": self.kind is ColumnKind.CONTINUOUS and not identifier,
             "null_is_own_person": identifier,
         }  # fmt: skip

@@ -122,7 +122,10 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
     if confidential is not None and is_same_file(base / named, confidential):
         raise SchemaError(f"column {name}: {field}: this is the confidential source")
     rest = {key: value for key, value in column.items() if key != field}
-    return {**rest, **LEVEL_FILES[field](base / named, name)}
+    listed, other = LEVEL_FILES[field](base / named, name), column.get("other")
+    if field == "levels_file" and isinstance(other, str) and other not in listed["levels"]:
+        listed["levels"] = [*listed["levels"], other]  # a list of what was found has no such level
+    return {**rest, **listed}
 
 
 def _levels(path: Path, column: str) -> dict[str, Any]:

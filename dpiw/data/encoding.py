@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_text, plain_cells
-from dpiw.data.cells import cell_texts as cell_texts
+from dpiw.data.cells import cell_text, cell_texts, plain_cells
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.dates import (
     clock_seconds,
@@ -28,7 +27,7 @@ from dpiw.data.dates import (
     seconds_from_local,
     zone_offsets,
 )
-from dpiw.data.levels import level_reader
+from dpiw.data.levels import level_reader, text_reader
 
 _INT64 = np.iinfo(np.int64)
 _PLAIN_WHOLE = r"^-?[0-9]{1,18}$"
@@ -48,7 +47,10 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
     Returns:
         Shape (rows,). Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing.
         Discrete kinds: int32 level indices, -1 = missing. Missing only if the column is nullable.
+        Of unseen levels: texts, as `dpiw.data.levels.text_reader` reads them.
     """
+    if column.unseen:
+        return _looked_up(cell_texts(cells), text_reader(column), "", object)
     if column.is_discrete:
         return _filled_codes(column, _codes(column, cells))
     numbers, missing = _whole(column, cells) if column.is_whole else _real(column, cells)
@@ -279,11 +281,8 @@ def _exact_whole(text: str, low: int, high: int) -> int | None:
     number = _exact(text)
     if number is None:
         return None
-    if number <= low:
-        return low
-    if number >= high:
-        return high
-    return int(number.to_integral_value(rounding=ROUND_HALF_EVEN))
+    clamped = min(max(number, Decimal(low)), Decimal(high))
+    return int(clamped.to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
 def _exact_real(text: str, low: float, high: float) -> float | None:
@@ -343,8 +342,8 @@ def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     return _looked_up(cell_texts(cells), spoken)
 
 
-def _looked_up(texts: pa.Array, read: Any) -> NDArray[np.int32]:
+def _looked_up(texts: pa.Array, read: Any, none: Any = -1, kind: Any = np.int32) -> NDArray[Any]:
     encoded = texts.dictionary_encode()
-    codes = np.array([*map(read, encoded.dictionary.to_pylist()), -1], dtype=np.int32)
+    codes = np.array([*map(read, encoded.dictionary.to_pylist()), none], dtype=kind)
     indices: NDArray[Any] = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-    return np.asarray(codes[indices], dtype=np.int32)  # index -1: the last entry, missing
+    return np.asarray(codes[indices], dtype=kind)  # index -1: the last entry, missing

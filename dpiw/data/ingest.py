@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
 from dpiw.data.cell_reading import canonical_frame
 from dpiw.data.cell_statement import leave_statement
+from dpiw.data.cells import cell_texts
 from dpiw.data.columns import Column, ColumnRole
-from dpiw.data.encoding import cell_texts
 from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, RawTable, copy_source, read_csv, read_parquet
@@ -201,6 +201,8 @@ def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
     extremes = {}
     for column in schema.released:
         values = scaled.columns[column.name]
+        if column.unseen:  # texts, which have no least one
+            values = values[:0]
         if column.is_numeric and column.nullable:
             values = values[~np.isnan(values)]
         extremes[column.name] = [values.min(), values.max()] if values.size else [0.0, 0.0]

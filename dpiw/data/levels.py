@@ -4,6 +4,9 @@
 chapters. `hash_buckets`: where there is no public list, a text's bucket by a hash that has no key.
 Both are row-local and looked up in nothing but the cell: they cost no budget, and what is modelled
 and published is the group or the bucket. Levels are never selected from the table itself.
+
+`unseen`: nobody knows the levels. Only the generator `levels` takes such a column, and pays for it
+(`dpiw.privacy.partition_selection`); no other method meets one.
 """
 
 from __future__ import annotations
@@ -28,9 +31,12 @@ _LONGEST = 1000
 _MAX_SHRINKING = 32
 """No text is this many times as long as its normal form."""
 
+MOST_LETTERS = 200
+"""Of a text that may become a level: what is longer is free text."""
+
 _REQUIRED = (
     "public levels are required and never inferred; where there is no public list, declare"
-    " hash_buckets"
+    " hash_buckets, or `unseen: true` for a release that finds them (generator.method: levels)"
 )
 
 
@@ -79,9 +85,27 @@ def level_reader(column: Column) -> Callable[[str], int | None]:
     return read
 
 
+def text_reader(column: Column) -> Callable[[str], str | None]:
+    """Return what reads one cell's text as a level that nobody has listed.
+
+    Its normalised text, empty where the cell is, or None where a dictionary could not list it: too
+    long, unprintable, or another text when it is normalised again. Total; looks at one cell alone.
+    """
+
+    def read(text: str) -> str | None:
+        text = text.strip()
+        if len(text) > MOST_LETTERS:
+            return None
+        level = column.normalised(text)
+        listable = len(level) <= MOST_LETTERS and level.isprintable() and level == level.strip()
+        return level if listable and column.normalised(level) == level else None
+
+    return read
+
+
 def known_texts(column: Column) -> Callable[[str], bool]:
     """Return what says whether a text is, or means, one of the column's levels."""
-    read = level_reader(column)
+    read = text_reader(column) if column.unseen else level_reader(column)
     return lambda text: read(text) is not None
 
 
@@ -92,9 +116,14 @@ def levels_fault(column: Column) -> Fault | None:
         whole = isinstance(buckets, int) and not isinstance(buckets, bool)
         if not whole or not 2 <= buckets <= MOST_BUCKETS:
             return "hash_buckets", f"expected a whole number from 2 to {MOST_BUCKETS}"
-        if column.levels not in ((), bucket_names(buckets)) or column.members or column.other:
+        stated = column.members or column.other or column.unseen
+        if stated or column.levels not in ((), bucket_names(buckets)):
             return "hash_buckets", "every text has a bucket; expected no levels, members or other"
         return None
+    if column.unseen:
+        if column.levels or column.members or column.fill is not None:
+            return "unseen", "nobody knows the levels; expected no levels, members or fill"
+        return _other_fault(column)
     if not column.levels:
         return "levels", _REQUIRED
     if column.members and len(column.members) != len(column.levels):
@@ -109,8 +138,21 @@ def levels_fault(column: Column) -> Fault | None:
     return None
 
 
+def _other_fault(column: Column) -> Fault | None:
+    """Of a bucket for texts that will not be listed: whether a list could have it."""
+    read = text_reader(column)
+    if column.other is None or (column.other and read(column.other) == column.other):
+        return None
+    return "other", f"expected a normalised printable text of at most {MOST_LETTERS} characters"
+
+
 def level_caveat(column: Column) -> str | None:
     """What a reader of released rows must know of the column's levels; None: nothing."""
+    if column.unseen:
+        return (
+            f"Column {column.name}: its levels are those whose noisy count reached a public"
+            " threshold; rarer ones are not listed, and which they are is not told."
+        )
     if column.hash_buckets is not None:
         return (
             f"Column {column.name} holds hash buckets: texts that share one cannot be told apart,"

@@ -91,6 +91,9 @@ class Rules:
                 if name not in columns:
                     told = f"no released column is called {name[:64]}{nearest(name, columns)}"
                     raise SchemaError(f"constraint {constraint.name}: {told}")
+                if columns[name].unseen:
+                    told = f"column {name}: unseen: a constraint needs its levels"
+                    raise SchemaError(f"constraint {constraint.name}: {told}")
                 lattices[name] = _lattice(constraint, columns[name])
         derived = Derived.of(constraints)
         rules = tuple(_KINDS[type(one)].of(one, lattices, derived) for one in constraints)

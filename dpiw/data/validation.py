@@ -130,7 +130,12 @@ def validate_constraints(scaled: ScaledTable, schema: PublicSchema) -> Results:
 
 
 def scaled_limits(column: Column) -> tuple[float, float]:
-    """Least and largest scaled value: 0 and 1, or level indices, -1 where one may be missing."""
+    """Least and largest scaled value: 0 and 1, or level indices, -1 where one may be missing.
+
+    Of unseen levels, whose texts have none: zeros.
+    """
+    if column.unseen:
+        return 0.0, 0.0
     if column.is_numeric:
         return 0.0, 1.0
     return -float(column.nullable), float(column.cardinality - 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dpiw.data.levels import level_caveat
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import own_caveats
+from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
-from dpiw.plan import made_elsewhere
+from dpiw.plan import found_levels, made_elsewhere
 from dpiw.plan.plan import Plan
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind
@@ -56,6 +57,8 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         )
     if isinstance(plan.generator, MadeElsewhere):
         sentences.append(made_elsewhere.assumption(plan.generator))
+    if isinstance(plan.generator, FindsLevels):
+        sentences.append(found_levels.ASSUMPTION)
     step = _calibrate(plan)
     if step is not None and plan.weights is not None:
         sentences.append(

@@ -20,6 +20,7 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
+from dpiw.plan.found_levels import fitting
 from dpiw.plan.made_elsewhere import check_generator
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.events import PrivacyEvent
@@ -81,7 +82,7 @@ class PrivateMethods:
         if weights is not None:
             weights.check_critic(generator.critic)
             weights.check_release(weighing_of(spec), schema)
-        return cls(generator=generator, weights=weights)
+        return cls(generator=fitting(spec, schema, generator, weights), weights=weights)
 
     def generator_alone(self) -> Self:
         """The same generator, with the whole effort; rows go unweighted."""

@@ -29,6 +29,7 @@ from dpiw.privacy.events import (
     to_dp_event,
 )
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
+from dpiw.privacy.partition_selection import ThresholdEvent
 from dpiw.privacy.pld import compose_privacy_losses, optimistic_privacy_losses
 from dpiw.privacy.renyi import ORDERS, exactly, units_up
 from dpiw.privacy.rounding import float_below
@@ -204,23 +205,25 @@ def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
 def _without_deltas(
     events: Sequence[PrivacyEvent], delta: float
 ) -> tuple[tuple[PrivacyEvent, ...], float]:
-    """The events with every declared delta taken off a total's `delta`: what is left of both.
+    """The events with every delta of their own taken off a total's `delta`: what is left of both.
 
-    If the rest is (epsilon, delta')-DP, then all is so at delta' plus the sum of the declared ones.
+    If the rest is (epsilon, delta')-DP, then all is so at delta' plus the sum of theirs: declared
+    ones, and those of thresholds, of which nothing else is left (docs/method.md section 19).
 
     Raises:
-        PrivacyError: the declared ones are more than `delta`.
+        PrivacyError: theirs are more than `delta`.
     """
-    declared = [event for event in events if isinstance(event, DeclaredEvent) and event.delta]
-    if not declared:
+    stated = [event for event in events if isinstance(event, DeclaredEvent | ThresholdEvent)]
+    if not any(event.delta for event in stated):
         return tuple(events), delta
-    rest = Fraction(delta) - sum(Fraction(event.delta) * event.count for event in declared)
+    rest = Fraction(delta) - sum(Fraction(event.delta) * event.count for event in stated)
     rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest  # floats of one decimal
     if rest < 0:
-        raise PrivacyError("delta: expected at least the sum of the declared deltas")
+        raise PrivacyError("delta: expected at least the sum of the events' own deltas")
     pure = (
         dataclasses.replace(event, delta=0.0) if isinstance(event, DeclaredEvent) else event
         for event in events
+        if not isinstance(event, ThresholdEvent)
     )
     return tuple(pure), float_below(rest)
 

@@ -26,6 +26,7 @@ from dpiw.privacy.event_base import (
     pld_library,
     rounding,
 )
+from dpiw.privacy.partition_selection import ThresholdEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +213,7 @@ PrivacyEvent = (
     | ExponentialMechanismEvent
     | PoissonSampledGaussianEvent
     | DeclaredEvent
+    | ThresholdEvent
 )
 """What a mechanism did to the data, in terms an accountant understands."""
 
@@ -221,6 +223,7 @@ EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
     "exponential_mechanism": ExponentialMechanismEvent,
     "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
     "declared": DeclaredEvent,
+    "threshold": ThresholdEvent,
 }
 """Every event by its name in a manifest; nothing else is read back."""
 

@@ -73,6 +73,7 @@ def release_contents(
     rng: np.random.Generator,
     truth: PublicTruth | None = None,
     replicates: ReplicateWeights | None = None,
+    lists: Mapping[str, bytes] | None = None,
 ) -> ReleaseContents:
     """Make every file of a release but manifest and signature. Everything in it is public.
 
@@ -91,6 +92,7 @@ def release_contents(
         rng: shuffles the rows.
         truth: of simulated examples whose truth is public.
         replicates: replicate weights of the rows, in the order of `frame`.
+        lists: further files by name: levels that were found.
 
     Raises:
         ReleaseError: as `write_synthetic` and `write_replicates`.
@@ -126,6 +128,7 @@ def release_contents(
         SCHEMA: dictionary,
         REPORT: report.encode(),
         CROISSANT: catalogue_page,
+        **(lists or {}),
     }
     if replicates is not None:
         files[REPLICATES] = partial(copy_file, replicates_path)

@@ -1,4 +1,4 @@
-"""Before a run reserves: whether what rows made elsewhere are declared to cost is paid."""
+"""Before a run reserves: whether its population can hold what it costs, or another run paid."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger, StageState
 from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.late_levels import FindsLevels
 from dpiw.plan.stages import GENERATOR_STAGE
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
@@ -16,17 +17,23 @@ from dpiw.run.run import ReleaseRun, measurement_file, run_folder
 
 
 def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
-    """Refuse a declared cost that the population cannot hold, or that nobody has paid.
+    """Refuse a delta that the population cannot hold, or a declared cost that nobody has paid.
 
     A payment is a committed `fit_generator` stage of the run that `counted_by` names, charged with
     this declared event and no other. What the ledger committed is the digest of that stage's
     output, and the output names the SHA-256 of the rows: a charge pays for one file alone.
 
     Raises:
-        SpecError: a delta under `composition: renyi`, whose vectors have none; or `counted_by`
+        SpecError: a declared delta, or one of thresholds, under `composition: renyi`, whose vectors
+            have none; or `counted_by`
             names no run of this population and state folder that paid for these rows.
     """
     generator, spec = run.plan.generator, run.spec
+    if isinstance(generator, FindsLevels) and ledger.population(spec.population).renyi:
+        raise SpecError(
+            f"generator.method: population {spec.population} composes by Renyi vectors, which no"
+            " delta of a threshold enters; expected a population that composes by sums"
+        )
     if not isinstance(generator, MadeElsewhere):
         return
     event = generator.declared(spec.privacy_unit)

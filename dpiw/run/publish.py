@@ -7,6 +7,7 @@ import datetime
 import json
 import secrets
 import shutil
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import LedgerTamperedError, ReleaseError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunState
-from dpiw.plan.stages import WEIGHTS_STAGE
+from dpiw.methods.late_levels import FindsLevels
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import Manifest
@@ -166,13 +168,14 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
     with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
         log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
     truth = spec.public_truth
-    rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
+    sampled = read_rows(run, PUBLISHED_ROWS)
+    rows = sampled.scaled.take(chosen)
     return release_contents(
         certify(run, ledger),
-        frame=plan.schema.unscale(rows),
+        frame=sampled.schema.unscale(rows),
         log_weights=log_weights,
         log_weight_noise_sd=noise if plan.weights is not None else None,
-        schema=plan.schema,
+        schema=sampled.schema,
         catalogue=CatalogueEntry(**spec.catalogue.model_dump()),
         published_at=today(),
         previous=_previous_manifest(run, ledger),
@@ -180,7 +183,16 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
         rng=np.random.default_rng(secrets.randbits(128)),
         truth=None if truth is None else PublicTruth.read(Path(truth)),
         replicates=_replicates(run, rows, log_weights),
+        lists=_lists(run),
     )
+
+
+def _lists(run: ReleaseRun) -> Mapping[str, bytes]:
+    """The levels that were found, each column's in a file that a data dictionary may name."""
+    generator = run.generator
+    if not isinstance(generator, FindsLevels):
+        return {}
+    return generator.level_files(committed_measurement(run, GENERATOR_STAGE))
 
 
 def _replicates(

@@ -15,13 +15,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import write_durably
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import GenerativeModel
+from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
 from dpiw.plan.promise import compact_json
@@ -67,12 +68,26 @@ def _write_rows(run: ReleaseRun, name: str, scaled: ScaledTable) -> None:
     temporary.unlink()
 
 
+def published_schema(run: ReleaseRun) -> PublicSchema:
+    """Of the rows: the plan's, or with the levels that were found and whose they are.
+
+    Raises:
+        StageFailedError, LedgerTamperedError, NotPublishableError: as `committed_measurement`.
+    """
+    generator, schema = run.generator, run.plan.schema
+    if not isinstance(generator, FindsLevels):
+        return schema
+    measurement = committed_measurement(run, GENERATOR_STAGE)
+    provenance = f"earlier release: {run.release_id}, run {run.key}"
+    return generator.found_schema(measurement, schema=schema, provenance=provenance)
+
+
 def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
     """Synthetic rows a former step left; StageFailedError if they are not there."""
     scaled = read_snapshot(run.directory / name)
     if scaled is None:
         raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
-    return SyntheticTable(schema=run.plan.schema, scaled=scaled)
+    return SyntheticTable(schema=published_schema(run), scaled=scaled)
 
 
 def draw_synthetic(run: ReleaseRun) -> None:

@@ -63,15 +63,22 @@ def _kind(
     refused: Mapping[str, str] | None = None,
     **declared: Any,
 ) -> Kind:
-    dtypes = (dtype, nullable or dtype)
-    return Kind(said=said, declared=declared, dtypes=dtypes, cells=cells, refused=refused or {})
+    dtypes, known = (dtype, nullable or dtype), {"levels": _LISTED}
+    return Kind(
+        said=said, declared=declared, dtypes=dtypes, cells=cells, refused=refused or known
+    )  # fmt: skip
 
 
-_NARROW = {"privbayes", "histogram", "mst", "aim", "bayes", "external"}
+METHODS = (*GENERATORS, *WEIGHTS)
+
+_LISTED = "generator.method=levels: finds the levels of columns that the data dictionary declares"
+_UNSEEN = "column full is declared `unseen: true`, and this method needs its levels"
+_NARROW = {"privbayes", "histogram", "mst", "aim", "bayes", "external", "levels"}
 _DENSE = (*(set(GENERATORS) - _NARROW), *(set(WEIGHTS) - {"discriminator"}))
 _TOO_WIDE = {method: _WIDE.format(method=method) for method in _DENSE} | {
     "measured": _PRODUCTS,
     "discriminator": _WIDE.format(method="dpgan"),
+    "levels": _LISTED,
 }
 
 KINDS = {
@@ -114,13 +121,15 @@ KINDS = {
         "`categorical` of 10,000 levels", "str", MANY[::50], refused=_TOO_WIDE,
         kind="categorical", levels=MANY,
     ),
+    "unseen": _kind(
+        "`categorical`, `unseen`", "str", ("smith", "baker"), kind="categorical", unseen=True,
+        refused=dict.fromkeys(set(METHODS) - {"levels"}, _UNSEEN),
+    ),
     "text": _kind(
         "free text", "str", ("He said so.",), kind="text",
         refused={"schema": "column full: kind: free text is not released, .* take the column out"},
     ),
 }  # fmt: skip
-
-METHODS = (*GENERATORS, *WEIGHTS)
 
 
 CELLS = [(kind, method) for kind in KINDS for method in METHODS]

@@ -16,6 +16,7 @@ from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.mst import MST
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.methods.generators.unseen_levels import UnseenLevels
 
 GENERATORS: Mapping[
     str,
@@ -26,7 +27,8 @@ GENERATORS: Mapping[
     | type[Bayes]
     | type[DPGAN]
     | type[PATEGAN]
-    | type[External],
+    | type[External]
+    | type[UnseenLevels],
 ] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
@@ -37,6 +39,7 @@ GENERATORS: Mapping[
     "dpcgan": DPCGAN,
     "pategan": PATEGAN,
     "external": External,
+    "levels": UnseenLevels,
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.weights.registry import NONE, WEIGHTS
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.sections import SharesSpec
@@ -89,14 +90,15 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
 
     Raises:
         SpecError: the spec's own plan, or `none`, cannot be compiled; or its rows were made
-            elsewhere, of the real population, which no stand-in can be told by.
+            elsewhere, or its levels found, in the real population, which no stand-in can be told
+            by.
     """
     none = Candidate(
         name=NONE,
         told="the generator alone, with the whole budget",
         plan=compile_plan(_weighted(spec, NONE, {}), schema),
     )
-    if isinstance(none.plan and none.plan.generator, MadeElsewhere):
+    if isinstance(none.plan and none.plan.generator, MadeElsewhere | FindsLevels):
         raise SpecError(
             f"generator.method={spec.generator.method}: cannot be rehearsed; its rows are of the"
             " real population, and no stand-in is"

@@ -33,6 +33,7 @@ from dpiw.privacy.events import (
     PrivacyEvent,
 )
 from dpiw.privacy.gaussian import gaussian_delta
+from dpiw.privacy.partition_selection import ThresholdEvent
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -164,6 +165,7 @@ PLANS: dict[str, Sequence[PrivacyEvent]] = {
     "all sampled": [sampled(1.0, 5.0, 10)],
     "declared": [DeclaredEvent(epsilon=0.7)],
     "declared, with a delta": [DeclaredEvent(epsilon=0.7, delta=4e-7), gaussian(6.0)],
+    "levels": [gaussian(6.0, 2), ThresholdEvent(delta=2e-7, count=2)],
     "declared twice": [DeclaredEvent(epsilon=0.2, delta=1e-7, count=2), laplace(8.0)],
 }
 

@@ -22,6 +22,7 @@ from dpiw.methods.play import Played, Recipe, play
 from dpiw.methods.weights.base import Normalisation, Weighing
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights
+from dpiw.plan.found_levels import fitting
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
@@ -54,8 +55,10 @@ def recipe(
     generator = {NONE: method, "discriminator": "dpgan"}.get(weights, "histogram")
     facts: dict[str, Any] = {"rho": 1.0, "schema": schema, "unit": UNIT, "nominal_rows": ROWS}
     chosen = elsewhere or SMALL.get(generator, {})
-    made = make_generator(generator, chosen, pure=False).calibrate(**facts)
     estimator = make_weights(weights, SMALL.get(weights, {}) | settings, rows=ROWS)
+    spec = parse_spec(GOOD | {"generator": {"method": generator}, "weights": {"method": weights}})
+    fitted = fitting(spec, schema, make_generator(generator, chosen, pure=False), estimator)
+    made = fitted.calibrate(**facts)
     weighing = Weighing(
         rows=ROWS,
         post_processing=parse_post_processing([]),
@@ -98,8 +101,9 @@ def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_
     expected = KINDS[kind]
     for where in ("schema", method):
         if said := expected.refused.get(where):
+            nowhere = settings(tmp_path, "0" * 64) if method == "external" else None
             with pytest.raises((SchemaError, SpecError), match=said):
-                recipe(expected.schema(), method)
+                recipe(expected.schema(), method, nowhere)
             return
     schema = expected.schema()
     given = file_of(expected, tmp_path / "made.parquet") if method == "external" else None
@@ -119,7 +123,8 @@ def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_
                 if zone := frame[name].dt.tz:
                     ends = tuple(end.tz_localize(zone) for end in ends)
             assert released.between(*ends).all()
-    pd.testing.assert_frame_equal(schema.unscale(schema.scale(frame)), frame)
+    released = one.rows.schema
+    pd.testing.assert_frame_equal(released.unscale(released.scale(frame)), frame)
 
 
 def test_the_table_of_the_docs_is_the_one_that_is_tested() -> None:

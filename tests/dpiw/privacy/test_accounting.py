@@ -40,6 +40,7 @@ from dpiw.privacy.events import (
     merge_events,
 )
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from dpiw.privacy.partition_selection import ThresholdEvent
 from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "accounting.json").read_text())
@@ -426,6 +427,7 @@ def test_calibration_far_from_the_usual_totals(target: float) -> None:
         selection(0.1, 14),
         sgd(1.1, 800, 0.0128),
         declared(0.7, 1e-7),
+        ThresholdEvent(delta=1e-7, count=2),
     ],
 )
 def test_events_survive_json(event: PrivacyEvent) -> None:
@@ -436,7 +438,10 @@ def test_events_survive_json(event: PrivacyEvent) -> None:
 
 
 def test_every_kind_of_event_is_among_these_tests() -> None:
-    made = [gaussian(1.0), laplace(1.0), selection(1.0), sgd(1.0, 1), declared(1.0)]
+    made = [
+        gaussian(1.0), laplace(1.0), selection(1.0), sgd(1.0, 1), declared(1.0),
+        ThresholdEvent(delta=0.1),
+    ]  # fmt: skip
     assert {type(event) for event in made} == set(EVENT_TYPES.values())
     assert len(made) == len(EVENT_TYPES)
 

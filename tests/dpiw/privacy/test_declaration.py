@@ -109,7 +109,7 @@ def test_a_declared_delta_is_never_lost() -> None:
     ours, theirs = GaussianEvent(noise_multiplier=4.0), DeclaredEvent(epsilon=0.5, delta=9e-6)
     forgetful = accounting.epsilon([ours, DeclaredEvent(epsilon=0.5)], delta=1e-5)
     assert accounting.epsilon([ours, theirs], delta=1e-5) > forgetful * 1.05
-    with pytest.raises(PrivacyError, match="at least the sum of the declared deltas"):
+    with pytest.raises(PrivacyError, match="at least the sum of the events' own deltas"):
         accounting.epsilon([ours, theirs], delta=8e-6)
     with pytest.raises(PrivacyError, match="delta = 0 cannot be met"):
         accounting.epsilon([ours, theirs], delta=9e-6)

@@ -26,6 +26,8 @@ from dpiw.run import steps
 from dpiw.run.process import STAGES, launch_stage
 from dpiw.run.run import ReleaseRun
 from flows.release import run_name
+from tests.hostile.leaks.canaries import everything, hits, tokens
+from tests.support.found_levels import without_list
 from tests.support.whole_runs import publish_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -153,6 +155,31 @@ def test_a_changed_table_is_not_noticed_by_a_finished_run(workplace):
     assert (again.key, same) == (run.key, folder)
     assert {path.name: path.read_bytes() for path in same.iterdir()} == before
     assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+
+
+# Row 10: levels that were found
+
+
+def test_a_level_of_one_person_stays_in_the_private_folder(make_workplace):
+    """Each canary is a level of one row; what many rows hold is published, whatever it looks like.
+
+    Somebody has paid by then, so no level may end a publication.
+    """
+    odd = "$x_{ <b> %s"
+    place = without_list(make_workplace(), rare=(*tokens("levels"), *[odd] * 60))
+    run, folder = published(place)
+    assert {"smith", odd} <= set(released(folder, "trade"))
+    assert len({token for token, _ in hits(everything([run.private]), tokens("levels"))}) == 20
+    outside = [
+        path
+        for path in place.root.rglob("*")
+        if path.is_file() and run.private not in path.parents and path != place.source
+    ]
+    assert hits(everything(outside), tokens("levels")) == []
+
+
+def released(folder, column):
+    return pq.read_table(folder / "synthetic.parquet").column(column).to_pylist()
 
 
 # Row 15: verdicts stay where they were made

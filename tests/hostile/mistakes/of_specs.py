@@ -71,8 +71,8 @@ SPECS: dict[str, Mistake] = {
     # methods
     "a generator misspelt": in_spec(
         "method: histogram", "method: histgram", PLACE + "12, column 13: generator.method",
-        "privbayes, histogram, mst, aim, bayes, dpgan, dpcgan, pategan, external; did you mean"
-        " 'histogram'?"),
+        "privbayes, histogram, mst, aim, bayes, dpgan, dpcgan, pategan, external, levels; did you"
+        " mean 'histogram'?"),
     "a generator of the comparisons": in_spec(
         "method: histogram", "method: gan", PLACE + "12, column 13: generator.method",
         "expected one of privbayes, histogram", "did you mean 'dpgan'?"),

@@ -33,8 +33,9 @@ SCHEMA = PublicSchema(
     ),
 )
 MARGINAL = ["histogram", "mst", "privbayes"]
-METHODS = sorted(GENERATORS.keys() - {"external"})
-"""Those that read a table; rows of a file have a contract of their own: `test_external.py`."""
+METHODS = sorted(GENERATORS.keys() - {"external", "levels"})
+"""Those of any schema; rows of a file and found levels have tests of their own: `test_external.py`
+and `test_unseen_levels.py`."""
 _GAME: dict[str, Any] = {"steps": 3, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
 _PATE: dict[str, Any] = {"rounds": 3, "batch": 8, "generator": [4], "student": [4], "teacher": 3}
 SMALL: dict[str, dict[str, Any]] = {"dpgan": _GAME, "dpcgan": _GAME, "pategan": _PATE}

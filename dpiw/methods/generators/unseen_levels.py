@@ -1,0 +1,276 @@
+"""The levels of columns whose levels nobody knows, found under differential privacy.
+
+One noisy count for each text that occurs; those at or above a public threshold become levels, and
+everything else is `other`. What is published beside the list are rows of these columns alone, each
+column by itself, so that the release is one like every other.
+
+Source: `dpiw.privacy.partition_selection`, docs/method.md section 19.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError, UncalibratedError
+from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale
+from dpiw.methods.generators.sampling import Conditional, NetworkModel
+from dpiw.privacy import mechanisms
+from dpiw.privacy.events import GaussianEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.partition_selection import ThresholdEvent, level_threshold
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.rounding import float_below
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+
+_SHARE = Decimal("0.5")
+"""Of delta that thresholds take."""
+
+OTHER = "other"
+"""Name of the bucket of a column that declares no `other`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelNoise:
+    """What `calibrate` decides, and for whom.
+
+    Attributes:
+        multiplier: noise scale over sensitivity.
+        scale: of the noise on a count, in rows.
+        threshold: least noisy count of a level that is shown, in rows.
+        delta: of each column's threshold.
+        nominal_rows: the public nominal size.
+    """
+
+    multiplier: float
+    scale: float
+    threshold: float
+    delta: float
+    nominal_rows: int
+    schema: PublicSchema
+    unit: PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnseenLevels:
+    """Partition selection before it has seen data; it has no settings.
+
+    Attributes:
+        delta: the release's total, set by `within`.
+        calibrated: set by `calibrate`.
+    """
+
+    delta: Decimal | None = None
+    calibrated: LevelNoise | None = None
+
+    method: ClassVar[str] = "levels"
+    private: ClassVar[bool] = True
+    critic: ClassVar[CriticKind] = CriticKind.NONE
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Rows of this release are drawn column by column, from noisy counts of the levels shown;"
+        " the bucket of all other texts has what these leave of nominal_rows, a guess.",
+    )
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`.
+
+        Raises:
+            SpecError: a setting, or a delta of 0.
+        """
+        if settings:
+            raise SpecError("generator.settings: levels has none; the dictionary says `unseen`")
+        if pure:
+            raise SpecError("delta=0: levels needs a delta > 0; it pays for what nobody listed")
+        return cls()
+
+    def within(self, delta: Decimal) -> Self:
+        """As `FindsLevels.within`: half of it goes to thresholds, and as much to each column."""
+        return replace(self, delta=delta)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Threshold and noise, JSON values, for the plan and the certificate."""
+        if self.calibrated is None:
+            return {}
+        ready = self.calibrated
+        names = [column.name for column in _unseen(ready.schema)]
+        numbers = {name: getattr(ready, name) for name in ("multiplier", "scale", "threshold")}
+        return {"columns": names, "threshold_delta": ready.delta, **numbers}
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Split the effort evenly over the unseen columns.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive.
+            UncalibratedError: `within` was not called, or no column is unseen.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        columns = len(_unseen(schema))
+        if self.delta is None or columns == 0:
+            raise UncalibratedError("levels: expected a delta, and columns of unseen levels")
+        multiplier = marginal_multiplier(NoiseKind.GAUSSIAN, rho=rho, share=1.0, count=columns)
+        scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=multiplier, unit=unit)
+        delta = float_below(self.delta * _SHARE / columns)
+        ready = LevelNoise(
+            multiplier=multiplier,
+            scale=scale,
+            threshold=level_threshold(scale=scale, rows=unit.max_rows, delta=delta),
+            delta=delta,
+            nominal_rows=nominal_rows,
+            schema=schema,
+            unit=unit,
+        )
+        return replace(self, calibrated=ready)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One marginal of noisy counts and one threshold for each unseen column.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
+        ready, columns = ready_for(self.calibrated, schema, unit, method="levels"), _unseen(schema)
+        return (
+            GaussianEvent(noise_multiplier=ready.multiplier, count=len(columns)),
+            ThresholdEvent(delta=ready.delta, count=len(columns)),
+        )
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
+
+        That a cell is empty is no text: its count is kept in any case. What is no admissible text
+        (`dpiw.data.levels.text_reader`) is not counted.
+
+        Privacy:
+            Unit: `calibrated.unit`; a column's counts are a marginal of L2 = k = max_rows under
+            add/remove, sqrt(2) k under replace-one. Only texts that occur get noise, which the
+            delta of the threshold pays for.
+            Event: `events`, both for each column.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        levels: list[list[str]] = []
+        arrays: dict[str, NDArray[np.float64]] = {}
+        for place, column in enumerate(_unseen(table.schema)):
+            texts = table.confidential().columns[column.name]
+            shown, counts, missing = _shown(texts, ready=ready, noise=noise)
+            levels.append(shown)
+            arrays |= {f"counts_{place}": counts, f"missing_{place}": missing}
+        return Measurement(
+            kind=self.method,
+            arrays=arrays,
+            facts={
+                "columns": [column.name for column in _unseen(table.schema)],
+                "levels": levels,
+                "noise": NoiseKind.GAUSSIAN.value,
+                "scale": ready.scale,
+                "threshold": ready.threshold,
+            },
+            publishable=noise.publishable,
+        )
+
+    def found_schema(
+        self, measurement: Measurement, *, schema: PublicSchema, provenance: str
+    ) -> PublicSchema:
+        """As `FindsLevels.found_schema`; levels in order of their texts, the bucket among them."""
+        columns = _measured(measurement, schema)
+        found = zip(columns, measurement.facts["levels"], strict=True)
+        return PublicSchema(
+            name=schema.name,
+            columns=tuple(_listed(column, levels, provenance) for column, levels in found),
+        )
+
+    def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
+        """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket."""
+        files = {}
+        for place, name in enumerate(measurement.facts["columns"]):
+            text = io.StringIO(newline="")
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow([name, "noisy_count"])
+            counts = measurement.arrays[f"counts_{place}"]
+            pairs = zip(measurement.facts["levels"][place], counts, strict=True)
+            writer.writerows([level, f"{count:.2f}"] for level, count in pairs)
+            files[f"levels-{place + 1:03}.csv"] = text.getvalue().encode()
+        return files
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
+        """Independent columns of the schema that was found, by their noisy counts.
+
+        Raises:
+            SpecError: a measurement of something else.
+        """
+        found = self.found_schema(measurement, schema=schema, provenance="")
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        laws = [
+            _law(column, place, measurement, total=ready.nominal_rows)
+            for place, column in enumerate(found.released)
+        ]
+        return NetworkModel(
+            domain=Domain.from_schema(found, bins=1),
+            conditionals=tuple(
+                Conditional.from_table(Family(child=j, parents=()), law, law)
+                for j, law in enumerate(laws)
+            ),
+            one_way=None,
+        )
+
+
+def _unseen(schema: PublicSchema) -> list[Column]:
+    return [column for column in schema.released if column.unseen]
+
+
+def _shown(
+    texts: NDArray[Any], *, ready: LevelNoise, noise: NoiseSource
+) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
+    """Levels that reach the threshold, by text, their noisy counts, and that of missing cells."""
+    exact = pd.Series(texts, dtype=object).value_counts(dropna=True)
+    missing = int(exact.pop("")) if "" in exact.index else 0
+    exact = exact.sort_index()
+    counts = np.array([missing, *exact], dtype=np.int64)
+    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=ready.scale, dimension=counts.size)
+    noisy = mechanisms.noisy_counts(counts, law=law, noise=noise)
+    passed = noisy[1:] >= ready.threshold
+    return [*exact.index[passed]], noisy[1:][passed], noisy[:1]
+
+
+def _measured(measurement: Measurement, schema: PublicSchema) -> list[Column]:
+    columns = _unseen(schema)
+    named = [column.name for column in columns]
+    if measurement.kind != UnseenLevels.method or measurement.facts.get("columns") != named:
+        raise SpecError("levels: a measurement of another method or schema")
+    return columns
+
+
+def _listed(column: Column, levels: list[str], provenance: str) -> Column:
+    other = column.other or OTHER
+    listed = tuple(sorted({*levels, other}))
+    return replace(column, unseen=False, levels=listed, other=other, provenance=provenance)
+
+
+def _law(
+    column: Column, place: int, measurement: Measurement, *, total: int
+) -> NDArray[np.float64]:
+    """Masses of a found column's levels, and of missing cells if it may have such; not all zero."""
+    counts, levels = measurement.arrays[f"counts_{place}"], measurement.facts["levels"][place]
+    missing = max(0.0, float(measurement.arrays[f"missing_{place}"][0]))
+    law = np.zeros(column.cardinality + int(column.nullable))
+    law[[column.levels.index(level) for level in levels]] = counts
+    if column.nullable:
+        law[-1] = missing
+    law[column.levels.index(str(column.other))] += max(0.0, total - law.sum())
+    return law

@@ -1,0 +1,101 @@
+"""Thresholds of found levels, as the audit sees them: recounted, and missed where nobody paid."""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpiw.audit import audit
+from dpiw.audit.folders import FolderFacts
+from dpiw.audit.thresholds import check_thresholds
+from dpiw.ledger import Ledger, Population
+from dpiw.privacy import accounting
+from dpiw.privacy.events import GaussianEvent
+from dpiw.privacy.partition_selection import ThresholdEvent, level_threshold
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost, PrivacyUnit
+from dpiw.release.certificate import CertifiedStage
+
+ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
+ROWS, COLUMNS, MULTIPLIER, DELTA = 3, 2, 6.0, 2.5e-7
+SCALE = ROWS * MULTIPLIER
+NOISE = GaussianEvent(noise_multiplier=MULTIPLIER, count=COLUMNS)
+THRESHOLD = ThresholdEvent(delta=DELTA, count=COLUMNS)
+UNIT = PrivacyUnit(relation=ADD, max_rows=ROWS, id_column="id")
+PARAMETERS = {
+    "columns": ["trade", "title"],
+    "threshold": level_threshold(scale=SCALE, rows=ROWS, delta=DELTA),
+}
+
+
+def told(unit: PrivacyUnit = UNIT, **changes: Any) -> str:
+    """What the audit says of a release whose certificate states this."""
+    facts: dict[str, Any] = {
+        "stage": "fit_generator", "method": "levels", "parameters": PARAMETERS,
+        "events": tuple(map(accounting.event_to_json, (NOISE, THRESHOLD))),
+        "noise": ({"scale": SCALE, "law": "gaussian", "values": "levels"},),
+    }  # fmt: skip
+    certificate = SimpleNamespace(stages=[CertifiedStage(**{**facts, **changes})], unit=unit)
+    release: Any = SimpleNamespace(certificate=certificate)
+    folder = FolderFacts(name="r", manifest_digest=None, run_key=None, release=release)
+    findings = check_thresholds(folder)
+    assert {(one.code, one.subject) for one in findings} <= {("threshold_too_low", "release r")}
+    return "; ".join(one.text for one in findings)
+
+
+def events(*stated: GaussianEvent | ThresholdEvent) -> tuple[dict[str, Any], ...]:
+    return tuple(map(accounting.event_to_json, stated))
+
+
+def test_what_was_paid_for_is_sound() -> None:
+    assert told() == ""
+    assert told(parameters={}, events=events(NOISE)) == ""  # no levels are shown
+    single = PrivacyUnit(relation=REPLACE)
+    noise = ({"scale": MULTIPLIER * 2**0.5},)
+    low = level_threshold(scale=MULTIPLIER * 2**0.5, rows=1, delta=DELTA)
+    assert told(single, noise=noise, parameters={**PARAMETERS, "threshold": low}) == ""
+    nothing = FolderFacts(name="r", manifest_digest=None, run_key=None, release=None)
+    assert check_thresholds(nothing) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"parameters": {**PARAMETERS, "threshold": PARAMETERS["threshold"] - 1}}, "up to 3."),
+        ({"noise": ({"scale": SCALE * 2 / 3},)}, "less than what it paid for"),
+        ({"noise": ({"scale": SCALE * 1.1},)}, "shown with probability up to"),
+        ({"unit": PrivacyUnit(relation=ADD, max_rows=4, id_column="id")}, "less than what it"),
+        ({"events": events(NOISE)}, "shows levels of 2 columns; charged for fewer or more"),
+        ({"events": events(NOISE, dataclasses.replace(THRESHOLD, count=1))}, "levels of 2 columns"),
+        ({"events": events(THRESHOLD)}, "less than what it paid for"),
+        ({"events": events(NOISE, dataclasses.replace(THRESHOLD, delta=1e-9))}, "was 1e-09"),
+        ({"parameters": {}}, "cannot be read"),
+        ({"parameters": {**PARAMETERS, "threshold": "high"}}, "cannot be read"),
+    ],
+)
+def test_what_was_not_is_found(changes: dict[str, Any], said: str) -> None:
+    assert said in told(**changes)
+
+
+def test_a_charge_that_forgets_the_threshold_is_found(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "ledger.sqlite")
+    ledger.register(
+        Population(name="town", relation=ADD, max_rows=1, epsilon=Decimal(5), delta=Decimal("1e-4"))
+    )
+    honest = accounting.epsilon([NOISE, THRESHOLD], delta=1e-6)
+    forgetful = accounting.epsilon([NOISE], delta=1e-6)
+    for letter, epsilon in (("a", honest), ("b", forgetful)):
+        ledger.reserve(
+            population="town", run_key=letter * 64, attempt=1,
+            cost=PrivacyCost.of(epsilon, Decimal("1e-6"), ADD),
+            stages={"fit_generator": list(events(NOISE, THRESHOLD))},
+            plan_digest="0" * 64, period="once", release="levels", max_attempts=1,
+        )  # fmt: skip
+    report = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], None)
+    assert {(one.code, one.subject) for one in report.findings} == {
+        ("cost_above_charge", f"run {'b' * 12} attempt 1")
+    }

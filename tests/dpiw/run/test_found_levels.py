@@ -1,0 +1,223 @@
+"""Levels found in a release of their own, and a release that takes them: charged, once, as others.
+
+What happens to a run that dies is the business of its stages, whatever they draw; here it is asked
+of this one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.analysis.bootstrap import mechanism_of
+from dpiw.audit import audit
+from dpiw.cli.main import main as dpiw
+from dpiw.errors import GrantSpentError, ReleaseError, SpecError
+from dpiw.ledger import CompositionRule, Ledger, StageState
+from dpiw.methods.generators.unseen_levels import UnseenLevels
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import load_schema, load_spec
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+from flows.console import _summary
+from tests.support.found_levels import without_list
+from tests.support.whole_runs import draw, finish, loaded, prepared, publish_run, spent
+
+Found = tuple[Any, ReleaseRun, Path]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """A release that found levels; nothing after it in its workplace costs what it counts on."""
+    from tests import conftest
+
+    place = without_list(conftest.make_workplace.__wrapped__(tmp_path_factory)())
+    run, folder = publish_run(place.spec)
+    return place, run, folder
+
+
+def test_what_an_auditor_and_an_analyst_are_told(found: Found, capsys: Any) -> None:
+    place, _, folder = found
+    certificate = verify(folder).certificate
+    (stage,) = certificate.stages
+    assert [event["type"] for event in stage.events] == ["gaussian", "threshold"]
+    assert certificate.accountants["pld"] <= 2
+    assert any("reached a public threshold" in one for one in certificate.assumptions)
+    assert any("rarer ones are not listed" in one for one in certificate.caveats)
+    assert dpiw(["plan", str(place.spec)]) == 0
+    assert "threshold                         delta=5e-07, count=1" in capsys.readouterr().out
+    release = loaded(folder)
+    with pytest.raises(ReleaseError, match="cannot be found again"):
+        mechanism_of(release)
+    entries = [vars(entry) for entry in Ledger.open(place.ledger).entries()]
+    assert "smith" not in json.dumps(entries, default=str)  # no level, not even one that is shown
+
+
+def test_levels_are_found_and_a_later_release_takes_them(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, run, folder = found
+    monkeypatch.chdir(place.root)
+    listed = (folder / "levels-001.csv").read_text().splitlines()
+    assert listed[0] == "trade,noisy_count"
+    assert [line.rpartition(",")[0] for line in listed[1:]] == ['"Baker, Jr."', "smith"]
+    release = loaded(folder)
+    assert set(release.table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
+    (column,) = release.schema["columns"]
+    assert column["provenance"] == f"earlier release: {run.release_id}, run {run.key}"
+    assert spent(place).epsilon == 2
+    told = _summary(folder, place.spec, 1.0)
+    assert "rehearse" not in told
+    (line,) = [one for one in told.splitlines() if "levels_file" in one]
+    ages = "  - {name: age, kind: integer, lower: 0, upper: 100}"
+    (place.root / "schema.yaml").write_text("\n".join(["name: town", "columns:", ages, line]))
+    generator = "{method: histogram, settings: {bins: 4}}"
+    text = place.spec.read_text().replace("{method: levels}", generator)
+    place.spec.write_text(text.replace("name: town\n", "name: trades\n", 1))
+    later, other = publish_run(place.spec)
+    assert spent(place).epsilon == 4
+    assert later.key != run.key
+    assert later.plan.schema.released[1].levels == ("Baker, Jr.", "smith", "rest")
+    assert set(loaded(other).table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
+    key = place.root / "state" / "keys" / "test.pub"
+    report = audit(f"sqlite:///{place.ledger}", [folder, other], key)
+    assert (report.ok, report.findings) == (True, ())
+
+
+# Killed
+
+
+class Killed(BaseException):
+    """In the place of a signal."""
+
+
+MEASURE = UnseenLevels.measure
+
+
+def dies_drawing(*args: Any, **facts: Any) -> None:
+    MEASURE(*args, **facts)
+    raise Killed
+
+
+def dies_committing(*_: Any) -> None:
+    raise Killed
+
+
+def killed(run: ReleaseRun, owner: type, method: str, deed: Callable[..., None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, method, deed)
+        with pytest.raises(Killed):
+            draw(run)
+
+
+def test_a_draw_that_is_killed_after_the_arm_is_paid_and_paid_again_on_record(
+    make_workplace: Callable[..., Any],
+) -> None:
+    place = without_list(make_workplace(max_attempts=2))
+    run = prepared(place)
+    killed(run, UnseenLevels, "measure", dies_drawing)
+    assert not run.measurement("fit_generator").exists()
+    folder = finish(draw(run))
+    assert spent(place).epsilon == pytest.approx(4, rel=1e-3)
+    assert [one["stages"] for one in verify(folder).certificate.attempts] == [
+        {"fit_generator": "lost"}, {"fit_generator": "committed"},
+    ]  # fmt: skip
+
+
+def test_a_draw_that_is_killed_and_may_not_be_repeated_stays_paid(
+    make_workplace: Callable[..., Any],
+) -> None:
+    place = without_list(make_workplace())
+    run = prepared(place)
+    killed(run, UnseenLevels, "measure", dies_drawing)
+    with pytest.raises(GrantSpentError, match="max_attempts=1"):
+        steps.reserve(run)
+    assert spent(place).epsilon == 2
+
+
+def test_a_draw_that_is_killed_before_the_commit_is_found_and_paid_once(
+    make_workplace: Callable[..., Any],
+) -> None:
+    place = without_list(make_workplace())
+    run = prepared(place)
+    killed(run, Ledger, "commit", dies_committing)
+    drawn = run.measurement("fit_generator").read_bytes()
+    stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
+    assert stage.state is StageState.ARMED
+    draw(run)
+    assert run.measurement("fit_generator").read_bytes() == drawn
+    assert spent(place).epsilon == 2
+
+
+# Refused before anything is reserved
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{method: levels}", "{method: levels, settings: {share: 1}}", "has no such setting"),
+        ("{method: levels}", "{method: histogram}", "column trade is declared `unseen: true`"),
+        ("delta: 1e-6", "delta: 0", "delta=0: levels needs a delta > 0"),
+        ("weights: {method: none}", "weights: {method: measured, settings: {omega_seed: 1}}",
+         "weights.method=measured: rows of found levels"),
+    ],
+)  # fmt: skip
+def test_a_spec_that_does_not_fit_is_refused_by_its_plan(
+    make_workplace: Callable[..., Any], old: str, new: str, said: str
+) -> None:
+    place = without_list(make_workplace())
+    place.spec.write_text(place.spec.read_text().replace(old, new))
+    refused(place, said)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("unseen: true, other: rest", "hash_buckets: 4", "levels: finds the levels of columns"),
+        ("name: trade", "name: a=b", "column a=b: unseen: expected a name without ="),
+        ("rest}", "rest}\nconstraints: [{name: c, sum: [age], at_most: 90}]", "^constraints: rows"),
+    ],
+)
+def test_a_dictionary_that_does_not_fit_is_refused_by_the_plan(
+    make_workplace: Callable[..., Any], old: str, new: str, said: str
+) -> None:
+    place = without_list(make_workplace())
+    dictionary = place.root / "schema.yaml"
+    dictionary.write_text(dictionary.read_text().replace(old, new))
+    refused(place, said)
+
+
+def refused(place: Any, said: str) -> None:
+    spec = load_spec(place.spec)
+    with pytest.raises(SpecError, match=said):
+        compile_plan(spec, load_schema(spec))
+
+
+def test_no_rehearsal_knows_which_levels_there_are(
+    make_workplace: Callable[..., Any], capsys: Any
+) -> None:
+    place = without_list(make_workplace())
+    assert dpiw(["rehearse", str(place.spec)]) == SpecError.exit_code
+    assert "generator.method=levels: cannot be rehearsed" in capsys.readouterr().err
+
+
+def test_a_population_that_sums_vectors_is_refused_before_it_is_charged(
+    make_workplace: Callable[..., Any],
+) -> None:
+    place = without_list(make_workplace())
+    ledger = Ledger.open(place.ledger)
+    terms = dataclasses.replace(
+        ledger.population("town"), name="village", composition=CompositionRule.RENYI
+    )
+    ledger.register(terms)
+    text = place.spec.read_text().replace("population: town", "population: village")
+    place.spec.write_text(text)
+    with pytest.raises(SpecError, match="no delta of a threshold enters"):
+        steps.reserve(prepared(place))
+    assert ledger.spent("village").epsilon == 0
