@@ -27,9 +27,11 @@ from dpiw.ledger.history import more_such
 from dpiw.plan.spec import load_spec
 from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
+from dpiw.release.report.report import load_report
 from dpiw.release.verification import verify
 from dpiw.run.commands import filled_in, ledger_place
-from dpiw.run.process import failure_file
+from dpiw.run.imports import importing
+from dpiw.run.process import failure_file, stages_ahead
 from dpiw.run.publish import published
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
 from flows import HOME_MADE
@@ -249,13 +251,18 @@ def _published_before(spec: Path, period: str | None) -> Path | None:
 
 
 def _publish(flow: Callable[..., str], spec: Path, period: str | None) -> Path:
-    """Start the server, compile the plan while it comes up, and run the flow."""
+    """Start the server; plan, start the stages and import while it comes up; run the flow."""
     from flows.server import prefect_server
 
     with prefect_server() as wait_for_server:
-        ReleaseRun.prepare(spec, period=period)
-        wait_for_server()
-        return Path(flow(str(spec), period))
+        run = ReleaseRun.prepare(spec, period=period)
+        with stages_ahead(run.directory):
+            with importing():
+                import flows.release  # noqa: F401
+
+                load_report()
+            wait_for_server()
+            return Path(flow(str(spec), period))
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:

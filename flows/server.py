@@ -20,10 +20,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dpiw.errors import DPIWError
+from dpiw.run.imports import importing
 from dpiw.run.shield import shielded
 
 PAUSE_SECONDS = 0.1
 """Between two attempts."""
+
+ONE_RUN = {
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+}
+"""What a server of one run does without: types of blocks, and automations. What is set wins."""
 
 _STOP_SECONDS = 5.0
 
@@ -45,12 +52,17 @@ def prefect_server() -> Iterator[Callable[[], None]]:
     Yields:
         Waits for its first answer, as `wait_for_server`. What needs no server comes before that.
     """
-    from prefect.settings import PREFECT_API_URL
-
-    if PREFECT_API_URL.value():
-        yield wait_for_server
-        return
-    with _own_server() as server, _at(server.url):
+    with contextlib.ExitStack() as stack:
+        server = None
+        if not os.environ.get("PREFECT_API_URL"):
+            server = stack.enter_context(_own_server())
+        with importing():  # while it comes up
+            from prefect.settings import PREFECT_API_URL
+        if server is None or PREFECT_API_URL.value():  # a profile of Prefect's may name one, too
+            stack.close()
+            yield wait_for_server
+            return
+        stack.enter_context(_at(server.url))
         yield lambda: wait_for_server(server)
 
 
@@ -80,7 +92,7 @@ def _own_server() -> Iterator[_OwnServer]:
                 process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
                     [sys.executable, "-m", "flows.server", str(handed), str(held)],
                     pass_fds=[handed, held],
-                    env=os.environ | {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"},
+                    env=ONE_RUN | os.environ,
                 )
         yield _OwnServer(url=f"http://127.0.0.1:{port}/api", process=process)
     finally:  # also of a Ctrl-C that was held back while it started
@@ -174,10 +186,11 @@ def _hear_sigterm() -> None:
 def _serve(descriptor: int, life: int) -> None:
     """Be the short-lived server, on a socket that listens already, as long as its run lives."""
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    import uvicorn
-    from prefect.server.api.server import create_app
+    with importing():
+        import uvicorn
+        from prefect.server.api.server import create_app
 
-    app = create_app(ephemeral=True, final=True)
+        app = create_app(ephemeral=True, final=True)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
     server.run(sockets=[socket.socket(fileno=descriptor)])
     _hear_sigterm()  # and end by it

@@ -18,10 +18,9 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
-from prefect.context import TaskRunContext
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.context import SettingsContext, TaskRunContext, get_settings_context
 
 TIMEOUT_SECONDS = 5.0
 """For one request to Prefect as a whole, however slowly its answer drips."""
@@ -39,23 +38,32 @@ class Window:
     Args:
         task_run: it belongs to.
         flow_run: it belongs to; None: to none.
+        client: asks Prefect; one for the whole run, as each new one reads the machine's TLS
+            certificates and asks twice.
         timeout: seconds for one request, connection and answer together.
     """
 
     def __init__(
-        self, *, task_run: UUID, flow_run: UUID | None, timeout: float = TIMEOUT_SECONDS
+        self,
+        *,
+        task_run: UUID,
+        flow_run: UUID | None,
+        client: SyncPrefectClient,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         self._task_run, self._flow_run, self._timeout = task_run, flow_run, timeout
-        self._failures = 0
+        self._client, self._failures = client, 0
 
     @classmethod
     def of_this_task(cls) -> Self | None:
         """For the task run under way; None outside of one."""
         context = TaskRunContext.get()
-        if context is None:
+        if context is None or not isinstance(context.client, SyncPrefectClient):
             return None
-        task = context.task_run
-        return cls(task_run=task.id, flow_run=task.flow_run_id, timeout=TIMEOUT_SECONDS)
+        task, client = context.task_run, context.client
+        return cls(
+            task_run=task.id, flow_run=task.flow_run_id, client=client, timeout=TIMEOUT_SECONDS
+        )
 
     def line(self, text: str, level: int = logging.INFO) -> None:
         """One line in the run's log."""
@@ -93,16 +101,21 @@ class Window:
         if self._failures == PATIENCE:
             return None
         try:
-            with (
-                temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-                get_client(httpx_settings={"timeout": self._timeout}, sync_client=True) as client,
-            ):
-                answer = _within(self._timeout, lambda: ask(client))
+            with _asked_once():
+                answer = _within(self._timeout, lambda: ask(self._client))
         except Exception:
             self._failures += 1
             return None
         self._failures = 0
         return answer
+
+
+def _asked_once() -> SettingsContext:
+    """Prefect's settings, but for its retries; its `temporary_settings` reads all of them anew."""
+    now = get_settings_context()
+    client = now.settings.client.model_copy(update={"max_retries": 0})
+    once = now.settings.model_copy(update={"client": client})
+    return SettingsContext(profile=now.profile, settings=once)
 
 
 def _within(seconds: float, ask: Callable[[], R]) -> R:

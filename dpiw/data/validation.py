@@ -166,6 +166,13 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     return results
 
 
+def load_checks() -> None:
+    """Import Great Expectations, which takes longer than to run it; no table is needed for that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations  # noqa: F401
+
+
 def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
     """Run expectations on a frame; verdicts only.
 

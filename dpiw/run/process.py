@@ -1,9 +1,10 @@
 """Confidential stages, each in a process of its own that hands back an exit code and its progress.
 
-    python -m dpiw.run.process STAGE RUN_FOLDER [PIPE]
+    python -m dpiw.run.process STAGE RUN_FOLDER [SOCKET]
 
-Progress is a line `step steps` on the descriptor PIPE now and then: two numbers that the spec
-fixes, read by whoever started the stage as nothing else.
+With the descriptor SOCKET the process waits on it, its imports done, for one byte: before that it
+has looked at nothing of the run. Progress is a line `step steps` on it now and then: two numbers
+that the spec fixes, read by whoever started the stage as nothing else.
 
 The process runs with a private umask, no core dumps, a scrubbed environment and, on the CPU, a
 memory limit.
@@ -17,13 +18,23 @@ import contextlib
 import os
 import re
 import resource
+import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+
+from dpiw.run.imports import begin_imports, end_imports, importing
+
+if __name__ == "__main__":
+    begin_imports()
 
 from dpiw.data.files import write_durably
+from dpiw.data.validation import load_checks
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
@@ -80,6 +91,89 @@ def failure_file(directory: Path, stage: str) -> Path:
     return directory / "log" / f"{stage}.error"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Started:
+    """A stage's process, which waits for its word to begin."""
+
+    stage: str
+    process: subprocess.Popen[bytes]
+    told: socket.socket
+
+    @classmethod
+    def of(cls, stage: str, directory: Path) -> Self:
+        """Start it. It imports what it needs, and no more until it is told."""
+        log = directory / "log" / f"{stage}.log"
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        ours, theirs = socket.socketpair()
+        process = None
+        try:  # a Ctrl-C that was held back while it started is heard in here
+            with os.fdopen(descriptor, "ab") as output, theirs, shielded():
+                pipe = theirs.fileno()
+                process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
+                    [sys.executable, "-m", "dpiw.run.process", stage, str(directory), str(pipe)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=_environment(directory),
+                    pass_fds=[pipe],
+                )
+            return cls(stage=stage, process=process, told=ours)
+        except BaseException:
+            ours.close()
+            if process is not None:
+                _end(process)
+            raise
+
+    def end(self) -> None:
+        """Kill it, if it is not over."""
+        self.told.close()
+        _end(self.process)
+
+    def wait(self, progress: Progress) -> int:
+        """Tell it to begin; its exit code, once it is over."""
+        try:
+            with contextlib.suppress(ConnectionError), self.told.makefile("rb") as lines:
+                self.told.sendall(b"\n")  # one that is gone already says by its code how
+                for line in lines:  # ends with the process
+                    if match := _LINE.fullmatch(line):
+                        with contextlib.suppress(Exception):  # who shows it must not stop the stage
+                            progress(int(match[1]), int(match[2]))
+            return self.process.wait()
+        finally:
+            self.end()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+_AHEAD: ContextVar[dict[tuple[str, Path], _Started]] = ContextVar("stages started ahead")
+
+
+@contextlib.contextmanager
+def stages_ahead(directory: Path) -> Iterator[None]:
+    """Start the processes of a run's stages ahead of time, so that they import side by side.
+
+    Each is a process of its own as ever, and has looked at nothing of the run when `launch_stage`
+    tells it to begin. One that is never told is killed on the way out.
+
+    Args:
+        directory: the run's folder.
+    """
+    started: dict[tuple[str, Path], _Started] = {}
+    token = _AHEAD.set(started)
+    try:
+        for stage in STAGES:
+            started[stage, directory] = _Started.of(stage, directory)
+        yield
+    finally:
+        _AHEAD.reset(token)
+        for waiting in started.values():
+            waiting.end()
+
+
 def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) -> None:
     """Run `stage` of the run in `directory` and wait for it.
 
@@ -93,31 +187,8 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
             A killed process counts as one that failed unexpectedly.
     """
     failure_file(directory, stage).unlink(missing_ok=True)
-    log = directory / "log" / f"{stage}.log"
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    told, tells = os.pipe()
-    process = None
-    with os.fdopen(told, "rb") as lines:
-        try:  # a Ctrl-C that was held back while it started is heard in here
-            with os.fdopen(descriptor, "ab") as output, os.fdopen(tells, "wb"), shielded():
-                process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
-                    [sys.executable, "-m", "dpiw.run.process", stage, str(directory), str(tells)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=_environment(directory),
-                    pass_fds=[tells],
-                )
-            for line in lines:  # ends with the process
-                if match := _LINE.fullmatch(line):
-                    with contextlib.suppress(Exception):  # who shows it must not stop the stage
-                        progress(int(match[1]), int(match[2]))
-            code = process.wait()
-        except BaseException:
-            if process is not None:
-                process.kill()
-                process.wait()
-            raise
+    ahead = _AHEAD.get({}).pop((stage, directory), None)
+    code = (ahead or _Started.of(stage, directory)).wait(progress)
     if code != 0:  # a signal is one more way to fail, and no more is told of it
         raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)
 
@@ -126,7 +197,7 @@ _LINE = re.compile(rb"(\d{1,7}) (\d{1,7})\n")
 
 
 def _telling(pipe: int) -> Progress:
-    """Tell progress on a pipe, as long as somebody listens."""
+    """Tell progress on a socket, as long as somebody listens."""
 
     def tell(step: int, steps: int) -> None:
         with contextlib.suppress(OSError):
@@ -171,12 +242,26 @@ def main(arguments: list[str]) -> int:
     known = 2 <= len(arguments) <= 3 and arguments[0] in STAGES
     if not known or not all(pipe.isdecimal() for pipe in arguments[2:]):
         sys.stderr.write(
-            f"usage: python -m dpiw.run.process {{{','.join(STAGES)}}} RUN_FOLDER [PIPE]\n"
+            f"usage: python -m dpiw.run.process {{{','.join(STAGES)}}} RUN_FOLDER [SOCKET]\n"
         )
         return 2
-    progress = _telling(int(arguments[2])) if arguments[2:] else silent
-    return run_stage(arguments[0], Path(arguments[1]), progress=progress)
+    stage, directory = arguments[0], Path(arguments[1])
+    if not arguments[2:]:
+        return run_stage(stage, directory)
+    pipe = int(arguments[2])
+    _get_ready(stage)
+    if not os.read(pipe, 1):
+        return 0  # whoever started it is gone, and told it nothing
+    return run_stage(stage, directory, progress=_telling(pipe))
+
+
+def _get_ready(stage: str) -> None:
+    """Import what a stage will import; what is broken is for the stage itself to find."""
+    if stage == "ingest":
+        with contextlib.suppress(Exception), importing():
+            load_checks()
 
 
 if __name__ == "__main__":
+    end_imports()
     sys.exit(main(sys.argv[1:]))

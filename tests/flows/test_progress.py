@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
@@ -29,7 +30,6 @@ from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog, _advice, suit_the_terminal
 from flows.release import gpu_tags
-from tasks import window
 from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
 from tasks.window import Window
@@ -217,11 +217,11 @@ def absent():
 @pytest.mark.parametrize("kind", ["deaf", "broken", "dripping", "absent"])
 def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     url, met = request.getfixturevalue(kind)
-    own = Window(task_run=uuid4(), flow_run=None, timeout=0.3)
-    artefact = ProgressArtefact("fit-generator-progress", own)
-    tell = TrainingProgress(TRAINING, artefact)
     started = time.monotonic()
-    with temporary_settings({PREFECT_API_URL: url}):
+    with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
+        own = Window(task_run=uuid4(), flow_run=None, client=client, timeout=0.3)
+        artefact = ProgressArtefact("fit-generator-progress", own)
+        tell = TrainingProgress(TRAINING, artefact)
         tell(0, 800)
         tell(40, 800)
         first = 0 if met is None else len(met)
@@ -240,12 +240,6 @@ class Flaky:
     def __init__(self, taken, down):
         self.taken, self.down = taken, down
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
     def create_artifact(self, artifact):
         self.update_artifact(None, artifact)
         return artifact.model_copy(update={"id": uuid4()})
@@ -256,10 +250,10 @@ class Flaky:
         self.taken.append(artifact.data * 8)
 
 
-def test_a_server_that_comes_back_is_told_again(monkeypatch):
+def test_a_server_that_comes_back_is_told_again():
     taken, down = [], {40, 120, 200, 240}
-    monkeypatch.setattr(window, "get_client", lambda **_: Flaky(taken, down))
-    artefact = ProgressArtefact("progress", Window(task_run=uuid4(), flow_run=None))
+    flaky = Window(task_run=uuid4(), flow_run=None, client=Flaky(taken, down))
+    artefact = ProgressArtefact("progress", flaky)
     tell = TrainingProgress(TRAINING, artefact)
     for step in range(0, 281, 40):
         tell(step, 800)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -47,6 +48,11 @@ import atexit; atexit.register(told)
 runpy.run_module("flows.release", run_name="__main__", alter_sys=True)
 """
 
+ALONE = (
+    "import contextlib; from flows import console; console.stages_ahead = contextlib.nullcontext"
+)
+"""No stage is started ahead of its time."""
+
 
 @pytest.fixture
 def started_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], int]]:
@@ -55,10 +61,13 @@ def started_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], in
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("a process or a flow was started")
 
+    url = f"http://127.0.0.1:{free_port()}/api"
     monkeypatch.setattr(subprocess, "Popen", refused)
+    monkeypatch.setattr(console, "stages_ahead", contextlib.nullcontext)
     monkeypatch.setattr(console, "quiet_prefect", lambda: console.StepLog(Console()))
     monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
-    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    with temporary_settings({PREFECT_API_URL: url}):
         yield lambda place: console.main(refused, [str(place.spec)])
 
 
@@ -87,10 +96,10 @@ def test_a_run_that_is_new_asks_the_server(
 ) -> None:
     """The control: what is not published goes the whole way, and tells of Prefect's folder."""
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "new" / "prefect"))
-    first = start(workplace)
+    first = start(workplace, ALONE)
     assert f"made {os.path.relpath(tmp_path, ROOT)}/new/prefect: Prefect's record" in first.stdout
     assert first.returncode == ServerUnreachableError.exit_code, first.stdout + first.stderr
-    assert "loaded: prefect\n" in first.stdout
+    assert "loaded: matplotlib prefect\n" in first.stdout
 
 
 def change(path: Path) -> None:

@@ -44,9 +44,10 @@ class Version(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
+def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a Prefect server where nobody listens yet."""
     url = f"http://127.0.0.1:{free_port()}/api"
+    monkeypatch.setenv("PREFECT_API_URL", url)
     with temporary_settings({PREFECT_API_URL: url}):
         yield url
 
@@ -176,6 +177,35 @@ def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> N
         found.client.max_retries, found.server.database.timeout,
         found.server.database.connection_timeout,
     ] == [float(flows.PATIENCE[name]) for name in flows.PATIENCE if "PREFECT" in name]  # fmt: skip
+
+
+def test_prefect_knows_what_a_server_of_one_run_does_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in waiting.ONE_RUN.items():
+        monkeypatch.setenv(name, value)
+    server = Settings().server
+    assert [server.register_blocks_on_start, server.services.triggers.enabled] == [False, False]
+    assert server.services.task_run_recorder.enabled
+
+
+def test_a_server_that_a_profile_names_is_the_run_s(
+    nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the run's own starts before Prefect can be asked, and ends at once."""
+    monkeypatch.delenv("PREFECT_API_URL")
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
+        started.append(real(["sleep", "600"]))
+        return started[0]
+
+    monkeypatch.setattr(waiting.subprocess, "Popen", sleeper)
+    with waiting.prefect_server() as wait:
+        assert wait is wait_for_server
+        assert [one.returncode for one in started] == [-signal.SIGTERM]
+        assert "PREFECT_API_URL" not in os.environ
 
 
 @pytest.mark.parametrize("module", [console, audit])

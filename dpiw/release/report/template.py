@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 
 def render(template: str, view: object) -> str:
@@ -18,7 +18,12 @@ def render(template: str, view: object) -> str:
         template: its path inside dpiw, as `release/report/report.html.j2`.
         view: a dataclass; the template knows its fields by their names.
     """
-    return _environment().get_template(template).render(vars(view))
+    return compiled(template).render(vars(view))
+
+
+def compiled(template: str) -> Template:
+    """A template, compiled once a process."""
+    return _environment().get_template(template)
 
 
 @functools.cache

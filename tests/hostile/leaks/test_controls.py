@@ -428,6 +428,8 @@ def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
         def wait(self):
             return 0
 
+        poll = wait
+
     monkeypatch.setattr(
         stages.subprocess,
         "Popen",
@@ -437,7 +439,7 @@ def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
     for stage in STAGES:
         launch_stage(stage, run.directory)
     for (arguments, rest), stage in zip(calls, STAGES, strict=True):
-        (pipe,) = rest["pass_fds"]  # of its progress
+        (pipe,) = rest["pass_fds"]  # of its word and its progress
         assert arguments[1:] == ["-m", "dpiw.run.process", stage, str(run.directory), str(pipe)]
         assert set(rest["env"]) <= {
             *stages._INHERITED, "HOME", "TMPDIR", "OMP_NUM_THREADS", "GX_ANALYTICS_ENABLED",

@@ -1,0 +1,119 @@
+"""Stages that are started ahead of their time wait for their word, and look at nothing before."""
+
+import gc
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.errors import StageFailedError
+from dpiw.run import process
+from dpiw.run.imports import importing
+from dpiw.run.process import STAGES, launch_stage, stages_ahead
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "log").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Stages that do nothing but wait for their word; they end with code 12."""
+    real, made = subprocess.Popen, list[subprocess.Popen[bytes]]()
+
+    def start(_: object, *, pass_fds: Sequence[int], **__: Any) -> subprocess.Popen[bytes]:
+        made.append(real(["sh", "-c", "head -c 1 >/dev/null; exit 12"], stdin=pass_fds[0]))
+        return made[-1]
+
+    monkeypatch.setattr(process.subprocess, "Popen", start)
+    return made
+
+
+def test_each_stage_begins_when_it_is_launched(
+    folder: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    with stages_ahead(folder):
+        assert len(started) == len(STAGES)
+        for stage in STAGES:
+            waiting = [one.poll() for one in started].count(None)
+            with pytest.raises(StageFailedError, match=f"{stage} ended with code 12"):
+                launch_stage(stage, folder)
+            assert [one.poll() for one in started].count(None) == waiting - 1
+        assert len(started) == len(STAGES)
+
+
+def test_a_stage_of_another_run_and_a_second_attempt_have_processes_of_their_own(
+    folder: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    other = folder / "other"
+    (other / "log").mkdir(parents=True)
+    with stages_ahead(folder):
+        for place, number in ((folder, 3), (folder, 4), (other, 5)):
+            with pytest.raises(StageFailedError):
+                launch_stage("ingest", place)
+            assert len(started) == number
+    with pytest.raises(StageFailedError):
+        launch_stage("fit_weights", folder)  # nothing waits outside
+    assert len(started) == 6
+
+
+def test_what_was_never_told_to_begin_is_ended(
+    folder: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    with pytest.raises(KeyboardInterrupt), stages_ahead(folder):
+        raise KeyboardInterrupt
+    assert [one.returncode for one in started] == [-9, -9, -9]
+
+
+def test_a_stage_that_ends_before_its_word_ends_with_its_code(
+    folder: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    with stages_ahead(folder):
+        for one in started:
+            one.kill()
+            one.wait()
+        with pytest.raises(StageFailedError, match="fit_weights ended with code 70"):
+            launch_stage("fit_weights", folder)
+
+
+def told_nothing(stage: str) -> int:
+    """The code of a stage of a run that is not there, whose starter is gone."""
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        return process.main([stage, "/nowhere", str(theirs.fileno())])
+
+
+def test_a_stage_looks_at_nothing_before_its_word() -> None:
+    assert told_nothing("fit_generator") == 0
+
+
+def test_a_library_that_is_broken_is_for_the_stage_to_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ahead of its time it ends nothing; with the stage it has a code and the custodian's log."""
+    tried: list[str] = []
+
+    def broken() -> None:
+        tried.append("Great Expectations")
+        raise ImportError
+
+    monkeypatch.setattr(process, "load_checks", broken)
+    assert told_nothing("ingest") == 0
+    assert tried == ["Great Expectations"]
+    assert gc.isenabled()
+
+
+def test_what_is_imported_at_once_is_collected_no_more() -> None:
+    before = gc.get_freeze_count()
+    with importing():
+        assert not gc.isenabled()
+        kept = [[] for _ in range(100)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(kept)
+    gc.unfreeze()
