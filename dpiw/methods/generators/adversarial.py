@@ -28,8 +28,9 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.heads import Drawn, Heads
 from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.losses import Critic, Logistic, RowLoss
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.mlp import Architecture
 from dpiw.methods.neural.optimisers import Adam, Optimiser
 
 Array = NDArray[np.float64]
@@ -200,7 +201,7 @@ class Batch:
         label_scale: of the design.
     """
 
-    network: Network
+    network: AnyNetwork
     inputs: Array
     labels: Array
     drawn: Drawn
@@ -225,17 +226,13 @@ def make_batch(
     design: Design, parameters: Array, proportions: Array, rows: int, rng: np.random.Generator
 ) -> Batch:
     """Rows of a generator at `parameters`; the same `rng` state gives the same rows."""
-    network = Network(architecture=design.generator_architecture, parameters=parameters)
     labels = design.labels(rows, proportions, rng)
     inputs = np.hstack([rng.standard_normal((rows, design.latent)), labels])
     noise = design.made.draw_noise(rows, rng)
+    network = design.generator_architecture.network(parameters)
     drawn = design.made.draw(network.forward(inputs).outputs, noise)
     return Batch(
-        network=network,
-        inputs=inputs,
-        labels=labels,
-        drawn=drawn,
-        label_scale=design.label_scale,
+        network=network, inputs=inputs, labels=labels, drawn=drawn, label_scale=design.label_scale
     )
 
 
@@ -298,7 +295,7 @@ class GeneratorTraining:
         return make_batch(self.design, parameters, proportions, self.batch, rng).rows
 
     def update(
-        self, state: GeneratorState, discriminator: Network, proportions: Array
+        self, state: GeneratorState, discriminator: AnyNetwork, proportions: Array
     ) -> GeneratorState:
         """One step against a discriminator, whose every parameter is public."""
         rng = self.chance.rng("generator rows", state.step)
@@ -319,7 +316,7 @@ class GeneratorTraining:
         )
 
 
-def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
+def row_slopes(discriminator: AnyNetwork, rows: Array, loss: RowLoss) -> Array:
     """Derivative of each row's loss by the row itself, shape (n, width); public rows."""
     backend = discriminator.backend
     forward = discriminator.forward(backend.array(rows))
@@ -330,7 +327,7 @@ def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
 _DIFFERENCE = 1e-4
 
 
-def gradient_penalty(discriminator: Network, rows: AnyArray) -> AnyArray:
+def gradient_penalty(discriminator: AnyNetwork, rows: AnyArray) -> AnyArray:
     """Derivative by the parameters, shape (p,), of the mean of |d output/d row|^2 / 2.
 
     On synthetic rows alone, so it is public and costs nothing. It keeps the discriminator flat

@@ -41,10 +41,9 @@ from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
@@ -188,7 +187,7 @@ class DPGAN(GANSettings):
             proportions = self._proportions(design, scaled, ready, noise)
         else:
             proportions = resumed.proportions
-        backend = make_backend(self.device)
+        backend = design.discriminator_architecture.backend(self.device)
         lots = PrivateLots(
             architecture=design.discriminator_architecture,
             rows=backend.array(design.encode(scaled)),
@@ -229,7 +228,7 @@ class DPGAN(GANSettings):
         """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
-        def scaled_sum(network: Network, made: AnyArray) -> AnyArray:
+        def scaled_sum(network: AnyNetwork, made: AnyArray) -> AnyArray:
             total = clipped_sum(network, made, loss, clip=training.clip, rule=training.rule)
             return total * factor
 

@@ -13,7 +13,7 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.adversarial import Array, Design, make_batch
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.mlp import Architecture
 from dpiw.privacy.measurement import Measurement
 
 _CHUNK = 65536
@@ -70,9 +70,7 @@ class GANModel:
             (`Network.row_outputs`): private rows may be judged for
             `dpiw.methods.weights.critic_features`.
         """
-        network = Network(
-            architecture=self.design.discriminator_architecture, parameters=self.discriminator
-        )
+        network = self.design.discriminator_architecture.network(self.discriminator)
         parts = [
             network.row_outputs(self.design.encode(scaled.take(chosen)))[:, 0]
             for chosen in np.array_split(np.arange(scaled.rows), scaled.rows // _CHUNK + 1)
