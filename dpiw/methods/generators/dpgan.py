@@ -32,8 +32,9 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import check_effort
-from dpiw.methods.generators.adversarial import Array, Design, PublicRandom, loss_of
+from dpiw.methods.generators.adversarial import Array, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.game import Game
 from dpiw.methods.generators.game_state import GameState
@@ -187,13 +188,12 @@ class DPGAN(GANSettings):
             proportions = self._proportions(design, scaled, ready, noise)
         else:
             proportions = resumed.proportions
-        backend = design.discriminator_architecture.backend(self.device)
+        architecture = design.discriminator_architecture
+        backend = architecture.backend(self.device)
         lots = PrivateLots(
-            architecture=design.discriminator_architecture,
+            architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
             rows=backend.array(design.encode(scaled)),
-            loss=loss_of(self.loss, real=True),
-            backend=backend,
-        )
+        )  # fmt: skip
         game = Game(
             settings=self,
             training=self.generator_training(design, chance),
@@ -202,7 +202,7 @@ class DPGAN(GANSettings):
             public_sum=self._public_sum(training),
             unit=training.divisor,
         )
-        initial = design.discriminator_architecture.initial(chance.rng("discriminator"))
+        initial = architecture.initial(chance.rng("discriminator"))
         generator, discriminator = game.play(
             training.start(initial, publishable=noise.publishable),
             lambda state, public: training.private_step(state, lots, noise=noise, public=public),

@@ -102,6 +102,11 @@ class AnyArchitecture(Protocol):
     """Shape of a network; public."""
 
     @property
+    def inputs(self) -> int:
+        """Numbers in a row."""
+        ...
+
+    @property
     def size(self) -> int:
         """p: number of parameters."""
         ...

@@ -60,6 +60,11 @@ class Architecture:
         return sum((inputs + 1) * outputs for inputs, outputs in self.shapes)
 
     @property
+    def inputs(self) -> int:
+        """Numbers in a row."""
+        return self.widths[0]
+
+    @property
     def rows_at_once(self) -> int:
         """See `dpiw.methods.neural.engine.AnyArchitecture`."""
         return CHUNK

@@ -2,10 +2,9 @@
 
 Opacus (Yousefpour et al. 2021) watches a backward pass and finds the norm of each row's gradient,
 layer by layer in the cheapest way it has: in closed form for dense layers and embeddings (ghost
-norms; Li et al. 2022), from the row's gradient for convolutions and norms, by `torch.func` for the
-rest. A second backward pass, each row's slope times its clip factor, gives the clipped sum; no
-network's whole row gradients are ever held. Nothing else of Opacus is used: lots, noise, clipping,
-events and checkpoints are ours, as for the perceptrons (`dpiw.methods.neural.engine`).
+norms; Li et al. 2022), from the row's gradient for convolutions, by `torch.func` for the rest. A
+second backward pass, each row's slope times its clip factor, gives the clipped sum. Nothing else of
+Opacus is used: lots, noise, clipping, events and checkpoints are ours (`dpiw.methods.neural`).
 
 Everything is in double precision. What Opacus leaves to its user is checked once, at construction,
 on public rows: that a row alone and among others has the same output, norm and gradient, and that
@@ -35,8 +34,8 @@ from dpiw.methods.neural.row_norms import has_ghost_norms, trainable, watched
 _MOST_ENTRIES = 2**25
 """Of all layers' row gradients at once, at most: 256 MiB."""
 
-_PER_INPUT = 64
-"""Numbers that the layers of a row's pass are taken to hold for each of its inputs."""
+_PER_ENTRY = 64
+"""Numbers that the layers of a row's pass are taken to hold for each of its inputs or outputs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,6 +65,11 @@ class ModuleArchitecture:
         check_layers(own)
         check_rows(self)
 
+    @property
+    def inputs(self) -> int:
+        """See `AnyArchitecture`."""
+        return int(self.example.shape[1])
+
     @cached_property
     def size(self) -> int:
         """See `AnyArchitecture`."""
@@ -74,7 +78,9 @@ class ModuleArchitecture:
     @cached_property
     def outputs(self) -> int:
         """k: numbers of a row's output."""
-        return int(self.module(torch.as_tensor(self.example[:1])).shape[1])
+        with torch.no_grad():
+            row = copy.deepcopy(self.module)(torch.as_tensor(self.example[:1]))
+        return int(row.shape[1])
 
     @cached_property
     def has_ghost_norms(self) -> bool:
@@ -84,7 +90,7 @@ class ModuleArchitecture:
     @property
     def rows_at_once(self) -> int:
         """See `AnyArchitecture`."""
-        entries = max(self.size, _PER_INPUT * int(self.example.shape[1]))
+        entries = max(self.size, _PER_ENTRY * max(self.inputs, self.outputs))
         return max(1, _MOST_ENTRIES // entries)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -217,11 +223,13 @@ class ModuleForward:
             )  # fmt: skip
 
     def norms(self, slopes: Array) -> Array:
-        """Norms of the rows' gradients, shape (n,), n >= 1; once, as the hooks' inputs are used up.
+        """Norms of the rows' gradients, shape (n,); once, as the hooks' inputs are used up.
 
         Raises:
             AttributeError: a parameter is not used by the layer that holds it.
         """
+        if self.graph.shape[0] == 0:
+            return self.graph.new_zeros(0)
         embeddings = [m for m in self.module.modules() if isinstance(m, torch.nn.Embedding)]
         ends = [self.given, *(p for m in embeddings for p in trainable(m))]
         self.module.enable_hooks()
@@ -252,11 +260,8 @@ class ModuleBackward:
     def norms(self) -> Array:
         """See `BackwardPass`."""
         forward = self.forward
-        if forward.outputs.shape[0] == 0:
-            return forward.outputs.new_zeros(0)
-        if forward.is_used_up:
+        if forward.graph.shape[0] and forward.is_used_up:
             forward = forward.network.forward(forward.rows)
-            forward.outputs  # noqa: B018  the pass itself
         return forward.norms(self.slopes)
 
     def gradient(self, factors: Array | None = None, *, last: bool = False) -> Array:
