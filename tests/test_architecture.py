@@ -373,7 +373,6 @@ DEBTS = {
     "dpiw.data.encoding": 350,
     "dpiw.data.sources": 342,
     "dpiw.ledger.stores.sqlite": 309,
-    "dpiw.methods.generators.dpgan": 331,
     "dpiw.methods.generators.pategan": 347,
     "dpiw.methods.generators.privbayes": 329,
     "dpiw.methods.neural.dp_sgd": 330,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.generators.heads import Heads
 from dpiw.methods.neural.engine import AnyArchitecture
 from dpiw.methods.neural.mlp import Architecture
@@ -85,6 +85,17 @@ class Design:
                 "generator.settings.image: convolutions need torch and Opacus, which are not"
                 " installed; run: pip install 'dpiw[neural]'"
             )
+
+    def check_fits(self) -> None:
+        """Make both networks, which tries those of images on public rows.
+
+        Raises:
+            StageFailedError: torch or Opacus does not work here.
+        """
+        try:
+            _ = self.generator_architecture, self.discriminator_architecture
+        except (ImportError, OSError, MemoryError, RuntimeError) as error:
+            raise StageFailedError("fit_generator", StageFailedError.exit_code) from error
 
     @property
     def label(self) -> Column | None:

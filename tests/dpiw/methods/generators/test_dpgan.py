@@ -12,7 +12,8 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators import adversarial, design
 from dpiw.methods.generators import dpgan as module
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum

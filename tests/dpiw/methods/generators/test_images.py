@@ -6,14 +6,16 @@ What needs torch and Opacus is skipped without them (`make test-neural`).
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.errors import SpecError, StageFailedError
+from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.privacy.randomness import SeededNoise
@@ -91,6 +93,16 @@ def test_without_the_library_the_plan_is_refused(missing, monkeypatch):
     )
     with pytest.raises(SpecError, match=r"need torch and Opacus.* pip install 'dpiw\[neural\]'"):
         ready()
+
+
+@neural
+def test_a_library_that_does_not_work_is_found_before_the_draw(monkeypatch):
+    """As one that was installed for another machine, or has no memory to be loaded."""
+    ready().check_fits()
+    monkeypatch.setitem(sys.modules, "dpiw.methods.generators.image_networks", None)
+    with pytest.raises(StageFailedError, match="fit_generator"):
+        ready().check_fits()
+    DPGAN().calibrate(rho=1.0, schema=PLAIN, unit=UNIT, nominal_rows=40).check_fits()
 
 
 @neural
