@@ -79,8 +79,7 @@ class ModuleArchitecture:
     def outputs(self) -> int:
         """k: numbers of a row's output."""
         with torch.no_grad():
-            row = copy.deepcopy(self.module)(torch.as_tensor(self.example[:1]))
-        return int(row.shape[1])
+            return int(copy.deepcopy(self.module)(torch.as_tensor(self.example[:1])).shape[1])
 
     @cached_property
     def has_ghost_norms(self) -> bool:
@@ -230,10 +229,11 @@ class ModuleForward:
         """
         if self.graph.shape[0] == 0:
             return self.graph.new_zeros(0)
-        embeddings = [m for m in self.module.modules() if isinstance(m, torch.nn.Embedding)]
-        ends = [self.given, *(p for m in embeddings for p in trainable(m))]
+        ends = [self.given]  # from the outputs to the rows is through every layer, but for words
+        if any(isinstance(layer, torch.nn.Embedding) for layer in self.module.modules()):
+            ends += trainable(self.module)
         self.module.enable_hooks()
-        self.derivatives(slopes, ends)  # reaches every layer, without the sums of gradients
+        self.derivatives(slopes, ends)
         self.module.disable_hooks()
         return self.module.get_norm_sample().detach()
 

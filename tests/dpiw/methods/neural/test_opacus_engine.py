@@ -256,6 +256,16 @@ def test_frozen_parameters_are_public_constants():
     assert torch.equal(copied[1].weight, module[1].weight.double())
 
 
+def test_layers_behind_frozen_words_have_norms():
+    module = Words()
+    module.words.weight.requires_grad_(False)
+    network = network_of(architecture_of(module))
+    backward = network.forward(network.backend.array(rows_for(module, 1))).backward(
+        torch.ones(1, 1).double()
+    )
+    np.testing.assert_allclose(backward.norms, backward.gradient().norm(), rtol=1e-12)
+
+
 def test_memory_bounds_the_rows_at_once():
     assert architecture_of(conv()).rows_at_once == 2**25 // (64 * 16)
 
