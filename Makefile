@@ -13,6 +13,7 @@ help:
 	@echo "make test        install what the tests need, and run them"
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
+	@echo "make test-neural the tests that need torch and Opacus, in an environment of their own"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
 	@echo "make check       ruff and mypy; make site: the documents as a site"
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
@@ -111,6 +112,19 @@ test-newest:
 	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,test,docs]'
 	build/newest/bin/python -m pytest -n $(JOBS) --dist worksteal
 
+# The engine of torch modules, and torch's arithmetic: in an environment of its own, as torch is large.
+# Of the lock's versions it cannot have mpmath's: sympy, which torch needs, wants one below 1.4.
+build/neural.txt: $(LOCK)
+	@mkdir -p build
+	@grep -v '^mpmath==' $(LOCK) > $@
+
+.PHONY: test-neural
+test-neural: build/neural.txt
+	@test -x build/neural/bin/python || $(PYTHON) -m venv build/neural
+	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt '.[pipeline,neural,test]'
+	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py
+
 # The long suites keep their finished parts below build/assurance, so that they can be stopped and
 # run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.
 ASSURANCE = $(BIN)/python -m tests.assurance $@ $(if $(FIGURES),--figures $(FIGURES)) $(if $(ONLY),--only $(ONLY))
@@ -158,9 +172,9 @@ bench-neural: $(VENV)/.bench
 bench-marginals: $(VENV)/.bench $(VENV)/.marginals
 	$(BIN)/python benchmarks/marginal_generators.py --data $(DATA)
 
-bench-dp-sgd: $(VENV)/.pipeline
+bench-dp-sgd: $(VENV)/.pipeline build/neural.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,neural]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt -e '.[pipeline,neural]'
 	$(BIN)/python benchmarks/dp_sgd.py --out benchmarks/results
 
 bench-local: $(VENV)/.pipeline

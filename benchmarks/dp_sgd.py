@@ -29,9 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.methods.neural.backend import keep_memory, make_backend
+from dpiw.methods.neural.backend import keep_memory
 from dpiw.methods.neural.clipping import ClipRule
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
+from dpiw.methods.neural.engine import AnyArchitecture
 from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.mlp import Architecture, Network
 from dpiw.methods.neural.optimisers import Adam
@@ -44,15 +45,17 @@ TARGETS = {"opacus hooks": 8.0, "opacus ghost": 3.0}
 Steps = Callable[[int], None]
 
 
-def ours(widths: tuple[int, ...], rows: Any, *, device: str = "cpu") -> Steps:
-    """Our core: Poisson lots, clipping, secure noise, Adam."""
+def ours(
+    widths: tuple[int, ...], rows: Any, *, device: str = "cpu", as_module: bool = False
+) -> Steps:
+    """Our core: Poisson lots, clipping, secure noise, Adam; as a module, with Opacus' norms."""
     unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
     training = PrivateTraining(
         sampling_rate=LOT / len(rows), steps=10**9, clip=CLIP, divisor=float(LOT), unit=unit,
         noise_multiplier=MULTIPLIER, rule=ClipRule.LOSS, optimiser=Adam(learning_rate=RATE),
     )  # fmt: skip
-    backend, noise = make_backend(device), SecureNoise()
-    architecture = Architecture(widths=widths)
+    noise, architecture = SecureNoise(), architecture_of(widths, rows, as_module=as_module)
+    backend = architecture.backend(device)
     lots = PrivateLots(
         architecture=architecture, rows=backend.array(rows), loss=Logistic(label=1),
         backend=backend,
@@ -65,6 +68,14 @@ def ours(widths: tuple[int, ...], rows: Any, *, device: str = "cpu") -> Steps:
             state = training.private_step(state, lots, noise=noise)
 
     return run
+
+
+def architecture_of(widths: tuple[int, ...], rows: Any, *, as_module: bool) -> AnyArchitecture:
+    if not as_module:
+        return Architecture(widths=widths)
+    from dpiw.methods.neural.opacus_engine import ModuleArchitecture
+
+    return ModuleArchitecture(module=torch_network(widths), example=rows[:3])
 
 
 def ours_without_privacy(widths: tuple[int, ...], rows: Any) -> Steps:
@@ -254,6 +265,7 @@ def main() -> None:
     own = "ours, DP-SGD"
     variants = {
         own: ours(widths, rows),
+        "ours, as a torch module": ours(widths, rows, as_module=True),
         "ours, no privacy": ours_without_privacy(widths, rows),
         "torch, no privacy": torch_without_privacy(widths, rows),
         "opacus hooks": opacus(widths, rows, mode="hooks"),

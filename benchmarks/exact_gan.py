@@ -16,7 +16,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.base import check_effort
-from dpiw.methods.generators.adversarial import Array, Design, PublicRandom, loss_of
+from dpiw.methods.generators.adversarial import Array, PublicRandom, loss_of
+from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.game import Game, PublicGradient
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings

@@ -23,13 +23,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column
-from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError
-from dpiw.methods.generators.heads import Drawn, Heads
+from dpiw.methods.generators.design import Design
+from dpiw.methods.generators.heads import Drawn
 from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.losses import Critic, Logistic, RowLoss
-from dpiw.methods.neural.mlp import Architecture, Network
 from dpiw.methods.neural.optimisers import Adam, Optimiser
 
 Array = NDArray[np.float64]
@@ -70,124 +68,6 @@ class PublicRandom:
         return np.random.default_rng([int(self.facts, 16), int.from_bytes(words), *numbers])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """Shapes of generator and discriminator on a schema; public.
-
-    Attributes:
-        schema: the public schema.
-        conditional: whether the target is given to the generator instead of made by it.
-        latent: normal inputs of the generator.
-        generator, discriminator: widths of the hidden layers.
-        temperature: of the relaxed draws (`dpiw.methods.generators.heads`).
-        label_scale: what the one-hot label is multiplied by where the discriminator sees it.
-
-    Raises:
-        SpecError: conditional, and the target is not a column of levels or the only column.
-    """
-
-    schema: PublicSchema
-    conditional: bool
-    latent: int
-    generator: tuple[int, ...]
-    discriminator: tuple[int, ...]
-    temperature: float
-    label_scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        """See the class."""
-        if not self.conditional:
-            return
-        target = self.schema.target
-        if target is None or target.is_numeric:
-            raise SpecError(
-                "generator: a conditional method expects a target of kind boolean, categorical or"
-                " ordinal"
-            )
-        if len(self.schema.released) < 2:
-            raise SpecError("generator: a conditional method expects a column beside the target")
-
-    @property
-    def label(self) -> Column | None:
-        """The column that is given."""
-        return self.schema.target if self.conditional else None
-
-    @cached_property
-    def made(self) -> Heads:
-        """The columns that the generator makes."""
-        columns = tuple(c for c in self.schema.released if c is not self.label)
-        return Heads(columns=columns, temperature=self.temperature)
-
-    @cached_property
-    def given(self) -> Heads:
-        """The column that it is given, if any."""
-        columns = () if self.label is None else (self.label,)
-        return Heads(columns=columns, levels=True)
-
-    @cached_property
-    def generator_architecture(self) -> Architecture:
-        """Latents and label to the outputs of `made`."""
-        inputs = self.latent + self.given.width
-        return Architecture(widths=(inputs, *self.generator, self.made.width))
-
-    @cached_property
-    def discriminator_architecture(self) -> Architecture:
-        """A row, the label last, to one output."""
-        inputs = self.made.width + self.given.width
-        return Architecture(widths=(inputs, *self.discriminator, 1), activation="tanh")
-
-    def encode(self, scaled: ScaledTable) -> Array:
-        """What the discriminator sees of rows, shape (n, width); row by row."""
-        labels = self.label_scale * self.given.encode(scaled)
-        return np.hstack([self.made.encode(scaled), labels])
-
-    def decode(self, rows: Array) -> ScaledTable:
-        """Drawn rows as scaled values, in released order."""
-        middle = self.made.width
-        columns = self.made.decode(rows[:, :middle]) | self.given.decode(rows[:, middle:])
-        return ScaledTable({c.name: columns[c.name] for c in self.schema.released}, len(rows))
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the schema, of which the columns and their widths."""
-        return {
-            "columns": [column.name for column in self.schema.released],
-            "widths": [self.made.width, self.given.width],
-            "conditional": self.conditional,
-            "latent": self.latent,
-            "generator": list(self.generator),
-            "discriminator": list(self.discriminator),
-            "temperature": self.temperature,
-            "label_scale": self.label_scale,
-        }
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any], *, schema: PublicSchema) -> Self:
-        """Read what `to_json` wrote; SpecError where it was of another schema."""
-        if facts["columns"] != [column.name for column in schema.released]:
-            raise SpecError("measurement: its columns or sizes are not this schema's")
-        design = cls(
-            schema=schema,
-            conditional=bool(facts["conditional"]),
-            latent=int(facts["latent"]),
-            generator=tuple(map(int, facts["generator"])),
-            discriminator=tuple(map(int, facts["discriminator"])),
-            temperature=float(facts["temperature"]),
-            label_scale=float(facts["label_scale"]),
-        )
-        if any(facts[key] != value for key, value in design.to_json().items()):
-            raise SpecError("measurement: its columns or sizes are not this schema's")
-        return design
-
-    def labels(self, rows: int, proportions: Array, rng: np.random.Generator) -> Array:
-        """Labels by proportion, one-hot, shape (rows, given.width)."""
-        labels = np.zeros((rows, self.given.width))
-        if self.given.width:
-            steps = np.cumsum(proportions)
-            place = np.searchsorted(steps / steps[-1], rng.random(rows), side="right")
-            labels[np.arange(rows), np.minimum(place, self.given.width - 1)] = 1.0
-        return labels
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """Rows that a generator made, with what its derivative needs.
@@ -200,7 +80,7 @@ class Batch:
         label_scale: of the design.
     """
 
-    network: Network
+    network: AnyNetwork
     inputs: Array
     labels: Array
     drawn: Drawn
@@ -218,24 +98,23 @@ class Batch:
             slopes: derivative of the loss by the rows, shape (n, width).
         """
         made = self.drawn.backward(slopes[:, : self.drawn.heads.width])
-        return np.asarray(self.network.forward(self.inputs).backward(made).gradient())
+        backend = self.network.backend
+        forward = self.network.forward(backend.array(self.inputs))
+        return backend.to_numpy(forward.backward(backend.array(made)).gradient())
 
 
 def make_batch(
     design: Design, parameters: Array, proportions: Array, rows: int, rng: np.random.Generator
 ) -> Batch:
     """Rows of a generator at `parameters`; the same `rng` state gives the same rows."""
-    network = Network(architecture=design.generator_architecture, parameters=parameters)
     labels = design.labels(rows, proportions, rng)
     inputs = np.hstack([rng.standard_normal((rows, design.latent)), labels])
     noise = design.made.draw_noise(rows, rng)
-    drawn = design.made.draw(network.forward(inputs).outputs, noise)
+    network = design.generator_architecture.network(parameters)
+    outputs = network.forward(network.backend.array(inputs)).outputs
+    drawn = design.made.draw(network.backend.to_numpy(outputs), noise)
     return Batch(
-        network=network,
-        inputs=inputs,
-        labels=labels,
-        drawn=drawn,
-        label_scale=design.label_scale,
+        network=network, inputs=inputs, labels=labels, drawn=drawn, label_scale=design.label_scale
     )
 
 
@@ -298,7 +177,7 @@ class GeneratorTraining:
         return make_batch(self.design, parameters, proportions, self.batch, rng).rows
 
     def update(
-        self, state: GeneratorState, discriminator: Network, proportions: Array
+        self, state: GeneratorState, discriminator: AnyNetwork, proportions: Array
     ) -> GeneratorState:
         """One step against a discriminator, whose every parameter is public."""
         rng = self.chance.rng("generator rows", state.step)
@@ -319,7 +198,7 @@ class GeneratorTraining:
         )
 
 
-def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
+def row_slopes(discriminator: AnyNetwork, rows: Array, loss: RowLoss) -> Array:
     """Derivative of each row's loss by the row itself, shape (n, width); public rows."""
     backend = discriminator.backend
     forward = discriminator.forward(backend.array(rows))
@@ -330,7 +209,7 @@ def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
 _DIFFERENCE = 1e-4
 
 
-def gradient_penalty(discriminator: Network, rows: AnyArray) -> AnyArray:
+def gradient_penalty(discriminator: AnyNetwork, rows: AnyArray) -> AnyArray:
     """Derivative by the parameters, shape (p,), of the mean of |d output/d row|^2 / 2.
 
     On synthetic rows alone, so it is public and costs nothing. It keeps the discriminator flat

@@ -1,4 +1,4 @@
-"""Differentially private GANs, `dpgan` and `dpcgan`: the discriminator learns by DP-SGD.
+"""A differentially private GAN, `dpgan`: the discriminator learns by DP-SGD.
 
 Private rows meet the discriminator alone, in Poisson lots of a public rate, clipped row by row,
 with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
@@ -12,11 +12,7 @@ discriminator's logit estimates log p_real/p_synthetic + log(N_D/n0) of the fina
 against which it is trained in the last steps, when the generator rests. It lags, is noised and
 regularised: an approximate ratio. A Wasserstein critic is none at all (docs/method.md section 12).
 
-`dpcgan` gives the target's level to both networks. The levels' proportions are public and stand in
-the spec, or are a noisy histogram, drawn first and charged beside the steps.
-
-Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections of docs/method.md
-section 12.
+Source: Xie et al. (2018), with the corrections of docs/method.md section 12.
 """
 
 from __future__ import annotations
@@ -30,27 +26,25 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, UncalibratedError
+from dpiw.errors import UncalibratedError
 from dpiw.methods.base import check_effort
-from dpiw.methods.generators.adversarial import Array, Design, PublicRandom, loss_of
+from dpiw.methods.generators.adversarial import Array, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.estimation import distribution
+from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.game import Game
 from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.mlp import Network
-from dpiw.privacy import mechanisms
+from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +131,11 @@ class DPGAN(GANSettings):
         )
         return replace(self, calibrated=noise)
 
+    def check_fits(self) -> None:
+        """As `dpiw.methods.generators.base.check_fits`: the networks of images need torch."""
+        if self.calibrated is not None:
+            self.design(self.calibrated.schema).check_fits()
+
     @property
     def resumption(self) -> Resumption | None:
         """The terms of resuming a killed training; None: it is lost."""
@@ -188,13 +187,12 @@ class DPGAN(GANSettings):
             proportions = self._proportions(design, scaled, ready, noise)
         else:
             proportions = resumed.proportions
-        backend = make_backend(self.device)
+        architecture = design.discriminator_architecture
+        backend = architecture.backend(self.device)
         lots = PrivateLots(
-            architecture=design.discriminator_architecture,
+            architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
             rows=backend.array(design.encode(scaled)),
-            loss=loss_of(self.loss, real=True),
-            backend=backend,
-        )
+        )  # fmt: skip
         game = Game(
             settings=self,
             training=self.generator_training(design, chance),
@@ -203,7 +201,7 @@ class DPGAN(GANSettings):
             public_sum=self._public_sum(training),
             unit=training.divisor,
         )
-        initial = design.discriminator_architecture.initial(chance.rng("discriminator"))
+        initial = architecture.initial(chance.rng("discriminator"))
         generator, discriminator = game.play(
             training.start(initial, publishable=noise.publishable),
             lambda state, public: training.private_step(state, lots, noise=noise, public=public),
@@ -229,7 +227,7 @@ class DPGAN(GANSettings):
         """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
-        def scaled_sum(network: Network, made: AnyArray) -> AnyArray:
+        def scaled_sum(network: AnyNetwork, made: AnyArray) -> AnyArray:
             total = clipped_sum(network, made, loss, clip=training.clip, rule=training.rule)
             return total * factor
 
@@ -268,65 +266,3 @@ class DPGAN(GANSettings):
             SpecError: the measurement is of another method or schema.
         """
         return gan_model(measurement, kind=self.method, schema=schema)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DPCGAN(DPGAN):
-    """A differentially private GAN that is given the target and makes the other columns.
-
-    Attributes:
-        proportions: public shares of the target's levels, in the schema's order, missing last if
-            nullable; empty (default): a noisy histogram is drawn and charged.
-        proportions_share: share of the effort that this histogram gets.
-    """
-
-    proportions: tuple[float, ...] = ()
-    proportions_share: float = 0.05
-
-    conditional: ClassVar[bool] = True
-    method: ClassVar[str] = "dpcgan"
-
-    def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
-        super().__post_init__()
-        value = check_real("proportions_share", self.proportions_share, above=0, at_most=0.9)
-        object.__setattr__(self, "proportions_share", value)
-        if not isinstance(self.proportions, list | tuple):
-            raise SpecError("generator.settings.proportions: expected a list of numbers")
-        shares = tuple(
-            check_real("proportions", share, above=-1e-300, at_most=1e300)
-            for share in self.proportions
-        )
-        if shares and not sum(shares) > 0:
-            raise SpecError("generator.settings.proportions: expected one number > 0 at least")
-        object.__setattr__(self, "proportions", shares)
-
-    def design(self, schema: PublicSchema) -> Design:
-        """As `GANSettings.design`; SpecError for another number of public proportions."""
-        design = super().design(schema)
-        if self.proportions and len(self.proportions) != design.given.width:
-            raise SpecError(
-                f"generator.settings.proportions: expected {design.given.width} numbers, one per"
-                " level of the target (and one for missing, if nullable)"
-            )
-        return design
-
-    def parameters(self) -> Mapping[str, Any]:
-        """As `DPGAN.parameters`."""
-        own = {"proportions": list(self.proportions), "proportions_share": self.proportions_share}
-        return {**super().parameters(), **own}
-
-    @property
-    def _histogram_share(self) -> float:
-        return 0.0 if self.proportions else self.proportions_share
-
-    def _proportions(
-        self, design: Design, scaled: ScaledTable, ready: DPGANNoise, noise: NoiseSource
-    ) -> Array:
-        if self.proportions:
-            return np.array(self.proportions) / sum(self.proportions)
-        counts = design.given.encode(scaled).sum(axis=0).astype(np.int64)
-        law = NoiseLaw(
-            kind=NoiseKind.GAUSSIAN, scale=self._histogram_scale(ready), dimension=counts.size
-        )
-        return distribution(mechanisms.noisy_counts(counts, law=law, noise=noise))

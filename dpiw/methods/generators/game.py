@@ -19,11 +19,11 @@ from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_settings import GANSettings
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import Backend
-from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 
-PublicGradient = Callable[[Network, int], AnyArray]
+PublicGradient = Callable[[AnyNetwork, int], AnyArray]
 """Gradient of public rows at a network and a step, in the unit of the private sum."""
 
 Advance = Callable[[TrainingState, PublicGradient], TrainingState]
@@ -48,7 +48,7 @@ class Game:
     training: GeneratorTraining
     proportions: Array
     backend: Backend
-    public_sum: Callable[[Network, AnyArray], AnyArray]
+    public_sum: Callable[[AnyNetwork, AnyArray], AnyArray]
     unit: float
 
     def play(
@@ -95,18 +95,16 @@ class Game:
         """The step from which the generator rests."""
         return self.settings.steps - math.floor(self.settings.settle * self.settings.steps)
 
-    def _public(self, made: AnyArray, network: Network, step: int) -> AnyArray:
+    def _public(self, made: AnyArray, network: AnyNetwork, step: int) -> AnyArray:
         """Without the penalty once the generator rests: it would flatten the log ratio."""
         gradient = self.public_sum(network, made)
         if self.settings.penalty == 0 or step >= self.resting:
             return gradient
         return gradient + gradient_penalty(network, made) * (self.unit * self.settings.penalty)
 
-    def _network(self, parameters: Array) -> Network:
-        return Network(
-            architecture=self.training.design.discriminator_architecture,
-            parameters=self.backend.array(parameters),
-        )
+    def _network(self, parameters: Array) -> AnyNetwork:
+        architecture = self.training.design.discriminator_architecture
+        return architecture.network(self.backend.array(parameters))
 
     def _bounded(self, state: TrainingState) -> TrainingState:
         """A critic's parameters inside the bound that keeps it Lipschitz (Arjovsky et al. 2017)."""

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.adversarial import Array, Design, make_batch
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.generators.adversarial import Array, make_batch
+from dpiw.methods.generators.design import Design
+from dpiw.methods.neural.engine import AnyArchitecture
 from dpiw.privacy.measurement import Measurement
 
 _CHUNK = 65536
@@ -54,9 +55,9 @@ class GANModel:
         """
         if rows < 0:
             raise SpecError(f"rows={rows}: expected a whole number >= 0")
-        parts = []
-        for start in range(0, max(rows, 1), _CHUNK):
-            size = min(_CHUNK, rows - start)
+        parts, most = [], min(_CHUNK, self.design.generator_architecture.rows_at_once)
+        for start in range(0, max(rows, 1), most):
+            size = min(most, rows - start)
             made = make_batch(self.design, self.generator, self.proportions, size, rng)
             parts.append(self.design.decode(made.rows))
         schema = self.design.schema
@@ -67,12 +68,10 @@ class GANModel:
 
         Privacy:
             Releases nothing. A row's output is a function of that row alone to the last bit
-            (`Network.row_outputs`): private rows may be judged for
+            (`AnyNetwork.row_outputs`): private rows may be judged for
             `dpiw.methods.weights.critic_features`.
         """
-        network = Network(
-            architecture=self.design.discriminator_architecture, parameters=self.discriminator
-        )
+        network = self.design.discriminator_architecture.network(self.discriminator)
         parts = [
             network.row_outputs(self.design.encode(scaled.take(chosen)))[:, 0]
             for chosen in np.array_split(np.arange(scaled.rows), scaled.rows // _CHUNK + 1)
@@ -97,7 +96,7 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
             raise SpecError("measurement: its columns or sizes are not this schema's")
         return values
 
-    def parameters(name: str, architecture: Architecture) -> Array:
+    def parameters(name: str, architecture: AnyArchitecture) -> Array:
         return vector(name, architecture.size)
 
     return GANModel(

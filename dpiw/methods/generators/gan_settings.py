@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.base import CriticKind
-from dpiw.methods.generators.adversarial import LOSSES, Design, GeneratorTraining, PublicRandom
+from dpiw.methods.generators.adversarial import LOSSES, GeneratorTraining, PublicRandom
+from dpiw.methods.generators.design import Design
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.optimisers import Adam
 
@@ -67,6 +68,9 @@ class GANSettings:
             follow from it and the other public settings. A training depends on its start, so a
             study should vary it; no privacy noise follows from it.
         device: `cpu`, `cuda` or `auto`, for the discriminator.
+        image: lines of an image and pixels in each, [28, 28]: the columns beside the target are its
+            pixels, line by line, `generator` and `discriminator` the channels of convolutions, each
+            of which doubles or halves the image. Needs torch and Opacus. Empty (default): none.
     """
 
     loss: str = "logistic"
@@ -87,6 +91,7 @@ class GANSettings:
     label_scale: float = 1.0
     start: int = 0
     device: str = "cpu"
+    image: tuple[int, ...] = ()
 
     if TYPE_CHECKING:  # an annotation would make them settings
         method: ClassVar[str]
@@ -130,6 +135,9 @@ class GANSettings:
             object.__setattr__(self, name, max(0.0, value))
         for name in ("generator", "discriminator"):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))
+        object.__setattr__(self, "image", check_widths("image", self.image))
+        if len(self.image) not in (0, 2):
+            raise SpecError("generator.settings.image: expected two sides, as in [28, 28]")
 
     def design(self, schema: PublicSchema) -> Design:
         """The networks' shapes on a schema; SpecError where a label is needed and there is none."""
@@ -141,11 +149,14 @@ class GANSettings:
             discriminator=self.discriminator,
             temperature=self.temperature,
             label_scale=self.label_scale,
+            image=self.image,
         )
 
     def settings(self) -> dict[str, Any]:
-        """Public settings, JSON values."""
+        """Public settings, JSON values; without `image` where there is none."""
         settings = {name: getattr(self, name) for name in GANSettings.__dataclass_fields__}
+        if not self.image:
+            del settings["image"]  # a run's key is what it was before there were images
         return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     @property

@@ -36,7 +36,7 @@ class PATEState:
     def to_bytes(self) -> bytes:
         """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
         student, player = self.student, self.player
-        width = student.network.architecture.widths[0]
+        width = student.network.architecture.inputs
         return Measurement(
             kind=_KIND,
             arrays={
@@ -74,7 +74,7 @@ class PATEState:
         if facts["settings"] != start.settings:
             raise PrivacyError("training: the state is of other settings")
         rounds = facts["remembered"]
-        network = replace(start.student.network, parameters=arrays["student"])
+        network = start.student.network.architecture.network(arrays["student"])
         student = replace(
             start.student,
             network=network,

@@ -42,12 +42,12 @@ from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.adversarial import (
     Array,
-    Design,
     GeneratorTraining,
     PublicRandom,
     make_batch,
 )
 from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import check_real, check_whole, check_widths
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, with_noise

@@ -8,9 +8,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.generators.adversarial import Array, Design, PublicRandom, gradient_penalty
+from dpiw.methods.generators.adversarial import Array, PublicRandom, gradient_penalty
+from dpiw.methods.generators.design import Design
+from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.mlp import Architecture
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.privacy.mechanisms import draw_below
 from dpiw.privacy.randomness import NoiseSource
@@ -176,7 +178,7 @@ class Student:
         step: gradient steps taken.
     """
 
-    network: Network
+    network: AnyNetwork
     moments: Array
     optimiser: Adam
     rows: tuple[Array, ...] = ()
@@ -190,7 +192,7 @@ class Student:
         optimiser = Adam(learning_rate=rate, first=0.5, second=0.99)
         initial = architecture.initial(chance.rng("discriminator"))
         return cls(
-            network=Network(architecture=architecture, parameters=initial),
+            network=architecture.network(initial),
             moments=optimiser.start(initial.size),
             optimiser=optimiser,
         )
@@ -218,5 +220,5 @@ class Student:
             if penalty:
                 gradient += penalty * gradient_penalty(network, rows)
             parameters, moments = self.optimiser.update(network.parameters, gradient, moments, step)
-            network = replace(network, parameters=parameters)
+            network = network.architecture.network(parameters)
         return replace(self, network=network, moments=moments, step=step)

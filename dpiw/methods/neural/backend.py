@@ -260,20 +260,25 @@ def keep_memory() -> None:
     del block
 
 
-def make_backend(device: str) -> Backend:
+def make_backend(device: str, *, torch: bool = False) -> Backend:
     """The backend a spec's word asks for: `cpu` is NumPy, `cuda` torch, `auto` the best there is.
+
+    Args:
+        device: the word.
+        torch: whether it must be torch, on the CPU as well.
 
     Raises:
         SpecError: an unknown word, or `cuda` where torch finds none.
     """
     if device not in DEVICES:
         raise SpecError(f"device: expected one of {', '.join(DEVICES)}")
+    on_cpu = _torch_backend("cpu") if torch else NUMPY
     if device == "cpu":
-        return NUMPY
+        return on_cpu
     has_cuda = _cuda_is_there()
     if device == "cuda" and not has_cuda:
         raise SpecError("device=cuda: torch finds no CUDA device here; expected auto or cpu")
-    return _torch_backend("cuda") if has_cuda else NUMPY
+    return _torch_backend("cuda") if has_cuda else on_cpu
 
 
 def _cuda_is_there() -> bool:

@@ -19,11 +19,11 @@ import numpy as np
 
 from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import Array
+from dpiw.methods.neural.engine import AnyNetwork, BackwardPass, ForwardPass
 from dpiw.methods.neural.losses import RowLoss
-from dpiw.methods.neural.mlp import Backward, Forward, Network
 
-CHUNK = 65536
-"""Rows in memory at once; a lot is never redrawn to fit."""
+_Factors = tuple[BackwardPass, Array, Array]
+"""A pass, its rows' factors and the norms they are made of."""
 
 
 class ClipRule(enum.Enum):
@@ -34,14 +34,14 @@ class ClipRule(enum.Enum):
 
 
 def clipped_sum(
-    network: Network, rows: Array, loss: RowLoss, *, clip: float, rule: ClipRule
+    network: AnyNetwork, rows: Array, loss: RowLoss, *, clip: float, rule: ClipRule
 ) -> Array:
     """Sum over rows of the clipped gradient, shape (p,).
 
     A row whose gradient is not finite counts as zero.
 
     Args:
-        network: at which parameters.
+        network: at which parameters, of either engine.
         rows: shape (n, widths[0]); n may be 0.
         loss: of each row.
         clip: C > 0, bound on the norm of one row's part.
@@ -50,15 +50,15 @@ def clipped_sum(
     Privacy:
         With private rows: exact, not noised. Unit: one row, added or removed. L2: C.
     """
-    chunks = range(CHUNK, max(rows.shape[0], CHUNK), CHUNK)
-    total = _part(network, rows[:CHUNK], loss, clip, rule)
-    for start in chunks:
-        total = total + _part(network, rows[start : start + CHUNK], loss, clip, rule)
+    size = network.architecture.rows_at_once
+    total = _part(network, rows[:size], loss, clip, rule)
+    for start in range(size, rows.shape[0], size):
+        total = total + _part(network, rows[start : start + size], loss, clip, rule)
     return total
 
 
 @np.errstate(all="ignore")  # what overflows or is no number is set to zero below
-def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:
+def _part(network: AnyNetwork, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:
     forward = network.forward(rows)
     if rule is ClipRule.LOSS:
         backward, factors, norms = _loss_factors(forward, loss, clip)
@@ -72,14 +72,14 @@ def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipR
     return backward.gradient(factors, last=True)
 
 
-def _loss_factors(forward: Forward, loss: RowLoss, clip: float) -> tuple[Backward, Array, Array]:
+def _loss_factors(forward: ForwardPass, loss: RowLoss, clip: float) -> _Factors:
     """C/max(norm, C) of the loss's gradient, and the norms."""
     backward = forward.backward(loss.slopes(forward.outputs))
     norms = backward.norms
     return backward, clip / forward.network.backend.at_least(norms, clip), norms
 
 
-def _output_factors(forward: Forward, loss: RowLoss, clip: float) -> tuple[Backward, Array, Array]:
+def _output_factors(forward: ForwardPass, loss: RowLoss, clip: float) -> _Factors:
     """Slope times C/max(norm, C) of the output's gradient, and the norms."""
     backend = forward.network.backend
     if forward.outputs.shape[1] != 1:

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.neural.backend import NUMPY, Array, Backend, keep_memory
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.engine import AnyArchitecture, AnyNetwork
 from dpiw.methods.neural.losses import RowLoss
-from dpiw.methods.neural.mlp import Architecture, Network
 from dpiw.methods.neural.optimisers import Adam, Optimiser
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy.events import PoissonSampledGaussianEvent
@@ -41,7 +41,7 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
-PublicGradient = Callable[[Network, int], Array]
+PublicGradient = Callable[[AnyNetwork, int], Array]
 """Gradient of public rows at a network and a step (from 0), shape (p,): not noised, not private."""
 
 ASSUMPTION = (
@@ -58,13 +58,13 @@ class PrivateLots:
     """Where lots are drawn from, and what a network is to make of them (hot).
 
     Attributes:
-        architecture: of the network; public.
+        architecture: of the network, of either engine (`dpiw.methods.neural.engine`); public.
         rows: private rows, shape (n, widths[0]), on `backend`; n may be 0.
         loss: of each private row.
         backend: where the arithmetic runs; parameters and optimiser stay on the CPU.
     """
 
-    architecture: Architecture
+    architecture: AnyArchitecture
     rows: Array
     loss: RowLoss
     backend: Backend = NUMPY
@@ -249,9 +249,7 @@ class PrivateTraining:
         """
         self._check(state, noise)
         backend = lots.backend
-        network = Network(
-            architecture=lots.architecture, parameters=backend.array(state.parameters)
-        )
+        network = lots.architecture.network(backend.array(state.parameters))
         lot = noise.poisson_sample(rows=lots.rows.shape[0], probability=self.sampling_rate)
         drawn = backend.take(lots.rows, lot)
         exact = clipped_sum(network, drawn, lots.loss, clip=self.clip, rule=self.rule)

@@ -19,9 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import Array, Backend, backend_of
+from dpiw.methods.neural.backend import Array, Backend, backend_of, make_backend
 
 ACTIVATIONS = ("relu", "tanh")
+
+CHUNK = 65536
+"""Rows in memory at once; a lot is never redrawn to fit."""
 
 _BLOCK = 1024
 """Rows at a time in `Network.row_outputs`, so that its numbers stay in the processor's cache."""
@@ -55,6 +58,24 @@ class Architecture:
     def size(self) -> int:
         """p: number of parameters."""
         return sum((inputs + 1) * outputs for inputs, outputs in self.shapes)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers in a row."""
+        return self.widths[0]
+
+    @property
+    def rows_at_once(self) -> int:
+        """See `dpiw.methods.neural.engine.AnyArchitecture`."""
+        return CHUNK
+
+    def network(self, parameters: Array) -> Network:
+        """The network at some parameters, shape (p,); SpecError: another number of them."""
+        return Network(architecture=self, parameters=parameters)
+
+    def backend(self, device: str) -> Backend:
+        """Where it computes: see `make_backend`."""
+        return make_backend(device)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Starting parameters, shape (p,): uniform weights (Glorot or He), biases zero. Public."""

@@ -22,6 +22,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import NUMPY, Array, Backend
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
+from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.losses import Balanced, Logistic, RowLoss
 from dpiw.methods.neural.mlp import Architecture, Network
 from dpiw.methods.neural.optimisers import Adam
@@ -121,7 +122,7 @@ class RatioTraining:
         weight = self.private.divisor / 2 / size
         loss = LOSSES[self.loss](label=0)
 
-        def gradient(network: Network, step: int) -> Array:
+        def gradient(network: AnyNetwork, step: int) -> Array:
             first = step * size % len(synthetic)
             batch = rows[first : first + size]
             clip, rule = self.private.clip, self.private.rule

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.geometry import ColumnBlock, blocks, characteristic
+from dpiw.methods.weights.public_normals import public_normals
 
 CONSTANT = 0.5
 """Value of the appended constant; 1/2 matches the centred box (docs/method.md section 3)."""
@@ -252,12 +253,9 @@ class FourierMap:
 
     @cached_property
     def omega(self) -> NDArray[np.float64]:
-        """Shape (p, D). Box-Muller on raw Philox words, whose stream NumPy never changes."""
+        """Shape (p, D)."""
         size = blocks(self.schema)[-1].stop * self.frequencies
-        words = np.random.Philox(key=self.omega_seed).random_raw(2 * size)
-        uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
-        radius = np.sqrt(-2.0 * np.log(uniform[:size]))
-        normal = radius * np.cos(2 * np.pi * uniform[size:])
+        normal = public_normals(self.omega_seed, size)
         return np.asarray(self.scale * normal.reshape(-1, self.frequencies))
 
     @cached_property

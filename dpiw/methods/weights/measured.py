@@ -83,7 +83,7 @@ class Measured(WeightEstimator):
         features: shares of the norm of the stack's parts (`weights.stack.Stack`); None: by a rule
             of the schema (`weights.stack.public_shares`), set by `calibrate`.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
-        frequencies: of the Fourier features; two features each.
+        frequencies: of the Fourier features, and of the patches; two features each.
         omega_seed: public integer that fixes the frequencies.
         credit: `evidence`, `risk`, or alpha itself.
         base_rows: how many rows of the generator are weighted; None: `base_rows_for`.
@@ -121,7 +121,7 @@ class Measured(WeightEstimator):
         whole("frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
             whole("omega_seed", self.omega_seed, low=0, high=2**64 - 1)
-        elif self.features is None or "fourier" in self.features:
+        elif self.features is None or {"fourier", "patches"} & set(self.features):
             raise SpecError(
                 "weights.settings.omega_seed: `fourier` needs a public whole number >= 0"
             )

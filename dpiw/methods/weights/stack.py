@@ -23,10 +23,11 @@ from dpiw.errors import SpecError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
+from dpiw.methods.weights.patches import KERNEL, PatchMap
 
 Array = NDArray[np.float64]
 
-PARTS = ("linear", "squares", "target", "products", "fourier")
+PARTS = ("linear", "squares", "target", "products", "fourier", "patches")
 """In the order in which a stack holds them."""
 
 
@@ -65,10 +66,11 @@ class Stack:
         schema: the public schema.
         shares: each part's norm bound. `linear`: centred columns; `squares`: of numeric columns;
             `target`: products of the target with every column; `products`: of all pairs;
-            `fourier`: random cosines and sines. Parts that are not named are not there.
+            `fourier`: random cosines and sines; `patches`: the same of the patches of a square
+            image (`weights.patches`). Parts that are not named are not there.
         scales: of the Fourier frequencies, in public scales (`FourierMap.scale`), one equal share
             of the frequencies each.
-        frequencies: how many; two features each.
+        frequencies: how many; two features each, of both random parts.
         omega_seed: public integer that fixes them.
     """
 
@@ -85,6 +87,11 @@ class Stack:
             raise SpecError(
                 f"weights.settings.features: expected parts among {', '.join(PARTS)},"
                 f" found {', '.join(unknown) or 'none that this schema has'}"
+            )
+        if self.shares.get("patches", 0) > 0 and self._patches.side == 0:
+            raise SpecError(
+                "weights.settings.features.patches: expected as many columns of numbers without"
+                f" missing cells, but the target, as a square of at least {KERNEL}^2 pixels has"
             )
 
     @cached_property
@@ -112,6 +119,8 @@ class Stack:
             return sum(one.numeric for one in self._blocks) / 64
         if part == "fourier":
             return float(any(one.squared_norm > 0 for one in self._blocks))
+        if part == "patches":
+            return float(self._patches.side > 0)
         return math.fsum(a.squared_norm * b.squared_norm for a, b in self._pairs[part])
 
     @cached_property
@@ -138,11 +147,14 @@ class Stack:
             return sum(one.numeric for one in self._blocks)
         if part == "fourier":
             return 2 * self.frequencies
+        if part == "patches":
+            return self._patches.dimension
         return sum((a.stop - a.start) * (b.stop - b.start) for a, b in self._pairs[part])
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Feature rows, shape (rows, d)."""
-        waves = self.parts == ("fourier",)  # which are made of codes: no level needs a column
+        # Both are made of codes and cells: no level needs a column.
+        waves = set(self.parts) <= {"fourier", "patches"}
         centred = np.zeros((scaled.rows, 0)) if waves else self.schema.centred(scaled)
         return np.hstack([self._part(part, scaled, centred) for part in self.parts])
 
@@ -155,6 +167,8 @@ class Stack:
             return np.asarray(scale * (centred[:, places] ** 2 - 0.125))
         if part == "fourier":
             return scale * self._waves(scaled)
+        if part == "patches":
+            return scale * self._patches.matrix(scaled)
         columns = [
             (centred[:, a.start : a.stop, None] * centred[:, None, b.start : b.stop]).reshape(
                 len(centred), (a.stop - a.start) * (b.stop - b.start)
@@ -162,6 +176,13 @@ class Stack:
             for a, b in self._pairs[part]
         ]
         return np.asarray(scale * np.hstack(columns))
+
+    @cached_property
+    def _patches(self) -> PatchMap:
+        return PatchMap(
+            schema=self.schema, frequencies=self.frequencies, scales=self.scales,
+            omega_seed=self.omega_seed,
+        )  # fmt: skip
 
     @cached_property
     def _omega(self) -> Array:

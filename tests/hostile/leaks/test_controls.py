@@ -246,12 +246,14 @@ MAY_SEED = {
     # post-processing as well, from the digest of the measurement
     "methods/weights/weigh_measured.py",
     # public random features, from a public seed in the spec
-    "methods/weights/features.py",
+    "methods/weights/public_normals.py",
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
     "methods/generators/adversarial.py", "methods/weights/critic_features.py",
     "methods/weights/dp_mlp.py",
     "methods/neural/ratio_training.py",
+    # a module tried on public rows, before there are others
+    "methods/neural/module_checks.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
     "analysis/intervals.py",
     # rehearsal on public stand-ins

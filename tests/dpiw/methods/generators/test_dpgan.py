@@ -10,9 +10,10 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators import adversarial
+from dpiw.methods.generators import adversarial, design
 from dpiw.methods.generators import dpgan as module
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
@@ -153,7 +154,7 @@ def batch_by_size(patch):
 
 def real_rows_for_the_generator(patch):
     """Initial parameters that have seen the table."""
-    encode = adversarial.Design.encode
+    encode = design.Design.encode
 
     def seen(self, scaled):
         rows = encode(self, scaled)
@@ -161,7 +162,7 @@ def real_rows_for_the_generator(patch):
         self.__dict__.pop("generator_architecture", None)
         return rows
 
-    patch.setattr(adversarial.Design, "encode", seen)
+    patch.setattr(design.Design, "encode", seen)
 
 
 @pytest.mark.parametrize(
@@ -216,14 +217,14 @@ def test_private_rows_elsewhere_are_found(monkeypatch):
 
     def plant(self, training):
         def found(network, made):
-            network.forward(design.encode(marked_table(3).confidential()))
+            network.forward(shapes.encode(marked_table(3).confidential()))
             return clipped_sum(
                 network, made, module.loss_of(self.loss, real=False), clip=1.0, rule=training.rule
             )
 
         return found
 
-    design = ready().design(SCHEMA)
+    shapes = ready().design(SCHEMA)
     monkeypatch.setattr(DPGAN, "_public_sum", plant)
     _, elsewhere, _ = watched(monkeypatch, ready())
     assert elsewhere

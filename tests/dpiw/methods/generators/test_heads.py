@@ -7,7 +7,8 @@ from scipy import stats
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.adversarial import Design, PublicRandom, gradient_penalty, make_batch
+from dpiw.methods.generators.adversarial import PublicRandom, gradient_penalty, make_batch
+from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.heads import MARGIN, Heads
 from dpiw.methods.neural.mlp import Architecture, Network
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 from scipy import stats
@@ -11,7 +12,6 @@ from dpiw.methods.neural import clipping, dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Network
 from dpiw.privacy.mechanisms import noisy_sum
 
 FALSE_ALARM = 1e-9
@@ -88,7 +88,8 @@ def check_the_divisor_is_public(world):
     moved = []
     for copies in (1, 2):
         world.lots = dataclasses.replace(
-            world.lots, rows=np.repeat(world.settings.lots(8).rows, copies, axis=0)
+            world.lots,
+            rows=world.settings.rows(np.repeat(world.settings.values(8), copies, axis=0)),
         )
         training = dataclasses.replace(world.training, sampling_rate=1.0, steps=1)
         start = world.settings.start(training, world.no_noise)
@@ -112,19 +113,31 @@ def check_no_row_sees_another(world):
 def check_one_row_moves_the_sum_by_at_most_the_bound(world):
     """Neighbours' sums, for ordinary and for enormous rows."""
     network, clip = world.settings.network(3, 5, 1), world.training.clip
-    for size in (1.0, 1e6):
-        with_row = np.vstack([world.lots.rows, np.full((1, 3), size)])
+    for size in (1e-3, 1.0, 1e6):
+        values = np.vstack([world.settings.values(40), np.full((1, 3), size)])
         one, two = (
-            clipping.clipped_sum(network, rows, Logistic(label=0), clip=clip, rule=ClipRule.LOSS)
-            for rows in (with_row, world.lots.rows)
+            clipping.clipped_sum(
+                network, world.settings.rows(rows), Logistic(label=0), clip=clip, rule=ClipRule.LOSS
+            )
+            for rows in (values, values[:-1])
         )
         assert np.linalg.norm(one - two) <= clip * (1 + 1e-9)
+
+
+def check_a_step_sees_its_own_lot(world):
+    """Without noise, a lot of no rows moves nothing, whatever lots were before."""
+    training = dataclasses.replace(world.training, sampling_rate=1.0, steps=2)
+    state = world.settings.start(training, world.no_noise)
+    state = training.private_step(state, world.lots, noise=world.no_noise)
+    empty = dataclasses.replace(world.lots, rows=world.lots.rows[:0])
+    end = training.private_step(state, empty, noise=world.no_noise)
+    np.testing.assert_array_equal(end.parameters, state.parameters)
 
 
 CHECKS = [
     check_one_draw_per_lot, check_noise_has_the_accounted_scale, check_noise_is_fresh,
     check_lots_are_poisson, check_the_divisor_is_public, check_no_row_sees_another,
-    check_one_row_moves_the_sum_by_at_most_the_bound,
+    check_one_row_moves_the_sum_by_at_most_the_bound, check_a_step_sees_its_own_lot,
 ]  # fmt: skip
 
 
@@ -132,19 +145,32 @@ class Mutant(PrivateTraining):
     """The core's step, written out, with one bug by name."""
 
     bug = ""
+    earlier: ClassVar[list] = []
+
+    @property
+    def scale(self):
+        scale = super().scale
+        return scale / self.clip if self.bug == "noise without the bound" else scale
 
     def private_step(self, state, lots, *, noise, public=None):
         if self.bug != "one more step":
             self._check(state, noise)
-        network = Network(architecture=lots.architecture, parameters=state.parameters)
+        network = lots.architecture.network(lots.backend.array(state.parameters))
         lot = noise.poisson_sample(rows=len(lots.rows), probability=self.sampling_rate)
         exact = clipped_sum(network, lots.rows[lot], lots.loss, clip=self.clip, rule=self.rule)
+        exact = lots.backend.to_numpy(exact)
+        if self.bug == "sums of earlier steps":
+            self.earlier.append(exact)
+            exact = np.sum(self.earlier, axis=0)
         if self.bug == "no noise on empty lots" and len(lot) == 0:
             total = exact
         elif self.bug == "noise per row":  # Algorithm 1 as printed
             total = exact
             for _ in lot:
                 total = noisy_sum(total, scale=self.scale, noise=noise)
+        elif self.bug == "noise divided twice":
+            zeros = np.zeros(exact.size)
+            total = exact + noisy_sum(zeros, scale=self.scale, noise=noise) / self.divisor
         else:
             total = noisy_sum(exact, scale=self.scale, noise=noise)
         return self._updated(
@@ -159,7 +185,8 @@ class Mutant(PrivateTraining):
 
 def mutate_training(bug):
     def plant(world, monkeypatch):
-        kind = dataclasses.dataclass(frozen=True, kw_only=True)(type("M", (Mutant,), {"bug": bug}))
+        own = {"bug": bug, "earlier": []}
+        kind = dataclasses.dataclass(frozen=True, kw_only=True)(type("M", (Mutant,), own))
         fields = dataclasses.fields(PrivateTraining)
         world.training = kind(**{f.name: getattr(world.training, f.name) for f in fields})
 
@@ -202,12 +229,12 @@ def scaled(factor):
 
 def batch_statistics(world, monkeypatch):
     """Activations centred over the lot, as batch normalisation does."""
-    exact = Network.forward
+    exact = world.settings.kind.forward
 
     def forward(self, rows):
         return exact(self, rows - rows.mean(axis=0) if len(rows) else rows)
 
-    monkeypatch.setattr(Network, "forward", forward)
+    monkeypatch.setattr(world.settings.kind, "forward", forward)
 
 
 def clips_too_late(world, monkeypatch):
@@ -222,6 +249,39 @@ def clips_too_late(world, monkeypatch):
         monkeypatch.setattr(module, "clipped_sum", late)
 
 
+def clips_rows(parts):
+    """Rows clipped by another norm than that of all parameters, by parts of the parameters."""
+
+    def plant(world, monkeypatch):
+        own = parts(world.settings.layers(3, 5, 1))
+
+        def clipped(network, rows, loss, *, clip, rule):
+            total = np.zeros(network.architecture.size)
+            for place in range(len(rows)):
+                forward = network.forward(rows[place : place + 1])
+                gradient = np.asarray(forward.backward(loss.slopes(forward.outputs)).gradient())
+                for scaled, measured in own:
+                    norm = np.linalg.norm(gradient[measured])
+                    total[scaled] += gradient[scaled] * min(1.0, clip / norm)
+            return world.settings.rows(total)
+
+        for module in (clipping, dp_sgd):
+            monkeypatch.setattr(module, "clipped_sum", clipped)
+
+    return plant
+
+
+def each_layer(layers):
+    """Every layer to the whole bound."""
+    pairs = [np.concatenate(pair) for pair in zip(layers[::2], layers[1::2], strict=True)]
+    return [(pair, pair) for pair in pairs]
+
+
+def without_biases(layers):
+    """The norm leaves the biases out."""
+    return [(np.concatenate(layers), np.concatenate(layers[::2]))]
+
+
 MUTANTS = [
     ("noise missing on empty lots", mutate_training("no noise on empty lots"), "one_draw_per_lot"),
     ("noise per private row", mutate_training("noise per row"), "one_draw_per_lot"),
@@ -233,4 +293,9 @@ MUTANTS = [
     ("three halves of the noise", mutate_noise(gaussian_vector=scaled(3 / 2)), "accounted_scale"),
     ("batch statistics", batch_statistics, "no_row_sees_another"),
     ("the sum clipped, not its rows", clips_too_late, "at_most_the_bound"),
+    ("each layer clipped by itself", clips_rows(each_layer), "at_most_the_bound"),
+    ("biases left out of the norm", clips_rows(without_biases), "at_most_the_bound"),
+    ("noise without the bound", mutate_training("noise without the bound"), "accounted_scale"),
+    ("noise divided twice", mutate_training("noise divided twice"), "accounted_scale"),
+    ("sums of earlier steps", mutate_training("sums of earlier steps"), "sees_its_own_lot"),
 ]

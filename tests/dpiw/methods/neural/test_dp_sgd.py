@@ -11,11 +11,9 @@ import pytest
 from scipy import stats
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.methods.neural.backend import TorchBackend
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Network
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy import accounting
@@ -37,9 +35,9 @@ def person(rows):
     return PrivacyUnit(relation=relation, max_rows=rows, id_column="id" if rows > 1 else None)
 
 
-def test_the_event_is_what_was_drawn(settings, counting):
-    trained(settings, counting)
-    (event,) = settings.training().events()
+def test_the_event_is_what_was_drawn(engine, counting):
+    trained(engine, counting)
+    (event,) = engine.training().events()
     assert event == PoissonSampledGaussianEvent(
         sampling_probability=0.25, noise_multiplier=1.5, count=20
     )
@@ -47,28 +45,37 @@ def test_the_event_is_what_was_drawn(settings, counting):
     assert set(counting.scales) == {1.5 * 0.5}
 
 
-def test_a_step_is_the_noisy_sum_over_the_public_divisor(settings, no_noise):
-    training = settings.training(steps=1, sampling_rate=1.0)
-    start = settings.start(training, no_noise)
+def test_a_step_is_the_noisy_sum_over_the_public_divisor(engine, no_noise):
+    training = engine.training(steps=1, sampling_rate=1.0)
+    start = engine.start(training, no_noise)
     moved = {}
     for rows in (0, 1, 2):
         values = np.repeat([[0.3, -1.0, 0.5]], rows, axis=0).reshape(rows, 3)
-        end = training.private_step(start, settings.lots(rows=values), noise=no_noise)
+        end = training.private_step(start, engine.lots(rows=values), noise=no_noise)
         moved[rows] = start.parameters - end.parameters
     np.testing.assert_array_equal(moved[0], 0)
     assert np.linalg.norm(moved[1]) * training.divisor <= training.clip + 1e-3
     np.testing.assert_allclose(moved[2], 2 * moved[1], atol=1e-3 * training.scale)
 
 
-def test_public_rows_enter_without_noise_and_without_budget(settings, no_noise):
-    training = settings.training(steps=3)
-    start = settings.start(training, no_noise)
-    lots = settings.lots(rows=np.empty((0, 3)))
+def test_momentum_sees_the_noisy_sums_alone(engine, counting):
+    """Heavy-ball momentum is post-processing: no draw more, and an empty table moves on."""
+    training = engine.training(optimiser=Momentum(learning_rate=0.1, momentum=0.9))
+    start = engine.start(training, counting)
+    training.train(start, engine.lots(rows=np.empty((0, 3))), noise=counting)
+    assert len(counting.scales) == training.events()[0].count
+    assert set(counting.scales) == {training.scale}
+
+
+def test_public_rows_enter_without_noise_and_without_budget(engine, no_noise):
+    training = engine.training(steps=3)
+    start = engine.start(training, no_noise)
+    lots = engine.lots(rows=np.empty((0, 3)))
     asked = []
 
     def public(network, step):
         asked.append(step)
-        return 10.0 * np.ones(network.parameters.size)
+        return engine.rows(np.full(network.architecture.size, 10.0))
 
     end = training.train(start, lots, noise=no_noise, public=public)
     assert asked == [0, 1, 2]
@@ -144,31 +151,31 @@ def test_nothing_is_drawn_before_calibration(settings, counting, multiplier):
         settings.training(noise_multiplier=None).events()
 
 
-def test_training_stops_where_the_accountant_did(settings, counting):
-    training = settings.training()
-    _, end = trained(settings, counting)
+def test_training_stops_where_the_accountant_did(engine, counting):
+    training = engine.training()
+    _, end = trained(engine, counting)
     assert end.step == training.steps
     with pytest.raises(PrivacyError, match="every accounted step"):
-        training.private_step(end, settings.lots(), noise=counting)
-    assert training.train(end, settings.lots(), noise=counting) is end
+        training.private_step(end, engine.lots(), noise=counting)
+    assert training.train(end, engine.lots(), noise=counting) is end
     assert len(counting.scales) == training.steps
 
 
-def test_a_state_of_other_settings_is_refused(settings, counting):
-    training = settings.training(steps=5)
-    state = settings.start(training, counting)
+def test_a_state_of_other_settings_is_refused(engine, counting):
+    training = engine.training(steps=5)
+    state = engine.start(training, counting)
     other = dataclasses.replace(training, noise_multiplier=0.1)
     with pytest.raises(PrivacyError, match="other settings"):
-        other.private_step(state, settings.lots(), noise=counting)
+        other.private_step(state, engine.lots(), noise=counting)
 
 
-def test_seeded_noise_never_becomes_publishable(settings):
-    training = settings.training(steps=2)
-    state = settings.start(training, SecureNoise())
+def test_seeded_noise_never_becomes_publishable(engine):
+    training = engine.training(steps=2)
+    state = engine.start(training, SecureNoise())
     with pytest.raises(PrivacyError, match="publishable noise source"):
-        training.private_step(state, settings.lots(), noise=SeededNoise(1))
-    assert training.train(state, settings.lots(), noise=SecureNoise()).publishable
-    assert not trained(settings, SeededNoise(1), steps=2)[1].publishable
+        training.private_step(state, engine.lots(), noise=SeededNoise(1))
+    assert training.train(state, engine.lots(), noise=SecureNoise()).publishable
+    assert not trained(engine, SeededNoise(1), steps=2)[1].publishable
 
 
 def test_effort_becomes_noise_continuously_and_downwards(settings):
@@ -198,20 +205,20 @@ def test_parameters_are_plain_public_numbers(settings):
     assert training.digest != settings.training().digest
 
 
-def test_the_average_is_over_the_last_share_of_the_steps(settings, counting):
-    training = settings.training(steps=10, averaged=0.4)
-    state = settings.start(training, counting)
+def test_the_average_is_over_the_last_share_of_the_steps(engine, counting):
+    training = engine.training(steps=10, averaged=0.4)
+    state = engine.start(training, counting)
     path = []
     for _ in range(10):
-        state = training.private_step(state, settings.lots(), noise=counting)
+        state = training.private_step(state, engine.lots(), noise=counting)
         path.append(state.parameters)
     np.testing.assert_allclose(state.average, np.mean(path[6:], axis=0))
-    _, last = trained(settings, counting, steps=10)
+    _, last = trained(engine, counting, steps=10)
     np.testing.assert_array_equal(last.average, last.parameters)
 
 
-def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(settings, counting):
-    _, state = trained(settings, counting)
+def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(engine, counting):
+    _, state = trained(engine, counting)
     again = TrainingState.from_bytes(state.to_bytes())
     assert again.to_bytes() == state.to_bytes()
     assert (again.step, again.settings, again.publishable) == (20, state.settings, False)
@@ -221,15 +228,15 @@ def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(settings, cou
         TrainingState.from_bytes(b"something else")
 
 
-def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
+def test_a_resumed_run_continues_and_is_charged_as_planned(engine, counting):
     """KilledError at step 15 before its checkpoint was kept: steps 11 to 15 are drawn again."""
-    training = settings.training(steps=100, resumes=1)
-    start, killed = settings.start(training, counting), Recorder(dies_at=15)
+    training = engine.training(steps=100, resumes=1)
+    start, killed = engine.start(training, counting), Recorder(dies_at=15)
     with pytest.raises(KilledError):
-        training.train(start, settings.lots(), noise=counting, watch=killed)
+        training.train(start, engine.lots(), noise=counting, watch=killed)
     assert [step for step, _ in killed.steps] == [0, 5, 10, 15]
     resumed = Recorder(resumed=killed.saved[10])
-    end = training.train(start, settings.lots(), noise=counting, watch=resumed)
+    end = training.train(start, engine.lots(), noise=counting, watch=resumed)
     assert resumed.steps == [(step, 100) for step in range(15, 101, 5)]
     assert end.step == training.steps
     (event,) = training.events()
@@ -237,74 +244,54 @@ def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
     assert training.resumption.reserve == 5
     with pytest.raises(PrivacyError, match="no step is reserved"):
         dataclasses.replace(training, resumes=0).train(
-            start, settings.lots(), noise=counting, watch=resumed
+            start, engine.lots(), noise=counting, watch=resumed
         )
 
 
-def test_a_checkpoint_of_other_settings_is_refused(settings, counting):
-    other, own = settings.training(resumes=2), settings.training(resumes=1)
-    checkpoint = settings.start(other, counting).to_bytes()
+def test_a_checkpoint_of_other_settings_is_refused(engine, counting):
+    other, own = engine.training(resumes=2), engine.training(resumes=1)
+    checkpoint = engine.start(other, counting).to_bytes()
     with pytest.raises(PrivacyError, match="other settings"):
         own.train(
-            settings.start(own, counting), settings.lots(), noise=counting,
+            engine.start(own, counting), engine.lots(), noise=counting,
             watch=Recorder(resumed=checkpoint),
         )  # fmt: skip
     assert counting.scales == []
 
 
-def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(settings):
+def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(engine):
     """With the same noise from there on, bit for bit; moments and averages included."""
     changes = {"optimiser": Adam(learning_rate=0.1), "averaged": 0.5}
-    training = settings.training(**changes)
+    training = engine.training(**changes)
     noise = SeededNoise(4)
-    state = settings.start(training, noise)
+    state = engine.start(training, noise)
     for _ in range(12):
-        state = training.private_step(state, settings.lots(), noise=noise)
+        state = training.private_step(state, engine.lots(), noise=noise)
     ends = []
     for held in (state, TrainingState.from_bytes(state.to_bytes())):
-        ends.append(training.train(held, settings.lots(), noise=SeededNoise(9)))
+        ends.append(training.train(held, engine.lots(), noise=SeededNoise(9)))
     assert ends[0].to_bytes() == ends[1].to_bytes()
 
 
-def test_learning_happens(settings):
+def test_learning_happens(engine):
     """Two separated clouds: the logit of private rows ends above that of public ones."""
     rng = np.random.default_rng(0)
     private, other = rng.normal(size=(400, 3)) + 1.0, rng.normal(size=(400, 3)) - 1.0
-    training = settings.training(
+    training = engine.training(
         steps=150, divisor=100.0, clip=1.0, noise_multiplier=1.0,
         optimiser=Momentum(learning_rate=0.5, momentum=0.5),
     )  # fmt: skip
 
     def public(network, step):
-        return 0.25 * clipped_sum(network, other, Logistic(label=0), clip=1.0, rule=ClipRule.LOSS)
+        rows = engine.rows(other)
+        return 0.25 * clipped_sum(network, rows, Logistic(label=0), clip=1.0, rule=ClipRule.LOSS)
 
     noise = SeededNoise(2)
-    start = settings.start(training, noise)
-    end = training.train(start, settings.lots(rows=private), noise=noise, public=public)
-    network = Network(architecture=settings.architecture, parameters=end.parameters)
-    score = (
-        np.mean(network.forward(private).outputs > 0),
-        np.mean(network.forward(other).outputs < 0),
-    )
-    assert min(score) > 0.9
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_torch_takes_the_same_steps(settings, device):
-    torch = pytest.importorskip("torch")
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device here")
-    training = settings.training(optimiser=Adam(learning_rate=0.05))
-    there = TorchBackend(device)
-    lots = settings.lots()
-    twin = dataclasses.replace(lots, rows=there.array(lots.rows), backend=there)
-    ends = [
-        training.train(settings.start(training, SeededNoise(3)), found, noise=SeededNoise(3))
-        for found in (lots, twin)
-    ]
-    # Sums differ in the last bits, so single coordinates may round to the next lattice point.
-    assert np.mean(np.abs(ends[0].parameters - ends[1].parameters) < 1e-9) > 0.9
-    np.testing.assert_allclose(ends[0].parameters, ends[1].parameters, atol=1e-2)
+    start = engine.start(training, noise)
+    end = training.train(start, engine.lots(rows=private), noise=noise, public=public)
+    network = engine.architecture.network(end.parameters)
+    for label, rows in ((1, private), (-1, other)):
+        assert np.mean(label * network.row_outputs(rows) > 0) > 0.9
 
 
 def test_a_training_is_a_value(settings):

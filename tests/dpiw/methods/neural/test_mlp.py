@@ -164,29 +164,6 @@ def test_torch_computes_the_same(settings, widths, activation, device):
         np.testing.assert_allclose(ours, there.to_numpy(theirs), atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore")
-@shapes
-def test_opacus_finds_the_same_row_gradients(settings, widths, activation):
-    torch = pytest.importorskip("torch")
-    opacus = pytest.importorskip("opacus")
-    network, x, slopes, backward = passes(settings, widths, activation)
-    layers = []
-    for weights, biases in network.layers:
-        layer = torch.nn.Linear(*weights.shape, dtype=torch.float64)
-        layer.weight.data = torch.tensor(weights.T.copy())
-        layer.bias.data = torch.tensor(biases.copy())
-        layers += [layer, torch.nn.Tanh() if activation == "tanh" else torch.nn.ReLU()]
-    model = opacus.GradSampleModule(torch.nn.Sequential(*layers[:-1]), loss_reduction="sum")
-    (model(torch.tensor(x)) * torch.tensor(slopes)).sum().backward()
-    for i in range(len(x)):
-        parts = []
-        for layer in layers[::2]:
-            parts += [layer.weight.grad_sample[i].T.reshape(-1), layer.bias.grad_sample[i]]
-        theirs = torch.cat(parts).numpy()
-        np.testing.assert_allclose(backward.gradient(np.eye(len(x))[i]), theirs, atol=1e-5)
-        assert backward.norms[i] == pytest.approx(np.linalg.norm(theirs), rel=1e-5)
-
-
 @shapes
 def test_a_row_s_own_output_has_the_same_bits_in_every_table(widths, activation):
     """Any number of rows, order, memory layout and neighbours, wild ones included."""

@@ -15,7 +15,14 @@ SCHEMAS = {
     "mixed": mixed_schema(),
     "numeric": numeric_schema(3, target=True),
     "no target": numeric_schema(3),
+    "image": numeric_schema(36),
 }
+
+
+def shares_for(name: str) -> dict[str, float]:
+    """Of every part that a schema can have."""
+    own = {**EVERY, "patches": 0.6} if name == "image" else EVERY
+    return {part: own[part] for part in own if part != "target" or SCHEMAS[name].target}
 
 
 def stack_of(schema: PublicSchema, **shares: float) -> Stack:
@@ -38,17 +45,25 @@ def corners(schema: PublicSchema, rows: int, rng: np.random.Generator) -> Scaled
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_norm_bound_holds_and_is_met(name: str, part: str) -> None:
     schema = SCHEMAS[name]
-    if part == "target" and schema.target is None:
+    is_there = {"target": schema.target is not None, "patches": name == "image"}
+    if not is_there.get(part, True):
         with pytest.raises(SpecError, match="none that this schema has"):
-            stack_of(schema, target=1.0)
+            stack_of(schema, **{part: 1.0})
         return
-    shares = EVERY if part == "all" else {part: 0.8}
+    shares = shares_for(name) if part == "all" else {part: 0.8}
     stack, rng = stack_of(schema, **shares), np.random.default_rng(1)
-    tables = [uniform_rows(schema, 500, rng), corners(schema, 500, rng)]
+    tables = [uniform_rows(schema, 500, rng), corners(schema, 500, rng), greys(schema)]
     norms = np.linalg.norm(np.vstack([stack.matrix(one) for one in tables]), axis=1)
     assert norms.max() <= stack.norm * (1 + 1e-12)
     assert norms.max() >= 0.9 * stack.norm  # a corner meets it, but for unequal levels
     assert stack.matrix(tables[0]).shape == (500, stack.dimension)
+
+
+def greys(schema: PublicSchema) -> ScaledTable:
+    """Images of one grey, where every column is a pixel."""
+    cells = {column.name: np.linspace(0.0, 1.0, 9) for column in schema.released}
+    is_image = all(column.is_numeric for column in schema.released)
+    return ScaledTable(cells, 9) if is_image else corners(schema, 9, np.random.default_rng(0))
 
 
 def test_shares_are_shares_of_the_norm() -> None:
@@ -63,8 +78,7 @@ def test_shares_are_shares_of_the_norm() -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_row_s_features_are_of_that_row_alone_to_the_last_bit(name: str) -> None:
     schema, rng = SCHEMAS[name], np.random.default_rng(3)
-    shares = {part: share for part, share in EVERY.items() if schema.target or part != "target"}
-    stack, rows = stack_of(schema, **shares), uniform_rows(schema, 257, rng)
+    stack, rows = stack_of(schema, **shares_for(name)), uniform_rows(schema, 257, rng)
     whole = stack.matrix(rows)
     order = rng.permutation(rows.rows)
     assert np.array_equal(stack.matrix(rows.take(order)), whole[order])

@@ -1,0 +1,188 @@
+"""Shapes of a generator and a discriminator on a public schema, and between rows and networks."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError, StageFailedError
+from dpiw.methods.generators.heads import Heads
+from dpiw.methods.neural.engine import AnyArchitecture
+from dpiw.methods.neural.mlp import Architecture
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """Shapes of generator and discriminator on a schema; public.
+
+    Attributes:
+        schema: the public schema.
+        conditional: whether the target is given to the generator instead of made by it.
+        latent: normal inputs of the generator.
+        generator, discriminator: widths of the hidden layers.
+        temperature: of the relaxed draws (`dpiw.methods.generators.heads`).
+        label_scale: what the one-hot label is multiplied by where the discriminator sees it.
+        image: rows and columns of pixels, whose networks are convolutions
+            (`dpiw.methods.generators.image_networks`); empty: there is no image.
+
+    Raises:
+        SpecError: conditional, and the target is not a column of levels or the only column; an
+            image, and the other columns are not its pixels, or torch and Opacus are not installed.
+    """
+
+    schema: PublicSchema
+    conditional: bool
+    latent: int
+    generator: tuple[int, ...]
+    discriminator: tuple[int, ...]
+    temperature: float
+    label_scale: float = 1.0
+    image: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """See the class."""
+        if self.conditional:
+            self._check_target()
+        if self.image:
+            self._check_image()
+
+    def _check_target(self) -> None:
+        target = self.schema.target
+        if target is None or target.is_numeric:
+            raise SpecError(
+                "generator: a conditional method expects a target of kind boolean, categorical or"
+                " ordinal"
+            )
+        if len(self.schema.released) < 2:
+            raise SpecError("generator: a conditional method expects a column beside the target")
+
+    def _check_image(self) -> None:
+        pixels = math.prod(self.image)
+        if self.made.width != pixels or not all(part.numeric for part in self.made.parts):
+            raise SpecError(
+                f"generator.settings.image: expected {pixels} columns of numbers without missing"
+                " cells, one for each pixel, and no other (but the target of dpcgan)"
+            )
+        half = 2 ** len(self.generator)
+        if not self.generator or any(side % half for side in self.image):
+            raise SpecError(
+                f"generator.settings.image: expected sides divisible by {half}, as each layer of"
+                " the generator doubles them; one layer at least"
+            )
+        if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
+            raise SpecError(
+                "generator.settings.image: convolutions need torch and Opacus, which are not"
+                " installed; run: pip install 'dpiw[neural]'"
+            )
+
+    def check_fits(self) -> None:
+        """Make both networks, which tries those of images on public rows.
+
+        Raises:
+            StageFailedError: torch or Opacus does not work here.
+        """
+        try:
+            _ = self.generator_architecture, self.discriminator_architecture
+        except (ImportError, OSError, MemoryError, RuntimeError) as error:
+            raise StageFailedError("fit_generator", StageFailedError.exit_code) from error
+
+    @property
+    def label(self) -> Column | None:
+        """The column that is given."""
+        return self.schema.target if self.conditional else None
+
+    @cached_property
+    def made(self) -> Heads:
+        """The columns that the generator makes."""
+        columns = tuple(c for c in self.schema.released if c is not self.label)
+        return Heads(columns=columns, temperature=self.temperature)
+
+    @cached_property
+    def given(self) -> Heads:
+        """The column that it is given, if any."""
+        columns = () if self.label is None else (self.label,)
+        return Heads(columns=columns, levels=True)
+
+    @cached_property
+    def generator_architecture(self) -> AnyArchitecture:
+        """Latents and label to the outputs of `made`."""
+        inputs = self.latent + self.given.width
+        if self.image:
+            from dpiw.methods.generators.image_networks import image_generator
+
+            return image_generator(self.image, inputs, self.generator)
+        return Architecture(widths=(inputs, *self.generator, self.made.width))
+
+    @cached_property
+    def discriminator_architecture(self) -> AnyArchitecture:
+        """A row, the label last, to one output."""
+        if self.image:
+            from dpiw.methods.generators.image_networks import image_discriminator
+
+            return image_discriminator(self.image, self.given.width, self.discriminator)
+        inputs = self.made.width + self.given.width
+        return Architecture(widths=(inputs, *self.discriminator, 1), activation="tanh")
+
+    def encode(self, scaled: ScaledTable) -> Array:
+        """What the discriminator sees of rows, shape (n, width); row by row."""
+        labels = self.label_scale * self.given.encode(scaled)
+        return np.hstack([self.made.encode(scaled), labels])
+
+    def decode(self, rows: Array) -> ScaledTable:
+        """Drawn rows as scaled values, in released order."""
+        middle = self.made.width
+        columns = self.made.decode(rows[:, :middle]) | self.given.decode(rows[:, middle:])
+        return ScaledTable({c.name: columns[c.name] for c in self.schema.released}, len(rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the schema, of which the columns and their widths."""
+        image = {"image": list(self.image)} if self.image else {}
+        return image | {
+            "columns": [column.name for column in self.schema.released],
+            "widths": [self.made.width, self.given.width],
+            "conditional": self.conditional,
+            "latent": self.latent,
+            "generator": list(self.generator),
+            "discriminator": list(self.discriminator),
+            "temperature": self.temperature,
+            "label_scale": self.label_scale,
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any], *, schema: PublicSchema) -> Self:
+        """Read what `to_json` wrote; SpecError where it was of another schema."""
+        if facts["columns"] != [column.name for column in schema.released]:
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        design = cls(
+            schema=schema,
+            conditional=bool(facts["conditional"]),
+            latent=int(facts["latent"]),
+            generator=tuple(map(int, facts["generator"])),
+            discriminator=tuple(map(int, facts["discriminator"])),
+            temperature=float(facts["temperature"]),
+            label_scale=float(facts["label_scale"]),
+            image=tuple(map(int, facts.get("image", ()))),
+        )
+        if any(facts[key] != value for key, value in design.to_json().items()):
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        return design
+
+    def labels(self, rows: int, proportions: Array, rng: np.random.Generator) -> Array:
+        """Labels by proportion, one-hot, shape (rows, given.width)."""
+        labels = np.zeros((rows, self.given.width))
+        if self.given.width:
+            steps = np.cumsum(proportions)
+            place = np.searchsorted(steps / steps[-1], rng.random(rows), side="right")
+            labels[np.arange(rows), np.minimum(place, self.given.width - 1)] = 1.0
+        return labels

@@ -1,0 +1,54 @@
+"""Makers of the values under test: a small network, its training and its lots."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
+from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.dpiw.methods.neural.momentum import Momentum
+
+
+class Settings:
+    """Makers of the values under test, for the engine of perceptrons."""
+
+    unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+    architecture = Architecture(widths=(3, 5, 1), activation="tanh")
+    kind = Network
+
+    def training(self, **changes):
+        constants = {
+            "sampling_rate": 0.25, "steps": 20, "clip": 0.5, "divisor": 10.0, "unit": self.unit,
+            "noise_multiplier": 1.5, "optimiser": Momentum(learning_rate=1.0, momentum=0.0),
+        } | changes  # fmt: skip
+        return PrivateTraining(**constants)
+
+    def rows(self, values):
+        """Rows where the engine computes."""
+        return values
+
+    def values(self, count=40):
+        return np.random.default_rng(5).normal(size=(count, 3))
+
+    def lots(self, count=40, **changes):
+        rows = self.rows(changes.pop("rows", self.values(count)))
+        found = PrivateLots(architecture=self.architecture, rows=rows, loss=Logistic(label=1))
+        return dataclasses.replace(found, **changes)
+
+    def start(self, training, noise):
+        initial = self.architecture.initial(np.random.default_rng(6))
+        return training.start(initial, publishable=noise.publishable)
+
+    def network(self, *widths, activation="tanh", seed=0):
+        architecture = Architecture(widths=widths, activation=activation)
+        rng = np.random.default_rng(seed)
+        return Network(architecture=architecture, parameters=rng.normal(size=architecture.size))
+
+    def layers(self, *widths):
+        """Places of each layer's weights and biases, by turns, among a network's parameters."""
+        sizes = [n for i, o in Architecture(widths=widths).shapes for n in (i * o, o)]
+        return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
