@@ -67,12 +67,23 @@ def levels_schema(levels: int, count: int) -> PublicSchema:
     return PublicSchema(name="levels", columns=columns)
 
 
+def image_schema() -> PublicSchema:
+    """Every geometry of `mixed_schema`, and an image of 5 x 5 pixels: every part has features."""
+    mixed = mixed_schema()
+    pixels = tuple(
+        Column(name=f"p{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(24)
+    )
+    return PublicSchema(name="image", columns=(*mixed.columns, *pixels))
+
+
 SCHEMAS: tuple[Callable[[np.random.Generator], PublicSchema], ...] = (
     lambda rng: numeric_schema(int(rng.choice([1, 2, 4, 8, 32]))),
     lambda rng: weights.numeric_schema(int(rng.choice([2, 3, 8])), target=True),
     lambda rng: nullable_schema(int(rng.choice([1, 2, 5]))),
     lambda rng: levels_schema(int(rng.choice([2, 3, 7])), int(rng.choice([2, 3]))),
     lambda rng: mixed_schema(),
+    lambda rng: weights.numeric_schema(int(rng.choice([26, 37])), target=True),
+    lambda rng: image_schema(),
 )
 
 
@@ -181,7 +192,7 @@ def test_the_bound_is_attained_by_a_row_that_comes():
 
     A constant that was counted twice, or left out, would be seen here.
     """
-    schema, unit = weights.numeric_schema(3, target=True), unit_of(ADD, 3)
+    schema, unit = weights.numeric_schema(26, target=True), unit_of(ADD, 3)
     own = Measured(
         features=dict.fromkeys(PARTS, 0.5), frequencies=3, omega_seed=1
     ).calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)  # fmt: skip
@@ -189,8 +200,8 @@ def test_the_bound_is_attained_by_a_row_that_comes():
     corner = ScaledTable(ends, 3)
     share = share_of(own, schema, (corner.take(np.arange(0)), corner))
     assert 1 - 1e-5 < share <= 1
-    assert own.calibrated.constant == 0.5  # a power of two beside half of sqrt(5)/2
-    assert own.calibrated.sensitivity == pytest.approx(3 * math.hypot(math.sqrt(1.25), 0.5))
+    assert own.calibrated.constant == 0.5  # a power of two beside half of sqrt(6)/2
+    assert own.calibrated.sensitivity == pytest.approx(3 * math.hypot(math.sqrt(1.5), 0.5))
 
 
 # --- to the last bit ------------------------------------------------------------------------------
@@ -208,7 +219,7 @@ def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rn
     """
     checked = 0
     for number in range(cases):
-        schema, own = settings_of((*PARTS, "stack")[number % 6], rng)
+        schema, own = settings_of((*PARTS, "stack")[number % 7], rng)
         stack, constant = own.stack(schema), float(rng.choice([0.0, 0.5, 2.0**-9]))
         rows = int(rng.integers(1, 60))
         if number % 8 == 7 and stack.dimension < 300:
@@ -286,7 +297,7 @@ def test_a_row_s_part_that_depends_on_others_is_found(plant, rng, monkeypatch):
 @pytest.mark.parametrize("shares", [{part: 1.0} for part in PARTS] + [dict.fromkeys(PARTS, 1.0)])
 def test_no_row_of_the_box_is_left_out(shares, rng):
     """Corners have the whole norm, in thousands of features: they are within it as computed."""
-    schema = weights.numeric_schema(64, target=True)
+    schema = weights.numeric_schema(65, target=True)
     stack = Stack(schema=schema, shares=shares, frequencies=2048)
     rows = extreme_rows(schema, 100, rng)
     wanted = (np.rint(stack.matrix(rows) / UNIT) * UNIT).sum(axis=0) + 0.0
@@ -298,7 +309,7 @@ def test_no_row_of_the_box_is_left_out(shares, rng):
 def test_a_row_outside_the_schema_s_box_moves_no_further(features, value, rng):
     """No such row comes from an ingest; a table made by hand may hold one, and numbers at that."""
     shares = dict.fromkeys(PARTS if features == "stack" else [features], 1.0)
-    schema = mixed_schema()
+    schema = image_schema()
     own = Measured(features=shares, frequencies=4, omega_seed=2)
     for unit in UNITS:
         ready = own.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
@@ -321,7 +332,7 @@ def test_a_row_outside_the_schema_s_box_moves_no_further(features, value, rng):
 @pytest.mark.parametrize("share", [1.01e-4, 1e-2, 1.0])
 def test_a_share_of_any_size_keeps_its_claim(share, rng):
     """The smallest and the largest that a spec may state."""
-    schema, tally = mixed_schema(), Tally()
+    schema, tally = image_schema(), Tally()
     own = Measured(features=dict.fromkeys(PARTS, share), frequencies=4, omega_seed=2)
     for unit in UNITS:
         ready = own.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
@@ -334,7 +345,7 @@ def test_a_share_of_any_size_keeps_its_claim(share, rng):
 
 def test_sums_that_are_clipped_move_no_further(rng, monkeypatch):
     """A sum beyond the largest whole number is clipped, coordinate by coordinate."""
-    schema = mixed_schema()
+    schema = image_schema()
     own = Measured(features=dict.fromkeys(PARTS, 1.0), frequencies=4, omega_seed=2)
     for unit in UNITS:
         ready = own.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
