@@ -197,11 +197,11 @@ def test_a_server_that_a_profile_names_is_the_run_s(
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
-    def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
-        started.append(real(["sleep", "600"]))
+    def seen(*command: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        started.append(real(*command, **settings))
         return started[0]
 
-    monkeypatch.setattr(waiting.subprocess, "Popen", sleeper)
+    monkeypatch.setattr(waiting.subprocess, "Popen", seen)
     with waiting.prefect_server() as wait:
         assert wait is wait_for_server
         assert [one.returncode for one in started] == [-signal.SIGTERM]

@@ -38,6 +38,9 @@ from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 from tests.hostile.leaks import neighbours as leaks
 from tests.support.fits import fitted_at_once
 
+TABLE_PARTS = {part: 1.0 for part in PARTS if part != "patches"}
+"""The schema here is no image."""
+
 
 @contextmanager
 def blind() -> Iterator[None]:
@@ -113,7 +116,7 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "output_noised": ("output_noised", {"rows": 20, "allow_more_rows": True}),
     "measured": ("measured", {"frequencies": 5, "omega_seed": 1}),
     "measured stack": (
-        "measured", {"features": dict.fromkeys(PARTS, 1.0), "frequencies": 5, "omega_seed": 1}),
+        "measured", {"features": TABLE_PARTS, "frequencies": 5, "omega_seed": 1}),
     "dp_mlp": ("dp_mlp", {"steps": 3, "lot": 8, "hidden": [3], "replays": 0}),
 }  # fmt: skip
 

@@ -26,7 +26,12 @@ def test_the_command_line_tells_and_does(
     with pytest.raises(LedgerError, match="never created by opening it"):
         cli(*register)
     assert cli(*register, "--create")[0] == 0
-    assert cli(*register) == (0, "population adult: epsilon=2, delta=1E-5, add_or_remove_one\n")
+    assert cli(*register) == (
+        0,
+        "population adult: epsilon=2, delta=1E-5, add_or_remove_one\n"
+        "registered before, with the same terms; nothing was changed;"
+        " left: epsilon=2, delta=1E-5\n",
+    )
     assert "no runs" in cli("show", "--ledger", path)[1]
     ledger = Ledger.open(path)
     ledger.reserve(**ask())

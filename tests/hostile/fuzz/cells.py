@@ -55,7 +55,11 @@ columns:
   - {name: region, kind: categorical, levels: [east, west], members: [["3", "3a"], [Süd]],
      nullable: true}
   - {name: place, kind: categorical, hash_buckets: 7, normaliser: casefold, nullable: true}
+  - {name: unlisted, kind: categorical, unseen: true, nullable: true}
 """
+STAGES_YAML = SCHEMA_YAML.replace("unseen: true", "hash_buckets: 3")
+"""Of stages, the release of levels alone takes an unseen column."""
+
 MEANS_NOTHING_TO_CELLS = frozenset(
     {
         "name",
