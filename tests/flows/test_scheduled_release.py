@@ -59,7 +59,7 @@ def wait_until(condition, *, process, log):
 
 def test_the_deployments_are_module_path_entries():
     deployments = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
-    release, audit, training, assurance = deployments
+    release, audit, training, assurance, collection = deployments
     assert release["entrypoint"] == training["entrypoint"] == "flows.release.release"
     assert audit["entrypoint"] == "flows.audit.audit"
     assert assurance["entrypoint"] == "flows.assurance.assurance"
@@ -72,7 +72,10 @@ def test_the_deployments_are_module_path_entries():
         assert deployment["schedules"][0]["active"] is True
         assert deployment["work_pool"]["name"] == f"dpiw{pool}"  # hours of tests block no release
     assert "parameters" not in assurance  # all suites, every part
-    assert (ROOT / release["parameters"]["spec"]).exists()
+    assert collection["entrypoint"] == "flows.local.collect"
+    assert "schedules" not in collection  # it ends once
+    for deployment in (release, collection):
+        assert (ROOT / deployment["parameters"]["spec"]).exists()
     assert (ROOT / audit["parameters"]["ledger"]).exists()
 
 
@@ -97,7 +100,7 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     # The shipped deployment, but soon and on the test's own spec.
     settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
     settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
-    del settings["deployments"][3]  # audit and assurance have tests of their own
+    del settings["deployments"][3:]  # audit, assurance and collection have tests of their own
     del settings["deployments"][1]
     file = tmp_path / "prefect.yaml"
     file.write_text(yaml.safe_dump(settings))
