@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in the middle of `dpiw release`: one sentence, nothing lost, and it goes on.
+"""Ctrl-C, SIGTERM and SIGHUP in the middle of `dpiw release`: nothing lost, and it goes on.
 
 The signal goes to the whole process group, as a terminal or a service manager sends it: to the
 confidential stage and to the run's own Prefect server, too; or to the run alone. The stage draws
@@ -100,7 +100,7 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text()
 
 
-NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 each = pytest.mark.parametrize("number", HELD, ids=NAMES.get)
 
 
