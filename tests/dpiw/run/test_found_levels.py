@@ -49,6 +49,7 @@ def test_what_an_auditor_and_an_analyst_are_told(found: Found, capsys: Any) -> N
     assert [event["type"] for event in stage.events] == ["gaussian", "threshold"]
     assert certificate.accountants["pld"] <= 2
     assert any("reached a public threshold" in one for one in certificate.assumptions)
+    assert "levels (but those of unseen columns, which this release" in certificate.assumptions[0]
     assert any("rarer ones are not listed" in one for one in certificate.caveats)
     assert dpiw(["plan", str(place.spec)]) == 0
     assert "threshold                         delta=5e-07, count=1" in capsys.readouterr().out
@@ -88,6 +89,26 @@ def test_levels_are_found_and_a_later_release_takes_them(
     key = place.root / "state" / "keys" / "test.pub"
     report = audit(f"sqlite:///{place.ledger}", [folder, other], key)
     assert (report.ok, report.findings) == (True, ())
+
+
+def test_a_draw_with_another_threshold_than_planned_is_found(
+    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate states the threshold that was applied, and the audit counts from it."""
+
+    def lower(self: UnseenLevels, *args: Any, **facts: Any) -> Any:
+        assert self.calibrated is not None
+        calibrated = dataclasses.replace(self.calibrated, threshold=-50.0)
+        return MEASURE(dataclasses.replace(self, calibrated=calibrated), *args, **facts)
+
+    monkeypatch.setattr(UnseenLevels, "measure", lower)
+    place = without_list(make_workplace())
+    _, folder = publish_run(place.spec)
+    assert "xylographer" in (folder / "levels-001.csv").read_text()
+    report = audit(
+        f"sqlite:///{place.ledger}", [folder], place.root / "state" / "keys" / "test.pub"
+    )
+    assert [one.code for one in report.findings] == ["threshold_too_low"]
 
 
 # Killed
