@@ -287,7 +287,10 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             finally:
                 shown.settle()
     except KeyboardInterrupt:
-        print(f"\n{interrupts.told(_again(parsed))}")
+        try:
+            print(f"\n{interrupts.told(_again(parsed))}", flush=True)
+        except OSError:  # its terminal is gone: nobody is told, now or when Python ends
+            sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:
         print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")

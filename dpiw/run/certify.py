@@ -35,6 +35,7 @@ def _decimals(cost: PrivacyCost) -> tuple[str, str]:
 def _stage_record(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
     plan = run.plan
     facts = committed_measurement(run, stage.name).facts
+    # Above which levels were shown, whatever was planned.
     applied = {"threshold": facts["threshold"]} if "threshold" in facts else {}
     laws = [
         {"values": key.removesuffix("scale").strip("_") or stage.method, "scale": value,
