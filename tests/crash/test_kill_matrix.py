@@ -11,6 +11,7 @@ import pytest
 
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind
+from dpiw.release.verification import verify
 from tests.crash.conftest import Places
 from tests.crash.harness import (
     ForkServer,
@@ -98,6 +99,10 @@ def test_a_stage_that_finds_levels(servers: Servers, new_place: Places) -> None:
         assert live(server, place, points) == [True, True]
     assert [stage.method for stage in place.run.plan.stages] == ["levels"]
     assert check_charge(place) == 1
+    (folder,) = place.releases.iterdir()
+    assert [one["stages"] for one in verify(folder).certificate.attempts] == [
+        {"fit_generator": "lost"}, {"fit_generator": "committed"},
+    ]  # fmt: skip
     assert sum("measured" in line for line in place.noise_log()) == 2
 
 

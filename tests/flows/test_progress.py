@@ -250,6 +250,7 @@ def test_requests_that_are_left_behind_hold_none_of_the_engine_s_connections(dri
         assert not engine._client._transport_for_url(engine.api_url)._pool.connections
         (client,) = {one._client for one in windows}
     client._client.close()
+    window._own_client.cache_clear()
 
 
 class Flaky:

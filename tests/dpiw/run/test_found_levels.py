@@ -1,7 +1,7 @@
 """Levels found in a release of their own, and a release that takes them: charged, once, as others.
 
 What happens to a run that dies is the business of its stages, whatever they draw; here it is asked
-of this one.
+of this one, and with real kills by `tests/crash/test_kill_matrix.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows.console import _summary
 from tests.support.found_levels import without_list
-from tests.support.whole_runs import draw, finish, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import draw, loaded, prepared, publish_run, spent
 
 Found = tuple[Any, ReleaseRun, Path]
 
@@ -135,20 +135,6 @@ def killed(run: ReleaseRun, owner: type, method: str, deed: Callable[..., None])
         patch.setattr(owner, method, deed)
         with pytest.raises(Killed):
             draw(run)
-
-
-def test_a_draw_that_is_killed_after_the_arm_is_paid_and_paid_again_on_record(
-    make_workplace: Callable[..., Any],
-) -> None:
-    place = without_list(make_workplace(max_attempts=2))
-    run = prepared(place)
-    killed(run, UnseenLevels, "measure", dies_drawing)
-    assert not run.measurement("fit_generator").exists()
-    folder = finish(draw(run))
-    assert spent(place).epsilon == pytest.approx(4, rel=1e-3)
-    assert [one["stages"] for one in verify(folder).certificate.attempts] == [
-        {"fit_generator": "lost"}, {"fit_generator": "committed"},
-    ]  # fmt: skip
 
 
 def test_a_draw_that_is_killed_and_may_not_be_repeated_stays_paid(
