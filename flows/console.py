@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from dpiw.data.levels import level_file
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
@@ -192,13 +193,13 @@ def _advice(verdict: str, spec: Path) -> list[str]:
 
 def _lists(folder: Path) -> list[str]:
     """What a data dictionary says to take the levels that a release found, column by column."""
-    files = (folder / "levels-001.csv").exists()
+    files = (folder / level_file(1)).exists()
     columns = json.loads((folder / SCHEMA).read_bytes())["columns"] if files else []
     kept = ("name", "kind", "nullable", "normaliser", "other", "provenance")
     lines = ["", "to take these levels, from a data dictionary here:"] if files else []
     for place, column in enumerate(columns, start=1):
         told = {name: column[name] for name in kept if name in column}
-        told["levels_file"] = os.path.relpath(folder / f"levels-{place:03}.csv")
+        told["levels_file"] = os.path.relpath(folder / level_file(place))
         lines.append(f"  - {json.dumps(told, ensure_ascii=False)}")
     return lines
 
@@ -286,7 +287,10 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             finally:
                 shown.settle()
     except KeyboardInterrupt:
-        print(f"\n{interrupts.told(_again(parsed))}")
+        try:
+            print(f"\n{interrupts.told(_again(parsed))}", flush=True)
+        except OSError:  # its terminal is gone: nobody is told, now or when Python ends
+            sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:
         print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")

@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM: a step under way ends first, so that no draw that was charged is lost.
+"""Ctrl-C, SIGTERM and SIGHUP: a step under way ends first, so that no charged draw is lost.
 
-A terminal sends Ctrl-C to every process of a run, a service manager SIGTERM. The confidential
-stages and a Prefect server of the run's own are started `dpiw.run.shield.shielded` from both; the
-run itself decides. The first one lets the step under way end, the second stops it at once.
+A terminal sends Ctrl-C to every process of a run, and SIGHUP when it is gone; a service manager
+sends SIGTERM. The confidential stages and a Prefect server of the run's own are started
+`dpiw.run.shield.shielded` from all of them; the run itself decides. The first one lets the step
+under way end, the second stops it at once.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from typing import Any, Self
 
 from dpiw.run.shield import HELD
 
-_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_NAMES = {signal.SIGINT: "Ctrl-C"}
 
 
 class Interrupts(logging.Handler):
-    """Turns Ctrl-C and SIGTERM into an end between two steps; a context manager.
+    """Turns Ctrl-C, SIGTERM and SIGHUP into an end between two steps; a context manager.
 
     It listens to the steps, too.
 
     Attributes:
-        exit_code: of a run that was stopped: 130 by Ctrl-C, 143 by SIGTERM, as shells have it.
+        exit_code: of a run that was stopped: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, as
+            shells have it.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,8 @@ class Interrupts(logging.Handler):
             self._at_once = self._step is not None
             raise KeyboardInterrupt
         self._asked = True
-        again = _NAMES[signal.Signals(signal_number)]
+        asked = signal.Signals(signal_number)
+        again = _NAMES.get(asked, asked.name)
         told = f"\n  stopping when {self._step} has ended ({again} again: at once)\n"
         # A print may be under way; and nobody may listen any more, which must not end a stage.
         with contextlib.suppress(OSError, ValueError):

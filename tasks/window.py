@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import datetime
+import functools
 import logging
 import queue
 import threading
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import SettingsContext, TaskRunContext, get_settings_context
 
@@ -38,8 +39,8 @@ class Window:
     Args:
         task_run: it belongs to.
         flow_run: it belongs to; None: to none.
-        client: asks Prefect; one for the whole run, as each new one reads the machine's TLS
-            certificates and asks twice.
+        client: asks Prefect; not the engine's own, whose connections requests that are left behind
+            would hold.
         timeout: seconds for one request, connection and answer together.
     """
 
@@ -60,7 +61,7 @@ class Window:
         context = TaskRunContext.get()
         if context is None or not isinstance(context.client, SyncPrefectClient):
             return None
-        task, client = context.task_run, context.client
+        task, client = context.task_run, _own_client(str(context.client.api_url))
         return cls(
             task_run=task.id, flow_run=task.flow_run_id, client=client, timeout=TIMEOUT_SECONDS
         )
@@ -108,6 +109,13 @@ class Window:
             return None
         self._failures = 0
         return answer
+
+
+@functools.cache
+def _own_client(url: str) -> SyncPrefectClient:
+    """One for all windows on a server: each reads the machine's TLS certificates and asks twice."""
+    settings = {"base_url": url, "timeout": TIMEOUT_SECONDS}
+    return get_client(httpx_settings=settings, sync_client=True)
 
 
 def _asked_once() -> SettingsContext:

@@ -175,7 +175,8 @@ MOVED = (
            "test_a_second_one_stops_at_once_and_says_what_stands",
            "flows/test_interrupts.py::test_a_second_one_does_not_wait_for_the_step"),
     _moved("crash", "flows/test_interrupts.py::test_a_draw_is_let_end_and_nothing_is_lost",
-           "flows/test_interrupts.py::test_a_draw_is_let_end_and_nothing_is_lost", "[SIGTERM]"),
+           "flows/test_interrupts.py::test_a_draw_is_let_end_and_nothing_is_lost",
+           "[SIGTERM]", "[SIGHUP]"),
     _moved("crash", "flows/test_interrupts.py::"
            "test_after_sigterm_to_the_run_alone_the_same_command_goes_on",
            "flows/test_interrupts.py::test_a_second_one_does_not_wait_for_the_step"),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
+from dpiw.methods.generators.registry import finds_levels
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CertifiedStage
 
@@ -22,7 +23,10 @@ _STEP = 2.0**-20
 
 
 def check_thresholds(folder: FolderFacts) -> list[Finding]:
-    """Whether a release that shows levels has the threshold and the noise that it paid for."""
+    """Whether a release that shows levels has the threshold and the noise that it paid for.
+
+    That its lists keep to this threshold, `dpiw.release.verification.verify` has seen.
+    """
     if folder.release is None:
         return []
     certificate = folder.release.certificate
@@ -30,7 +34,7 @@ def check_thresholds(folder: FolderFacts) -> list[Finding]:
     for stage in certificate.stages:
         try:
             told += _faults(stage, certificate.unit)
-        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             told.append(f"stage {stage.stage}: what it states of its threshold cannot be read")
     return [
         Finding(code="threshold_too_low", subject=f"release {folder.name}", text=text)
@@ -40,28 +44,34 @@ def check_thresholds(folder: FolderFacts) -> list[Finding]:
 
 def _faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]:
     events = [event for event in stage.events if event["type"] == "threshold"]
-    if not events and "threshold" not in stage.parameters:
+    if not (events or "threshold" in stage.parameters or finds_levels(stage.method)):
         return
     columns = len(stage.parameters["columns"])
     if sum(event["count"] for event in events) != columns:
         yield f"stage {stage.stage}: shows levels of {columns} columns; charged for fewer or more"
         return
-    scale, threshold = float(stage.noise[0]["scale"]), float(stage.parameters["threshold"])
+    scale, threshold = _finite(stage.noise[0]["scale"]), _finite(stage.parameters["threshold"])
     moved = unit.max_rows * (
         1 if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE else 2**0.5
     )
     counted = [event for event in stage.events if event["type"] == "gaussian"]
-    if sum(event["count"] for event in counted) != columns or any(
-        scale < event["noise_multiplier"] * moved * (1 - _ROUNDING) for event in counted
+    if sum(event["count"] for event in counted) != columns or not all(
+        scale >= event["noise_multiplier"] * moved * (1 - _ROUNDING) for event in counted
     ):
         yield f"stage {stage.stage}: its noise of {scale:.6g} rows is less than what it paid for"
     chance = _chance(threshold, scale, unit.max_rows)
     for event in events:
-        if chance > event["delta"] * (1 + _ROUNDING):
+        if not chance <= event["delta"] * (1 + _ROUNDING):
             yield (
                 f"stage {stage.stage}: a level of one person alone is shown with probability up to"
                 f" {chance:.3g}; charged was {event['delta']:.3g}"
             )
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 def _chance(threshold: float, scale: float, rows: int) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpiw.data.levels import NOISY_COUNT
 from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, SchemaError
 
@@ -122,17 +123,15 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
     if confidential is not None and is_same_file(base / named, confidential):
         raise SchemaError(f"column {name}: {field}: this is the confidential source")
     rest = {key: value for key, value in column.items() if key != field}
-    listed, other = LEVEL_FILES[field](base / named, name), column.get("other")
-    if field == "levels_file" and isinstance(other, str) and other not in listed["levels"]:
-        listed["levels"] = [*listed["levels"], other]  # a list of what was found has no such level
-    return {**rest, **listed}
+    return {**rest, **LEVEL_FILES[field](base / named, name, column.get("other"))}
 
 
-def _levels(path: Path, column: str) -> dict[str, Any]:
+def _levels(path: Path, column: str, other: Any) -> dict[str, Any]:
     """The levels that a public file lists, in its order.
 
     A `.csv` file has them in its first column, below one line of names (UTF-8, commas); any other
-    file has one on each line.
+    file has one on each line. A list that a release of found levels wrote lacks the bucket `other`,
+    which is added.
 
     Raises:
         SchemaError: not a regular UTF-8 file of at most `MAX_LEVEL_BYTES`; a ragged CSV file.
@@ -148,10 +147,13 @@ def _levels(path: Path, column: str) -> dict[str, Any]:
             " bytes, one level a line; or a .csv file with a line of names, levels in its first"
             " column"
         )
-    return {"levels": [row[0] for row in rows]}
+    levels = [row[0] for row in rows[1:]]
+    if rows[0][1:] == [NOISY_COUNT] and isinstance(other, str) and other not in levels:
+        levels.append(other)
+    return {"levels": levels}
 
 
-def _hierarchy(path: Path, column: str) -> dict[str, Any]:
+def _hierarchy(path: Path, column: str, _other: Any) -> dict[str, Any]:
     """The groups that a public file's second column names, in its order, and each one's members.
 
     Raises:
@@ -165,13 +167,13 @@ def _hierarchy(path: Path, column: str) -> dict[str, Any]:
             " their groups in its second"
         )
     groups: dict[str, list[str]] = {}
-    for member, group, *_ in rows:
+    for member, group, *_ in rows[1:]:
         groups.setdefault(group, []).extend([member] if member != group else [])
     return {"levels": list(groups), "members": list(groups.values())}
 
 
 LEVEL_FILES = {"levels_file": _levels, "hierarchy_file": _hierarchy}
-"""What a column may name a file for, and who reads it: from a path and the column's name."""
+"""What a column may name a file for, and who reads it, with the column's name and `other`."""
 
 
 def _text(path: Path) -> str | None:
@@ -183,9 +185,9 @@ def _text(path: Path) -> str | None:
 
 
 def _rows(text: str | None) -> list[list[str]] | None:
-    """Of a CSV file, without its line of names; None: there is none, or lines differ in length."""
+    """Of a CSV file, its line of names first; None: there is none, or lines differ in length."""
     with contextlib.suppress(csv.Error):
         rows = [row for row in csv.reader(io.StringIO(text or "", newline=""), strict=True) if row]
         if len({len(row) for row in rows}) == 1 and rows[0]:
-            return rows[1:]
+            return rows
     return None

@@ -34,6 +34,9 @@ _MAX_SHRINKING = 32
 MOST_LETTERS = 200
 """Of a text that may become a level: what is longer is free text."""
 
+NOISY_COUNT = "noisy_count"
+"""Names the second column of a list of found levels; its first has the column's own name."""
+
 _REQUIRED = (
     "public levels are required and never inferred; where there is no public list, declare"
     " hash_buckets, or `unseen: true` for a release that finds them (generator.method: levels)"
@@ -53,6 +56,11 @@ def bucket_of(text: str, buckets: int) -> int:
     """
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:8], "big") % buckets
+
+
+def level_file(place: int) -> str:
+    """The name, in a release, of the list of its column of found levels number `place`, from 1."""
+    return f"levels-{place:03}.csv"
 
 
 def level_codes(column: Column) -> dict[str, int]:

@@ -22,8 +22,10 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         max_unpaid_reads: the population's, by its registration.
     """
     unit = plan.spec.privacy_unit
+    late = isinstance(plan.generator, FindsLevels)
+    levels = "levels (but those of unseen columns, which this release found)" if late else "levels"
     sentences = [
-        "The schema, its bounds and levels, nominal_rows and every setting were declared without"
+        f"The schema, its bounds and {levels}, nominal_rows and every setting were declared without"
         " looking at the confidential table.",
         "The operating system's random generator is secure; the guarantee is computational in"
         " that sense.",
@@ -57,7 +59,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
         )
     if isinstance(plan.generator, MadeElsewhere):
         sentences.append(made_elsewhere.assumption(plan.generator))
-    if isinstance(plan.generator, FindsLevels):
+    if late:
         sentences.append(found_levels.ASSUMPTION)
     step = _calibrate(plan)
     if step is not None and plan.weights is not None:

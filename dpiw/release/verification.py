@@ -224,6 +224,7 @@ def _read(path: Path, *, limit: int, error: type[ManifestError | SignatureError]
 
 def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
+    from dpiw.release.levels import check_levels
     from dpiw.release.parquet import footer_facts, read_footer
     from dpiw.release.replicate_weights import check_replicates, replicates_promised
 
@@ -251,6 +252,7 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     for name, (one, other) in pairs.items():
         if one != other:
             raise ManifestError(f"{name}: manifest, certificate and Parquet file disagree")
+    check_levels(folder, certificate, listed=manifest.files)
     if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):
         raise ManifestError(f"{REPLICATES}: certificate and manifest disagree on whether it exists")
     if REPLICATES in manifest.files:

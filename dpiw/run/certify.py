@@ -35,6 +35,8 @@ def _decimals(cost: PrivacyCost) -> tuple[str, str]:
 def _stage_record(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
     plan = run.plan
     facts = committed_measurement(run, stage.name).facts
+    # Above which levels were shown, whatever was planned.
+    applied = {"threshold": facts["threshold"]} if "threshold" in facts else {}
     laws = [
         {"values": key.removesuffix("scale").strip("_") or stage.method, "scale": value,
          "law": facts["noise"]}
@@ -45,7 +47,7 @@ def _stage_record(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
         stage=stage.name,
         method=stage.method,
         events=tuple(accounting.event_to_json(event) for event in stage.events),
-        parameters=stage.parameters,
+        parameters={**stage.parameters, **applied},
         noise=tuple(laws),
         standalone_epsilon=plan.stage_cost(frozenset({stage.name})).epsilon,
     )

@@ -188,6 +188,9 @@ def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) ->
     """
     failure_file(directory, stage).unlink(missing_ok=True)
     ahead = _AHEAD.get({}).pop((stage, directory), None)
+    if ahead is not None and ahead.process.poll() is not None:  # killed while it waited
+        ahead.end()
+        ahead = None
     code = (ahead or _Started.of(stage, directory)).wait(progress)
     if code != 0:  # a signal is one more way to fail, and no more is told of it
         raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)

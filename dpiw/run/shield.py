@@ -1,6 +1,7 @@
-"""Processes that do not hear Ctrl-C or SIGTERM: whoever started them decides when they end.
+"""Processes that hear no Ctrl-C, SIGTERM or SIGHUP: whoever started them decides when they end.
 
-A terminal sends Ctrl-C to every process of a run; so does a service manager with SIGTERM.
+A terminal sends Ctrl-C to every process of a run, and SIGHUP when it is gone, as with a dropped SSH
+session; a service manager sends SIGTERM.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 
-HELD = (signal.SIGINT, signal.SIGTERM)
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a run to stop."""
 
 

@@ -141,6 +141,9 @@ class Place:
         return self.run.plan.cost
 
     def stage_cost(self, stage: str) -> PrivacyCost:
+        """Of another draw of it; of all that there is, what the run costs."""
+        if self.stages == (stage,):
+            return self.whole_cost
         return self.run.plan.stage_cost(frozenset({stage}))
 
     def noise_log(self) -> list[dict[str, Any]]:

@@ -5,15 +5,26 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind
+from dpiw.release.verification import verify
 from tests.crash.conftest import Places
-from tests.crash.harness import ForkServer, Place, Servers, check, check_published, units
+from tests.crash.harness import (
+    ForkServer,
+    Place,
+    Servers,
+    check,
+    check_charge,
+    check_published,
+    units,
+)
 from tests.crash.points import ALL, SETTLING, SINGLE, Account, loses
 from tests.crash.stores import on_stores
+from tests.support.found_levels import without_list
 
 KILLED = -signal.SIGKILL
 
@@ -76,6 +87,23 @@ def live_all(
 def test_a_few_histories(servers: Servers, new_place: Places) -> None:
     for points, reached in live_all(servers, new_place, A_FEW).items():
         assert all(reached), f"{points}: a point was not reached"
+
+
+def test_a_stage_that_finds_levels(servers: Servers, new_place: Places) -> None:
+    """A draw that is lost is paid again on the record; one that is kept is what is published."""
+    place = new_place()
+    data, spec = place.root / "data.csv", place.root / "release.yaml"
+    without_list(SimpleNamespace(root=place.root, source=data, spec=spec))
+    points = ("after_draw:fit_generator", "after_commit:fit_generator")
+    with servers.one() as server:
+        assert live(server, place, points) == [True, True]
+    assert [stage.method for stage in place.run.plan.stages] == ["levels"]
+    assert check_charge(place) == 1
+    (folder,) = place.releases.iterdir()
+    assert [one["stages"] for one in verify(folder).certificate.attempts] == [
+        {"fit_generator": "lost"}, {"fit_generator": "committed"},
+    ]  # fmt: skip
+    assert sum("measured" in line for line in place.noise_log()) == 2
 
 
 @pytest.mark.crash

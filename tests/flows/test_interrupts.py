@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in the middle of `dpiw release`: one sentence, nothing lost, and it goes on.
+"""Ctrl-C, SIGTERM and SIGHUP in the middle of `dpiw release`: nothing lost, and it goes on.
 
 The signal goes to the whole process group, as a terminal or a service manager sends it: to the
 confidential stage and to the run's own Prefect server, too; or to the run alone. The stage draws
@@ -26,7 +26,7 @@ from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.verification import verify
 from dpiw.run.shield import HELD
-from flows import server
+from flows import console, server
 from flows.console import StepLog
 from flows.interrupts import Interrupts
 from tests.flows.conftest import ROOT, PrefectServer
@@ -100,7 +100,7 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text()
 
 
-NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 each = pytest.mark.parametrize("number", HELD, ids=NAMES.get)
 
 
@@ -220,13 +220,13 @@ def test_a_job_in_the_background_goes_on_ignoring_it() -> None:
 
 
 @pytest.fixture
-def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.TextIOWrapper]:
     """A standard output whose reader has gone, as of `| tee` after the same Ctrl-C."""
     reader, writer = os.pipe()
     os.close(reader)
     out = io.TextIOWrapper(io.FileIO(writer, "wb"), write_through=True)
     monkeypatch.setattr(sys, "stdout", out)
-    yield
+    yield out
     with contextlib.suppress(OSError):
         out.close()
 
@@ -242,6 +242,22 @@ def test_a_step_goes_on_where_nobody_reads_what_is_said() -> None:
         with pytest.raises(KeyboardInterrupt):
             steps.warning("start debias")
     assert "stopped after fit_weights" in interrupts.told("it")
+
+
+def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(
+    nobody_reads: io.TextIOWrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+
+    def hangs_up(*_: object) -> None:
+        sys.stdout = nobody_reads
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(console, "_published_before", lambda *_: None)
+    monkeypatch.setattr(console, "_publish", hangs_up)
+    assert console.main(lambda _: "", ["release.yaml"]) == 128 + signal.SIGHUP
+    assert sys.stdout is not nobody_reads  # Python flushes it when it ends
 
 
 def test_a_server_that_starts_during_ctrl_c_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

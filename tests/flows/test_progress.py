@@ -30,10 +30,12 @@ from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog, _advice, suit_the_terminal
 from flows.release import gpu_tags
+from tasks import window
 from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
 from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION
+from tests.support.patience import until
 
 TRAINING = PlannedTraining(stage="fit_generator", steps=800, epsilon="2", delta="0.000001")
 
@@ -232,6 +234,23 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     if met is not None:
         assert first >= 2  # it was asked twice
         assert len(met) == first  # and then left alone
+
+
+def test_requests_that_are_left_behind_hold_none_of_the_engine_s_connections(dripping, monkeypatch):
+    url, met = dripping
+    monkeypatch.setattr(window, "TIMEOUT_SECONDS", 0.01)
+    with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as engine:
+        run = SimpleNamespace(id=uuid4(), flow_run_id=None)
+        context = SimpleNamespace(client=engine, task_run=run)
+        monkeypatch.setattr(window.TaskRunContext, "get", classmethod(lambda _: context))
+        windows = [Window.of_this_task() for _ in range(3)]
+        for one in windows:
+            one.line("a step")
+        assert until(lambda: met, what="a request")
+        assert not engine._client._transport_for_url(engine.api_url)._pool.connections
+        (client,) = {one._client for one in windows}
+    client._client.close()
+    window._own_client.cache_clear()
 
 
 class Flaky:

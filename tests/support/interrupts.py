@@ -1,4 +1,4 @@
-"""Ctrl-C as a terminal's foreground has it, wherever the tests run."""
+"""Ctrl-C and SIGHUP as a terminal's foreground has them, wherever the tests run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def foreground() -> Iterator[None]:
-    """Here and in processes started inside SIGINT interrupts; in the background it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Here and in processes started inside: the background ignores the one, nohup the other."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -18,6 +18,7 @@ from dpiw.methods.generators.mst import MST
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.unseen_levels import UnseenLevels
+from dpiw.methods.late_levels import FindsLevels
 
 GENERATORS: Mapping[
     str,
@@ -48,6 +49,11 @@ def public_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A spec's settings without those that say where a file lies; its SHA-256 stands for it."""
     places: frozenset[str] = getattr(GENERATORS.get(method), "files", frozenset())
     return {name: value for name, value in settings.items() if name not in places}
+
+
+def finds_levels(method: str) -> bool:
+    """Whether a method shows levels that it found in the table."""
+    return issubclass(GENERATORS.get(method, object), FindsLevels)
 
 
 def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> Synthesizer:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column
 from dpiw.data.discretisation import Domain
+from dpiw.data.levels import NOISY_COUNT, level_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
@@ -201,11 +202,11 @@ class UnseenLevels:
         for place, name in enumerate(measurement.facts["columns"]):
             text = io.StringIO(newline="")
             writer = csv.writer(text, lineterminator="\n")
-            writer.writerow([name, "noisy_count"])
+            writer.writerow([name, NOISY_COUNT])
             counts = measurement.arrays[f"counts_{place}"]
             pairs = zip(measurement.facts["levels"][place], counts, strict=True)
             writer.writerows([level, f"{count:.2f}"] for level, count in pairs)
-            files[f"levels-{place + 1:03}.csv"] = text.getvalue().encode()
+            files[level_file(place + 1)] = text.getvalue().encode()
         return files
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,7 +54,7 @@ def events(*stated: GaussianEvent | ThresholdEvent) -> tuple[dict[str, Any], ...
 
 def test_what_was_paid_for_is_sound() -> None:
     assert told() == ""
-    assert told(parameters={}, events=events(NOISE)) == ""  # no levels are shown
+    assert told(method="histogram", parameters={}, events=events(NOISE)) == ""  # shows no levels
     single = PrivacyUnit(relation=REPLACE)
     noise = ({"scale": MULTIPLIER * 2**0.5},)
     low = level_threshold(scale=MULTIPLIER * 2**0.5, rows=1, delta=DELTA)
@@ -74,9 +75,17 @@ def test_what_was_paid_for_is_sound() -> None:
         ({"events": events(THRESHOLD)}, "less than what it paid for"),
         ({"events": events(NOISE, dataclasses.replace(THRESHOLD, delta=1e-9))}, "was 1e-09"),
         ({"parameters": {}}, "cannot be read"),
+        ({"parameters": {}, "events": events(NOISE)}, "cannot be read"),
+        ({"method": "histogram", "parameters": {}}, "cannot be read"),
+        ({"parameters": {**PARAMETERS, "threshold": math.nan}}, "cannot be read"),
+        ({"parameters": {**PARAMETERS, "threshold": math.inf}}, "cannot be read"),
+        ({"noise": ({"scale": math.nan},)}, "cannot be read"),
+        ({"noise": ()}, "cannot be read"),
+        ({"events": (*events(NOISE), {"type": "threshold", "delta": math.nan, "count": COLUMNS})},
+         "cannot be read"),
         ({"parameters": {**PARAMETERS, "threshold": "high"}}, "cannot be read"),
     ],
-)
+)  # fmt: skip
 def test_what_was_not_is_found(changes: dict[str, Any], said: str) -> None:
     assert said in told(**changes)
 

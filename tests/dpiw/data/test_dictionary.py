@@ -83,6 +83,17 @@ def test_levels_of_a_file_are_levels_of_the_dictionary(name, text, tmp_path):
     assert "levels_file" not in schema.to_mapping()["columns"][0]
 
 
+def test_only_a_list_of_found_levels_lacks_the_bucket(tmp_path):
+    (tmp_path / "codes").mkdir()
+    place = tmp_path / "codes" / "jobs.csv"
+    bucket = dictionary(tmp_path, LEVELS.replace("}]", ", other: rets}]"))
+    place.write_text("job,noisy_count\nsmith,190.04\n")
+    assert PublicSchema.from_yaml(bucket).columns[0].levels == ("smith", "rets")
+    for text in ("job\nsmith\nrest\n", "job,label\nsmith,Smith\nrest,Rest\n"):
+        place.write_text(text)
+        assert "other: must be a level; did you mean 'rest'" in refused(bucket)
+
+
 def test_a_file_of_levels_that_cannot_be_read_is_told_without_its_words(tmp_path):
     (tmp_path / "codes").mkdir()
     place = tmp_path / "codes" / "jobs.csv"

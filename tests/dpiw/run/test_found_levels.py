@@ -1,7 +1,7 @@
 """Levels found in a release of their own, and a release that takes them: charged, once, as others.
 
 What happens to a run that dies is the business of its stages, whatever they draw; here it is asked
-of this one.
+of this one, and with real kills by `tests/crash/test_kill_matrix.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows.console import _summary
 from tests.support.found_levels import without_list
-from tests.support.whole_runs import draw, finish, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import draw, loaded, prepared, publish_run, spent
 
 Found = tuple[Any, ReleaseRun, Path]
 
@@ -49,6 +49,7 @@ def test_what_an_auditor_and_an_analyst_are_told(found: Found, capsys: Any) -> N
     assert [event["type"] for event in stage.events] == ["gaussian", "threshold"]
     assert certificate.accountants["pld"] <= 2
     assert any("reached a public threshold" in one for one in certificate.assumptions)
+    assert "levels (but those of unseen columns, which this release" in certificate.assumptions[0]
     assert any("rarer ones are not listed" in one for one in certificate.caveats)
     assert dpiw(["plan", str(place.spec)]) == 0
     assert "threshold                         delta=5e-07, count=1" in capsys.readouterr().out
@@ -90,6 +91,26 @@ def test_levels_are_found_and_a_later_release_takes_them(
     assert (report.ok, report.findings) == (True, ())
 
 
+def test_a_draw_with_another_threshold_than_planned_is_found(
+    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate states the threshold that was applied, and the audit counts from it."""
+
+    def lower(self: UnseenLevels, *args: Any, **facts: Any) -> Any:
+        assert self.calibrated is not None
+        calibrated = dataclasses.replace(self.calibrated, threshold=-50.0)
+        return MEASURE(dataclasses.replace(self, calibrated=calibrated), *args, **facts)
+
+    monkeypatch.setattr(UnseenLevels, "measure", lower)
+    place = without_list(make_workplace())
+    _, folder = publish_run(place.spec)
+    assert "xylographer" in (folder / "levels-001.csv").read_text()
+    report = audit(
+        f"sqlite:///{place.ledger}", [folder], place.root / "state" / "keys" / "test.pub"
+    )
+    assert [one.code for one in report.findings] == ["threshold_too_low"]
+
+
 # Killed
 
 
@@ -114,20 +135,6 @@ def killed(run: ReleaseRun, owner: type, method: str, deed: Callable[..., None])
         patch.setattr(owner, method, deed)
         with pytest.raises(Killed):
             draw(run)
-
-
-def test_a_draw_that_is_killed_after_the_arm_is_paid_and_paid_again_on_record(
-    make_workplace: Callable[..., Any],
-) -> None:
-    place = without_list(make_workplace(max_attempts=2))
-    run = prepared(place)
-    killed(run, UnseenLevels, "measure", dies_drawing)
-    assert not run.measurement("fit_generator").exists()
-    folder = finish(draw(run))
-    assert spent(place).epsilon == pytest.approx(4, rel=1e-3)
-    assert [one["stages"] for one in verify(folder).certificate.attempts] == [
-        {"fit_generator": "lost"}, {"fit_generator": "committed"},
-    ]  # fmt: skip
 
 
 def test_a_draw_that_is_killed_and_may_not_be_repeated_stays_paid(

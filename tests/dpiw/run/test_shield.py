@@ -1,4 +1,4 @@
-"""What is started in the shield hears neither Ctrl-C nor SIGTERM; who starts it does afterwards."""
+"""What is started in the shield hears no Ctrl-C, SIGTERM or SIGHUP; who starts it does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.interrupts import foreground
 
 SAYS = (
     "import signal, sys; held = signal.pthread_sigmask(signal.SIG_BLOCK, ());"
-    " print({signal.SIGINT, signal.SIGTERM} <= held);"
+    " print({signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= held);"
     " sys.stdout.flush(); sys.stdin.read()"
 )
 
