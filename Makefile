@@ -100,7 +100,7 @@ test-oldest: $(VENV)/.test
 	@mkdir -p build
 	@$(BIN)/python -m tests.oldest > build/oldest.txt
 	@test -x build/oldest/bin/python || $(PYTHON) -m venv build/oldest
-	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,test,docs]'
+	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,marginals,test,docs]'
 	build/oldest/bin/python -m pytest -n $(JOBS) --dist worksteal
 	@$(BIN)/python -m tests.oldest formula plot > build/light.txt
 	@test -x build/light/bin/python || $(PYTHON) -m venv build/light
@@ -109,7 +109,7 @@ test-oldest: $(VENV)/.test
 
 test-newest:
 	@test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
-	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,test,docs]'
+	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,marginals,test,docs]'
 	build/newest/bin/python -m pytest -n $(JOBS) --dist worksteal
 
 # The engine of torch modules, and torch's arithmetic: in an environment of its own, as torch is large.

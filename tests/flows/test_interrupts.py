@@ -189,7 +189,7 @@ def test_a_second_one_stops_at_once_and_says_what_stands(
 def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int) -> None:
     before = signal.getsignal(number)
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
     told = interrupts.told("dpiw release a.yaml")
     assert told == (
         "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
@@ -203,9 +203,9 @@ def test_a_second_one_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[st
     with Interrupts() as interrupts:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # somebody took it, as a flow does
         logging.getLogger("dpiw.progress").warning("start fit_generator")
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
     told = interrupts.told("dpiw release a.yaml")
     assert told.startswith("stopped in fit_generator, at once")
     assert "stays charged" in told
@@ -215,7 +215,7 @@ def test_a_second_one_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[st
 def test_a_job_in_the_background_goes_on_ignoring_it() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Interrupts():
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
@@ -238,7 +238,7 @@ def test_a_step_goes_on_where_nobody_reads_what_is_said() -> None:
     with Interrupts() as interrupts:
         shown.handle(steps.makeRecord("dpiw.progress", 20, "", 0, "done plan 0.1", (), None))
         steps.warning("start fit_weights")
-        os.kill(os.getpid(), signal.SIGINT)  # nothing is raised: the stage is not killed
+        signal.raise_signal(signal.SIGINT)  # nothing is raised: the stage is not killed
         with pytest.raises(KeyboardInterrupt):
             steps.warning("start debias")
     assert "stopped after fit_weights" in interrupts.told("it")
@@ -251,7 +251,7 @@ def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(
 
     def hangs_up(*_: object) -> None:
         sys.stdout = nobody_reads
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
 
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
     monkeypatch.setattr(console, "_published_before", lambda *_: None)
@@ -267,7 +267,7 @@ def test_a_server_that_starts_during_ctrl_c_is_stopped(monkeypatch: pytest.Monke
 
     def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
         started.append(real(["sleep", "600"]))
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return started[0]
 
     monkeypatch.setattr(server.subprocess, "Popen", sleeper)
@@ -281,11 +281,11 @@ def test_the_last_step_is_not_undone(capfd: pytest.CaptureFixture[str]) -> None:
     steps = logging.getLogger("dpiw.progress")
     with Interrupts():
         steps.warning("start publish")
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         steps.warning("done publish 0.1")
     with Interrupts() as interrupts:
         steps.warning("start debias")
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             steps.warning("start diagnose")
     assert "stopped after debias" in interrupts.told("it")

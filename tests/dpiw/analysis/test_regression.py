@@ -32,6 +32,7 @@ def test_linear_against_scikit_learn():
     assert found.names == ("intercept", "x", "z")
 
 
+@pytest.mark.filterwarnings("ignore:Setting penalty=None will ignore:UserWarning")  # by 1.8
 def test_logistic_against_scikit_learn():
     frame, w = source()
     found = analysis.logistic_regression((frame, w), "flag", ["x", "z"])

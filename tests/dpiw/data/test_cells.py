@@ -28,6 +28,9 @@ from tests.support.whole_runs import publish_run
 
 INT64 = np.iinfo(np.int64)
 
+LISTED = tuple(column for column in SCHEMA.released if not column.unseen)
+"""Cells of an unseen column are read, and never released."""
+
 
 def grid(column: Column) -> np.ndarray:
     """Admissible scaled values: ends, inside, and missing if there is such a value."""
@@ -98,7 +101,7 @@ def wrapped(array: pa.Array):
         yield name, wrap(array)
 
 
-@pytest.mark.parametrize("column", SCHEMA.released, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", LISTED, ids=lambda column: column.name)
 def test_scaling_what_was_unscaled_is_the_identity_in_every_dtype(column):
     values = grid(column)
     cells = unscale_cells(column, values)
@@ -112,7 +115,7 @@ def test_scaling_what_was_unscaled_is_the_identity_in_every_dtype(column):
     assert seen >= 8
 
 
-@pytest.mark.parametrize("column", SCHEMA.released, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", LISTED, ids=lambda column: column.name)
 def test_files_of_released_cells_read_back(column, tmp_path):
     """Parquet in every way pandas reads it, a CSV as pandas and as we read it."""
     values = grid(column)
@@ -140,7 +143,7 @@ def test_files_of_released_cells_read_back(column, tmp_path):
         np.testing.assert_array_equal(found, values, err_msg=str(number))
 
 
-@pytest.mark.parametrize("column", SCHEMA.released, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", LISTED, ids=lambda column: column.name)
 def test_reading_is_a_fixed_point(column):
     """Whatever cells say, what they are read as says the same again."""
     texts = ["", "1", "2", "0", "-5", "7.5", "1e400", "oui", "TRUE", "north", "su\u0308d", "high",
