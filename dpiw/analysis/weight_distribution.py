@@ -13,7 +13,8 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.debiasing import log_debias, weighted_centre
 from dpiw.methods.weights.features import feature_map
-from dpiw.methods.weights.means_law import MeansLaw, law_of_means
+from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.stack import Stack
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 

@@ -6,10 +6,14 @@ the generator deserves. With them the error of a weighted estimate is that of a 
 true distribution has density w_j (1 + e_j), e_j independent of variance n/(alpha w_j), and only the
 means of the features were seen, with noise S and the private sample's own error C/N.
 
+Alpha is one number for all directions, and too large for those in which the generator is furthest
+from the truth: there the noisy means still pull at the fitted ones, and a release says by how much.
+The *pull* is where the weights would go if the generator deserved far less belief. That move of an
+estimate, squared, stands beside its variance, so that an interval reaches what shrinkage withheld.
+
 What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
-alpha is. It is one number for all directions, fitted where the features look, and often too large
-where they do not: intervals doubt it, and `support` decides. How often they held the truth in
-simulated releases: benchmarks/results, coverage_measured.md.
+alpha is: intervals doubt it, and `support` decides. How often they held the truth in simulated
+releases: benchmarks/results, coverage_measured.md.
 
 All of it is post-processing. Source: docs/method.md section 14, for a fit that weighs S without
 C/N.
@@ -17,20 +21,15 @@ C/N.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
-from dpiw.data.schema import ScaledTable
+from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
-from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.means_noise import means_noise
-from dpiw.methods.weights.stack import Stack, all_features
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
@@ -44,7 +43,7 @@ the prior's variance is in the interval, and is right only as far as the one num
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
-DOUBT = 4.0
+DOUBT = 2.0
 """Least of a release's law: evidence finds one alpha for all directions, and some are further from
 the truth than others. Chosen by simulation (benchmarks/results/coverage_measured.md)."""
 
@@ -52,6 +51,10 @@ STEP = 4.0
 """By what the doubt is less, down to one, for a quantile, whose influence steps between two rows:
 the prior lets neighbours err independently, and makes more of such a step than a distribution does.
 Chosen by simulation as well."""
+
+PULL = 64.0
+"""By what the credit is divided for the pull: less leaves shrinkage out, more takes noise for it.
+Chosen by simulation (docs/method.md section 14)."""
 
 _BLOCK = 8192
 _DRAWN = 16
@@ -81,6 +84,8 @@ class MeansLaw:
             where these are fewer than the rows' own effective number.
         calibration: credit with which the rows' means were calibrated to the base's; infinite
             where they were not.
+        residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
+            not known, and intervals rest on the doubt alone.
     """
 
     features: Array = field(repr=False)
@@ -91,6 +96,7 @@ class MeansLaw:
     doubt: float = 1.0
     base_rows: float = np.inf
     calibration: float = np.inf
+    residual: Array | None = field(default=None, repr=False)
 
     @property
     def nominal_rows(self) -> float:
@@ -150,6 +156,18 @@ class MeansLaw:
         pull = 1 / (spreads + self.calibration) - 1 / (spreads + self.credit)
         return np.asarray(axes * (pull * np.sqrt(spreads / self.base_rows)))
 
+    @cached_property
+    def _pull(self) -> Array:
+        """How theta would move if the credit were alpha/`PULL`, to first order, shape (d,).
+
+        (C + alpha S/t)^-1 r (1 - 1/t), t = `PULL` and r the residual, which is alpha S theta.
+        """
+        if self.residual is None:
+            return np.zeros_like(self.means)
+        spreads, axes = self._shared_axes
+        reach = (1 - 1 / PULL) / (spreads + self.credit / PULL)
+        return np.asarray(axes @ (reach * (axes.T @ self.residual)))
+
     def _weighted(self, influence: Array) -> Array:
         """Centred influence values times weights over n, shape (n, p)."""
         share = self.weights / len(self.weights)
@@ -180,7 +198,8 @@ class MeansLaw:
         variance. That the rows are a sample is not in it. docs/method.md section 14 has the formula
         of a fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
         (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error, as far as the fit has
-        not taken it back.
+        not taken it back; and the square of the pull, K_gF (C + alpha S/u)^-1 r (1 - 1/u) with
+        u = `PULL` and r the residual.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
@@ -190,9 +209,10 @@ class MeansLaw:
         slope = self._fit.T @ half
         left = whole - 2 * (half**2).sum(axis=0) + (slope * (self.spread @ slope)).sum(axis=0)
         seen = (slope * (self._error @ slope)).sum(axis=0)
-        moved = self._base_error.T @ (self.features.T @ self._weighted(influence))
+        cross = self.features.T @ self._weighted(influence)
+        moved = ((self._base_error.T @ cross) ** 2).sum(axis=0) + (self._pull @ cross) ** 2
         prior = (self.doubt if doubt is None else doubt) / self.credit
-        return np.asarray(prior * np.maximum(left, 0.0) + seen + (moved**2).sum(axis=0))
+        return np.asarray(prior * np.maximum(left, 0.0) + seen + moved)
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -282,6 +302,7 @@ class MeansLaw:
             theta = self._fit.T @ (self._fit @ error)
             sampling = chance * self.calibrated(_signs(rng, n, size))
             theta += self._base_error @ rng.standard_normal(theta.shape)
+            theta += np.outer(self._pull, rng.standard_normal(size))
             moved = jitter + self.features @ theta + sampling
             replicates[:, start : start + size] = moved - w @ moved / n
         step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
@@ -294,58 +315,3 @@ class MeansLaw:
 def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
     """Random signs, shape (rows, columns)."""
     return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)
-
-
-def law_of_means(
-    stack: Stack,
-    rows: ScaledTable,
-    log_weights: Array,
-    *,
-    scale: float,
-    constant: float,
-    facts: Mapping[str, Any],
-) -> MeansLaw:
-    """The law of published rows' weights, from public facts.
-
-    Args:
-        stack: the measured features.
-        rows: as published, on the schema's scale.
-        log_weights: theirs, shape (n,).
-        scale: of the noise of the features' sums.
-        constant: by which a row counts; 0 where their number is public.
-        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
-            it has them `least_credit`, `calibration` and `one_way`.
-
-    Raises:
-        KeyError: a fact is missing.
-        ReleaseError: facts that fit no law.
-    """
-    known = None
-    if "one_way" in facts:
-        known = OneWayLaw.from_json(facts["one_way"], stack.schema)
-    weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
-    credit, rows_told = float(facts["credit"]), float(facts["rows"])
-    least = float(facts.get("least_credit", credit))
-    if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
-        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
-    noise = means_noise(
-        scale=scale,
-        rows=rows_told,
-        constant=constant,
-        about=weights @ features / len(features),
-        known=known,
-    )
-    law = MeansLaw(
-        features=features,
-        weights=weights,
-        covariance=noise,
-        rows=rows_told,
-        credit=credit,
-        doubt=max(DOUBT, credit / least),
-        base_rows=float(facts["effective_base_rows"]),
-        calibration=float(facts.get("calibration", np.inf)),
-    )
-    positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
-    if not all(0 < one < np.inf for one in positive):
-        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
-    return law

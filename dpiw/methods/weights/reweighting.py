@@ -100,6 +100,11 @@ class Reweighted:
         ]
         return np.concatenate(noise)
 
+    @property
+    def residual(self) -> Array:
+        """By what the noisy means differ from the fitted ones, alpha S theta, shape (d,)."""
+        return np.asarray(self.targets.means - self.tilt.means)
+
     def gain(self) -> float:
         """Expected share of the fresh means' squared error that the weights remove, at least 0.
 
@@ -128,6 +133,7 @@ class Reweighted:
             "base_rows": self.misfit.base_rows,
             "effective_base_rows": float(1 / (self.tilt.weights**2).sum()),
             "dimension": self.targets.means.size,
+            "residual": [float(f"{one:.5g}") for one in self.residual],
         }
 
 

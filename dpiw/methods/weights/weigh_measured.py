@@ -14,8 +14,9 @@ from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.diagnostics import Diagnostics, Verdict, diagnose
-from dpiw.methods.weights.means_law import MeansLaw, law_of_means
+from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.reweighting import Reweighted, reweight
 from dpiw.methods.weights.stack import all_features
 from dpiw.methods.weights.thinning import calibrated

@@ -162,6 +162,7 @@ def test_marginals_are_as_well_known_as_the_generator_measured_them(publishing):
         {"rows": 0}, {"rows": 1e300}, {"least_credit": 0}, {"least_credit": -1.0},
         {"least_credit": float("nan")}, {"least_credit": 1e300}, {"calibration": 0},
         {"calibration": "x"}, {"calibration": float("nan")}, {"calibration": -5},
+        {"residual": [1.0]}, {"residual": "x"},
         {"one_way": [1]}, {"one_way": {"bins": 4, "total_variance": 1, "variances": {"age": 0}}},
     ],
 )  # fmt: skip
@@ -179,7 +180,9 @@ def test_a_release_without_known_marginals_has_its_law(publishing):
     _, release = publishing(weights=PLAIN)
     diagnostics = dict(release.certificate.diagnostics)
     diagnostics["measured"] = {
-        key: value for key, value in diagnostics["measured"].items() if key != "one_way"
+        key: value
+        for key, value in diagnostics["measured"].items()
+        if key not in ("one_way", "residual")
     }
     certificate = dataclasses.replace(release.certificate, diagnostics=diagnostics)
     law = law_of_release(dataclasses.replace(release, certificate=certificate))
