@@ -152,11 +152,12 @@ class ModuleNetwork:
 
     def row_outputs(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `AnyNetwork`: every row in a pass of its own, which is slow."""
-        module = self.module()
+        module, outputs = self.module(), np.full((len(rows), self.architecture.outputs), np.nan)
         with torch.no_grad():
-            parts = [module(self.backend.array(row[None])) for row in rows]
-            none = module(self.backend.array(self.architecture.example[:1]))[:0]
-        return self.backend.to_numpy(torch.cat([none, *parts]))
+            for place in np.flatnonzero(np.isfinite(rows).all(axis=1)):
+                row = self.backend.array(rows[place][None])
+                outputs[place] = self.backend.to_numpy(module(row))[0]
+        return outputs
 
     def module(self) -> Any:
         """A copy of the module at these parameters: what watches it leaves no trace elsewhere."""
@@ -186,9 +187,15 @@ class ModuleForward:
         return watched(self.network.module(), ghost=self.network.architecture.has_ghost_norms)
 
     @cached_property
+    def is_number(self) -> Array:
+        """Which rows are of finite numbers, shape (n, 1)."""
+        return torch.isfinite(self.rows).all(dim=1, keepdim=True)
+
+    @cached_property
     def given(self) -> Array:
-        """The rows, which a derivative can be taken by."""
-        return self.rows.detach().requires_grad_()
+        """The rows, which a derivative can be taken by; a public one for each that is no number."""
+        example = torch.as_tensor(self.network.architecture.example[0], device=self.rows.device)
+        return torch.where(self.is_number, self.rows, example).detach().requires_grad_()
 
     @cached_property
     def outputs(self) -> Array:
@@ -197,12 +204,12 @@ class ModuleForward:
 
     @cached_property
     def graph(self) -> Array:
-        """The outputs, which have derivatives."""
+        """The outputs, which have derivatives; those of rows that are no numbers have none."""
         if self.rows.shape[0] == 0:
             return self.rows.new_zeros((0, self.network.architecture.outputs))
         outputs = self.module(self.given)
         self.module.disable_hooks()
-        return outputs
+        return torch.where(self.is_number, outputs, torch.nan)
 
     def backward(self, slopes: Array) -> ModuleBackward:
         """See `ForwardPass`."""
@@ -235,7 +242,7 @@ class ModuleForward:
         self.module.enable_hooks()
         self.derivatives(slopes, ends)
         self.module.disable_hooks()
-        return self.module.get_norm_sample().detach()
+        return self.module.norms()
 
     @property
     def is_used_up(self) -> bool:
@@ -293,8 +300,7 @@ class ModuleBackward:
         return self.forward.derivatives(self.slopes, [self.forward.given])[0]
 
     def kept(self, keep: Array) -> ModuleBackward:
-        """See `BackwardPass`: a public example takes the place of the rows that are not kept."""
-        network, rows = self.forward.network, self.forward.rows
-        example = torch.as_tensor(network.architecture.example[0], device=rows.device)
-        tame = network.forward(torch.where(keep[:, None], rows, example))
+        """See `BackwardPass`: rows that are not kept are no numbers any more."""
+        rows = torch.where(keep[:, None], self.forward.rows, torch.nan)
+        tame = self.forward.network.forward(rows)
         return tame.backward(torch.where(keep[:, None], self.slopes, 0.0))
