@@ -44,6 +44,10 @@ class Architecture(AnyArchitecture, Protocol):
         """The module at its first parameters."""
         ...
 
+    def network(self, parameters: Array) -> Any:
+        """As a network's, which can make the module at other parameters too."""
+        ...
+
 
 def check_layers(module: Any) -> None:
     """SpecError for a layer, or an option of one, for which Opacus' norms are not tested."""

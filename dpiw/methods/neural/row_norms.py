@@ -39,11 +39,17 @@ def trainable(module: Any) -> list[Any]:
 
 
 class Watched(GradSampleModuleFastGradientClipping):  # type: ignore[misc]
-    """A module with Opacus' hooks, which tell the magnitudes of a row's parts as well."""
+    """A module with Opacus' hooks, for a loss that is a sum over rows.
+
+    Args:
+        module: changed: it bears the hooks from now on.
+        ghost: dense layers and embeddings by their closed form.
+    """
 
     def __init__(self, module: Any, *, ghost: bool) -> None:
         super().__init__(module, loss_reduction="sum", use_ghost_clipping=ghost)
-        self.NORM_SAMPLERS = {**self.NORM_SAMPLERS, torch.nn.Linear: _dense_norms}
+        own = {torch.nn.Linear: _dense_norms}
+        self.NORM_SAMPLERS = {**self.NORM_SAMPLERS, **own}  # type: ignore[has-type]
         self.magnitudes: list[Array] = []
 
     def rearrange_grad_samples(self, *, module: Any, **given: Any) -> tuple[list[Array], Array]:
@@ -56,16 +62,6 @@ class Watched(GradSampleModuleFastGradientClipping):  # type: ignore[misc]
         """Of every row's gradient, after a backward pass, shape (n,)."""
         norms = self.get_norm_sample().detach()
         return torch.maximum(norms, SHARE * sum(self.magnitudes))
-
-
-def watched(module: Any, *, ghost: bool) -> Watched:
-    """The module with Opacus' hooks, for a loss that is a sum over rows.
-
-    Args:
-        module: changed: it bears the hooks from now on.
-        ghost: dense layers and embeddings by their closed form.
-    """
-    return Watched(module, ghost=ghost)
 
 
 def _magnitudes(layer: Any, inputs: Array, slopes: Array) -> Array:
@@ -102,7 +98,7 @@ def has_ghost_norms(module: Any, example: NDArray[np.float64]) -> bool:
         SpecError: Opacus cannot do a layer.
     """
     try:
-        plain = watched(copy.deepcopy(module), ghost=False)
+        plain = Watched(copy.deepcopy(module), ghost=False)
     except NotImplementedError:
         raise SpecError("network: expected layers that Opacus can do") from None
     plain.use_ghost_clipping = True
