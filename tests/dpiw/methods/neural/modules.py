@@ -7,7 +7,7 @@ import torch
 
 from dpiw.methods.neural.opacus_engine import ModuleArchitecture
 
-nn = torch.nn
+nn, F = torch.nn, torch.nn.functional
 
 
 class Words(nn.Module):
@@ -52,6 +52,51 @@ class Given(nn.Module):
 
     def forward(self, rows):
         return self.use(self.dense, rows)
+
+
+class Signs(torch.autograd.Function):
+    """A function with a derivative of its own."""
+
+    @staticmethod
+    def forward(ctx, values):
+        return values * 1.0
+
+    @staticmethod
+    def backward(ctx, slopes):
+        return slopes.sign()
+
+
+def with_hook(hook, way="tensor"):
+    """A dense layer whose output's slopes are changed on their way back."""
+
+    def use(layer, rows):
+        outputs = layer(rows)
+        if outputs.requires_grad:
+            where = outputs if way == "tensor" else outputs.grad_fn
+            where.register_hook(hook)
+        return torch.tanh(outputs)
+
+    return Given(use)
+
+
+class Own(nn.Module):
+    """A parameter of the module's own, or a layer that is used outside of itself."""
+
+    def __init__(self, use, **own):
+        super().__init__()
+        self.dense, self.last, self.use = nn.Linear(8, 8), nn.Linear(8, 1), use
+        for name, value in own.items():
+            setattr(self, name, value)
+
+    def forward(self, rows):
+        return self.use(self, rows)
+
+
+def gated(self, rows):
+    """What no example row reaches uses a parameter once more."""
+    hidden = torch.tanh(self.dense(rows))
+    far = F.linear(torch.relu(rows - 9), self.dense.weight)
+    return self.last(hidden) + far.sum(1, keepdim=True)
 
 
 def conv(**options):

@@ -17,12 +17,16 @@ from dpiw.methods.neural.opacus_engine import ModuleArchitecture  # noqa: E402
 from dpiw.methods.neural.row_norms import LAYERS  # noqa: E402
 from tests.dpiw.methods.neural.modules import (  # noqa: E402
     Given,
+    Own,
+    Signs,
     Words,
     architecture_of,
     conv,
     dense,
+    gated,
     network_of,
     rows_for,
+    with_hook,
 )  # fmt: skip
 
 nn, F = torch.nn, torch.nn.functional
@@ -96,31 +100,6 @@ def test_each_layer_s_norm_is_that_of_the_row_s_gradient(make):
         assert float(norm) == pytest.approx(float(expected), rel=1e-12)
 
 
-class Signs(torch.autograd.Function):
-    """A function with a derivative of its own."""
-
-    @staticmethod
-    def forward(ctx, values):
-        return values * 1.0
-
-    @staticmethod
-    def backward(ctx, slopes):
-        return slopes.sign()
-
-
-def with_hook(hook, way="tensor"):
-    """A dense layer whose output's slopes are changed on their way back."""
-
-    def use(layer, rows):
-        outputs = layer(rows)
-        if outputs.requires_grad:
-            where = outputs if way == "tensor" else outputs.grad_fn
-            where.register_hook(hook)
-        return torch.tanh(outputs)
-
-    return Given(use)
-
-
 def hooked(kind):
     module = dense(nn.Tanh())
     getattr(module[0], kind)(lambda *given: None)
@@ -139,26 +118,6 @@ class Bag(nn.Module):
         words = rows.long()
         bags = self.bag(words.reshape(-1), torch.arange(0, words.numel(), words.shape[1]))
         return self.last(torch.tanh(torch.cat([bags, self.words(words[:, 0])], 1)))
-
-
-class Own(nn.Module):
-    """A parameter of the module's own, or a layer that is used outside of itself."""
-
-    def __init__(self, use, **own):
-        super().__init__()
-        self.dense, self.last, self.use = nn.Linear(8, 8), nn.Linear(8, 1), use
-        for name, value in own.items():
-            setattr(self, name, value)
-
-    def forward(self, rows):
-        return self.use(self, rows)
-
-
-def gated(self, rows):
-    """What no example row reaches uses a parameter once more."""
-    hidden = torch.tanh(self.dense(rows))
-    far = F.linear(torch.relu(rows - 9), self.dense.weight)
-    return self.last(hidden) + far.sum(1, keepdim=True)
 
 
 def tied():
