@@ -101,7 +101,8 @@ def test_a_flag_for_missing_cells_is_no_pixel():
 
 def test_only_images_rest_on_the_norms_of_modules(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: f"of {name}")
-    plan = compile_plan(spec(weights={"method": "none"}), REGION)
+    histogram = {"method": "histogram", "settings": {"bins": 2}}
+    plan = compile_plan(spec(generator=histogram, weights={"method": "none"}, delta="0"), REGION)
     for generator, libraries in (
         (plan.generator, set()), (DPGAN(), set()), (DPCGAN(image=[8, 8]), {"torch", "opacus"}),
     ):  # fmt: skip
