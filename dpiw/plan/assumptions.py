@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpiw.data.levels import level_caveat
 from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import own_caveats
+from dpiw.methods.generators.base import own_assumptions, own_caveats
 from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
@@ -52,6 +52,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
     drawn = [event for stage in plan.stages for event in stage.events]
     if any(isinstance(event, PoissonSampledGaussianEvent) for event in drawn):
         sentences.append(ASSUMPTION)
+    sentences += own_assumptions(plan.generator)
     if any(stage.parameters.get("noise") == NoiseKind.SPHERICAL.value for stage in plan.stages):
         sentences.append(
             "Spherical noise is drawn in 110-digit arithmetic and rounded to a lattice; its law"

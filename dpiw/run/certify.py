@@ -8,6 +8,7 @@ from typing import Any
 
 from dpiw.ledger import Ledger, RunRecord
 from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import own_libraries
 from dpiw.plan.assumptions import assumptions, caveats
 from dpiw.plan.made_elsewhere import certified_facts
 from dpiw.plan.plan import Plan, composed_epsilon
@@ -97,9 +98,15 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         verdict_rule=diagnostics["rule"],
         assumptions=assumptions(plan, max_unpaid_reads=account.population.max_unpaid_reads),
         caveats=(*caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run)),
-        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+        versions=versions_of(plan),
         ledger_head=head,
     )
+
+
+def versions_of(plan: Plan) -> dict[str, str]:
+    """Of the software that a run's promise rests on."""
+    names = (*_PACKAGES, *own_libraries(plan.generator))
+    return {name: importlib.metadata.version(name) for name in names}
 
 
 def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:

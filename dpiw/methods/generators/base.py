@@ -69,6 +69,16 @@ def own_caveats(generator: Synthesizer) -> tuple[str, ...]:
     return tuple(getattr(generator, "caveats", ()))
 
 
+def own_assumptions(generator: Synthesizer) -> tuple[str, ...]:
+    """What a generator's guarantee rests on (`assumptions`), beyond what every run's does."""
+    return tuple(getattr(generator, "assumptions", ()))
+
+
+def own_libraries(generator: Synthesizer) -> tuple[str, ...]:
+    """Distributions that its guarantee rests on (`libraries`), beyond those of every run."""
+    return tuple(getattr(generator, "libraries", ()))
+
+
 def check_fits(generator: Synthesizer) -> None:
     """Let a generator try on public numbers what its fit needs (`check_fits`); most need nothing.
 

@@ -69,7 +69,8 @@ class Design:
 
     def _check_image(self) -> None:
         pixels = math.prod(self.image)
-        if self.made.width != pixels or not all(part.numeric for part in self.made.parts):
+        is_plain = all(part.numeric and not part.column.nullable for part in self.made.parts)
+        if self.made.width != pixels or not is_plain:
             raise SpecError(
                 f"generator.settings.image: expected {pixels} columns of numbers without missing"
                 " cells, one for each pixel, and no other (but the target of dpcgan)"

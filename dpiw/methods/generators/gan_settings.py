@@ -12,6 +12,7 @@ from dpiw.methods.base import CriticKind
 from dpiw.methods.generators.adversarial import LOSSES, GeneratorTraining, PublicRandom
 from dpiw.methods.generators.design import Design
 from dpiw.methods.neural.backend import DEVICES
+from dpiw.methods.neural.engine import ASSUMPTION
 from dpiw.methods.neural.optimisers import Adam
 
 
@@ -158,6 +159,16 @@ class GANSettings:
         if not self.image:
             del settings["image"]  # a run's key is what it was before there were images
         return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """As `dpiw.methods.generators.base.own_assumptions`: what images' norms rest on."""
+        return (ASSUMPTION,) if self.image else ()
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """As `dpiw.methods.generators.base.own_libraries`: what finds images' norms."""
+        return ("opacus", "torch") if self.image else ()
 
     @property
     def discriminator_optimiser(self) -> Adam:

@@ -1,8 +1,8 @@
 """What DP-SGD asks of a network, whoever computes it: the contract of both engines.
 
 - `dpiw.methods.neural.mlp`: multilayer perceptrons, every row's norm in closed form. The default.
-- `dpiw.methods.neural.opacus_engine`: any torch module, every row's norm by Opacus; slower, and for
-  layers that the closed form does not know: convolutions, embeddings, attention.
+- `dpiw.methods.neural.opacus_engine`: feed-forward torch modules of listed layers, every row's norm
+  by Opacus; slower, and for what the closed form does not know: convolutions, embeddings.
 
 An engine gives outputs, norms and weighted sums of the rows' gradients. Everything that a guarantee
 rests on stands outside of it and is there once: clipping (`dpiw.methods.neural.clipping`), lots,
@@ -14,7 +14,13 @@ noise, events and checkpoints (`dpiw.methods.neural.dp_sgd`).
 - `norms` are of the gradient by all parameters together, biases included, in double precision.
 - `gradient(factors)` is the sum of factor times gradient: one with a factor of at most C/norm has
   a norm of at most C, up to the rounding of doubles.
+- Where a row's gradient by a layer is a sum (over places, words or uses), `norms` are also at least
+  2^-10 of what the parts' norms add up to: parts that cancel have magnitudes of at most 2^10 C. A
+  sum over n rows with N parts together then errs by at most n N 2^-43 C, to first order.
 - A value is never changed: another pass, or another step, leaves no trace in it.
+
+What is rounded before, while slopes pass from layer to layer, is not bounded here: it is part of
+the assumption on doubles that certificates state (`dpiw.methods.neural.dp_sgd.ASSUMPTION`).
 """
 
 from __future__ import annotations
@@ -25,6 +31,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.neural.backend import Array, Backend
+
+ASSUMPTION = (
+    "The norms by which the rows' gradients of convolutional networks are clipped are found by"
+    " Opacus and torch in double precision; they were tried on public rows, layer by layer in"
+    " tests, and are taken to be right on every row."
+)
+"""For the certificate of every release with a network of the second engine."""
 
 
 class BackwardPass(Protocol):

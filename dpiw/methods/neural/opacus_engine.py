@@ -1,17 +1,17 @@
-"""Any torch module as a network whose every row's gradient has a known norm: by Opacus.
+"""A torch module as a network whose every row's gradient has a known norm: by Opacus.
 
 Opacus (Yousefpour et al. 2021) watches a backward pass and finds the norm of each row's gradient,
 layer by layer in the cheapest way it has: in closed form for dense layers and embeddings (ghost
-norms; Li et al. 2022), from the row's gradient for convolutions, by `torch.func` for the rest. A
-second backward pass, each row's slope times its clip factor, gives the clipped sum. Nothing else of
-Opacus is used: lots, noise, clipping, events and checkpoints are ours (`dpiw.methods.neural`).
+norms; Li et al. 2022), from the row's gradient for the others. A second backward pass, each row's
+slope times its clip factor, gives the clipped sum. Nothing else of Opacus is used: lots, noise,
+clipping, events and checkpoints are ours (`dpiw.methods.neural`).
 
-Everything is in double precision. What Opacus leaves to its user is checked once, at construction,
-on public rows: that a row alone and among others has the same output, norm and gradient, and that
-the norm is that of the row's gradient. So are refused layers that mix rows (batch normalisation,
-with parameters or without), that draw random numbers (dropout), and those whose norm Opacus gets
-wrong (a convolution with circular padding). A module must do the same with every row, whatever is
-in it: no check on a few rows can see a branch that they do not take.
+All is in double precision. What Opacus leaves to its user is checked once, at construction
+(`dpiw.methods.neural.module_checks`): parameters are held by layers of a short list, whose norms
+are tested, and used in their own layer; hooks, derivatives of one's own, random numbers and changes
+in place are refused; on public rows, a row alone and among others has the same output, norm and
+gradient, linear in the slopes. A module must do the same with every row: no check on a few rows can
+see a branch that they do not take.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import Array, Backend, backend_of, make_backend
 from dpiw.methods.neural.module_checks import check_layers, check_rows
-from dpiw.methods.neural.row_norms import has_ghost_norms, trainable, watched
+from dpiw.methods.neural.row_norms import Watched, has_ghost_norms, trainable
 
 _MOST_ENTRIES = 2**25
 """Of all layers' row gradients at once, at most: 256 MiB."""
@@ -49,8 +49,8 @@ class ModuleArchitecture:
         example: two public rows or more that it is made for, shape (m, inputs).
 
     Raises:
-        SpecError: the module mixes rows, draws random numbers, computes in single precision, has a
-            parameter that no output depends on, or a layer that Opacus cannot do.
+        SpecError: the module is not as above, or two example rows are equal, or a parameter's
+            gradient is zero on all of them.
     """
 
     module: Any
@@ -152,11 +152,11 @@ class ModuleNetwork:
 
     def row_outputs(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `AnyNetwork`: every row in a pass of its own, which is slow."""
-        module = self.module()
+        module, outputs = self.module(), np.full((len(rows), self.architecture.outputs), np.nan)
         with torch.no_grad():
-            parts = [module(self.backend.array(row[None])) for row in rows]
-            none = module(self.backend.array(self.architecture.example[:1]))[:0]
-        return self.backend.to_numpy(torch.cat([none, *parts]))
+            for place in np.flatnonzero(np.isfinite(rows).all(axis=1)):
+                outputs[place] = self.backend.to_numpy(module(self.backend.array(rows[[place]])))
+        return outputs
 
     def module(self) -> Any:
         """A copy of the module at these parameters: what watches it leaves no trace elsewhere."""
@@ -183,12 +183,18 @@ class ModuleForward:
     @cached_property
     def module(self) -> Any:
         """A copy of the module of this pass's own, with Opacus' hooks, which are on or off."""
-        return watched(self.network.module(), ghost=self.network.architecture.has_ghost_norms)
+        return Watched(self.network.module(), ghost=self.network.architecture.has_ghost_norms)
+
+    @cached_property
+    def is_number(self) -> Array:
+        """Which rows are of finite numbers, shape (n, 1)."""
+        return torch.isfinite(self.rows).all(dim=1, keepdim=True)
 
     @cached_property
     def given(self) -> Array:
-        """The rows, which a derivative can be taken by."""
-        return self.rows.detach().requires_grad_()
+        """The rows, which a derivative can be taken by; a public one for each that is no number."""
+        example = torch.as_tensor(self.network.architecture.example[0], device=self.rows.device)
+        return torch.where(self.is_number, self.rows, example).detach().requires_grad_()
 
     @cached_property
     def outputs(self) -> Array:
@@ -197,12 +203,12 @@ class ModuleForward:
 
     @cached_property
     def graph(self) -> Array:
-        """The outputs, which have derivatives."""
+        """The outputs, which have derivatives; those of rows that are no numbers have none."""
         if self.rows.shape[0] == 0:
             return self.rows.new_zeros((0, self.network.architecture.outputs))
         outputs = self.module(self.given)
         self.module.disable_hooks()
-        return outputs
+        return torch.where(self.is_number, outputs, torch.nan)
 
     def backward(self, slopes: Array) -> ModuleBackward:
         """See `ForwardPass`."""
@@ -222,11 +228,7 @@ class ModuleForward:
             )  # fmt: skip
 
     def norms(self, slopes: Array) -> Array:
-        """Norms of the rows' gradients, shape (n,); once, as the hooks' inputs are used up.
-
-        Raises:
-            AttributeError: a parameter is not used by the layer that holds it.
-        """
+        """Of the rows' gradients, shape (n,); once. AttributeError: a layer is not used."""
         if self.graph.shape[0] == 0:
             return self.graph.new_zeros(0)
         ends = [self.given]  # from the outputs to the rows is through every layer, but for words
@@ -235,13 +237,12 @@ class ModuleForward:
         self.module.enable_hooks()
         self.derivatives(slopes, ends)
         self.module.disable_hooks()
-        return self.module.get_norm_sample().detach()
+        return self.module.norms()
 
     @property
     def is_used_up(self) -> bool:
-        """Whether a pass has gone back through the hooks: no layer holds its inputs any more."""
-        layers = self.module.modules()
-        return not any(getattr(layer, "activations", None) for layer in layers)
+        """Whether a pass has gone back through the hooks."""
+        return bool(self.module.magnitudes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -293,8 +294,7 @@ class ModuleBackward:
         return self.forward.derivatives(self.slopes, [self.forward.given])[0]
 
     def kept(self, keep: Array) -> ModuleBackward:
-        """See `BackwardPass`: a public example takes the place of the rows that are not kept."""
-        network, rows = self.forward.network, self.forward.rows
-        example = torch.as_tensor(network.architecture.example[0], device=rows.device)
-        tame = network.forward(torch.where(keep[:, None], rows, example))
+        """See `BackwardPass`: rows that are not kept are no numbers any more."""
+        rows = torch.where(keep[:, None], self.forward.rows, torch.nan)
+        tame = self.forward.network.forward(rows)
         return tame.backward(torch.where(keep[:, None], self.slopes, 0.0))

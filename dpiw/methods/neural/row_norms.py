@@ -1,8 +1,15 @@
-"""Norms of every row's gradient, layer by layer: the door to what Opacus computes."""
+"""Norms of every row's gradient, layer by layer: the door to what Opacus computes.
+
+A row's gradient by a layer is a sum over its places (pixels, words). Where huge parts cancel, the
+sum over all rows errs by a rounding of the parts, of which a small norm tells nothing. So no row's
+norm is taken to be less than `SHARE` of what its parts' magnitudes can add up to: a continuous
+function of the row, which says nothing new of rows whose parts do not cancel to a thousandth.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -14,24 +21,61 @@ from opacus.grad_sample.linear import compute_linear_grad_sample, compute_linear
 from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import Array
 
+_SUMS = (
+    torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose2d,
+)  # fmt: skip
+"""Layers whose row gradient is a sum of products of inputs and slopes."""
+
+LAYERS = (*_SUMS, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.GroupNorm)
+"""The layers, none of their subclasses, whose norms are tested against autograd's."""
+
+SHARE = 2.0**-10
+"""Of the magnitudes of its parts, that a row's norm is taken to have at least."""
+
 
 def trainable(module: Any) -> list[Any]:
     """The parameters that are trained, in the order of their names."""
     return [p for p in module.parameters() if p.requires_grad]
 
 
-def watched(module: Any, *, ghost: bool) -> Any:
-    """The module with Opacus' hooks, for a loss that is a sum over rows.
+class Watched(GradSampleModuleFastGradientClipping):  # type: ignore[misc]
+    """A module with Opacus' hooks, for a loss that is a sum over rows.
 
     Args:
         module: changed: it bears the hooks from now on.
         ghost: dense layers and embeddings by their closed form.
     """
-    hooked = GradSampleModuleFastGradientClipping(
-        module, loss_reduction="sum", use_ghost_clipping=ghost
-    )
-    hooked.NORM_SAMPLERS = {**hooked.NORM_SAMPLERS, torch.nn.Linear: _dense_norms}
-    return hooked
+
+    def __init__(self, module: Any, *, ghost: bool) -> None:
+        super().__init__(module, loss_reduction="sum", use_ghost_clipping=ghost)
+        own = {torch.nn.Linear: _dense_norms}
+        self.NORM_SAMPLERS = {**self.NORM_SAMPLERS, **own}  # type: ignore[has-type]
+        self.magnitudes: list[Array] = []
+
+    def rearrange_grad_samples(self, *, module: Any, **given: Any) -> tuple[list[Array], Array]:
+        """A layer's inputs, whose order in memory Opacus relies on, and slopes; rows first."""
+        (inputs,), slopes = super().rearrange_grad_samples(module=module, **given)
+        self.magnitudes.append(_magnitudes(module, inputs, slopes))
+        return [inputs.contiguous()], slopes
+
+    def norms(self) -> Array:
+        """Of every row's gradient, after a backward pass, shape (n,)."""
+        norms = self.get_norm_sample().detach()
+        return torch.maximum(norms, SHARE * sum(self.magnitudes))
+
+
+def _magnitudes(layer: Any, inputs: Array, slopes: Array) -> Array:
+    """At least the sum of the norms of the parts of each row's gradient, shape (n,).
+
+    By Cauchy and Schwarz. Each input meets each place of a kernel once; a bias has the slopes
+    alone; a word has them times one, and what a normalisation makes has a mean square of at most 1.
+    """
+    slopes = slopes.flatten(1)
+    squares = torch.full_like(slopes[:, 0], slopes.shape[1])
+    if isinstance(layer, _SUMS):
+        kernel = math.prod(getattr(layer, "kernel_size", ()))
+        squares = squares + kernel * inputs.flatten(1).square().sum(1)
+    return slopes.norm(dim=1) * squares.sqrt()
 
 
 def _dense_norms(layer: Any, activations: list[Array], slopes: Array) -> dict[Any, Array]:
@@ -54,7 +98,7 @@ def has_ghost_norms(module: Any, example: NDArray[np.float64]) -> bool:
         SpecError: Opacus cannot do a layer.
     """
     try:
-        plain = watched(copy.deepcopy(module), ghost=False)
+        plain = Watched(copy.deepcopy(module), ghost=False)
     except NotImplementedError:
         raise SpecError("network: expected layers that Opacus can do") from None
     plain.use_ghost_clipping = True

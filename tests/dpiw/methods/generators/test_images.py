@@ -5,6 +5,8 @@ What needs torch and Opacus is skipped without them (`make test-neural`).
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.metadata
 import importlib.util
 import sys
 
@@ -18,8 +20,13 @@ from dpiw.methods.generators.dpcgan import DPCGAN
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
+from dpiw.plan.assumptions import assumptions
+from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
+from dpiw.run.certify import versions_of
 from tests.dpiw.methods.generators.neural_world import UNIT, Counting, bytes_of, without
+from tests.support.specs import SCHEMA as REGION
+from tests.support.specs import spec
 from tests.support.training_watch import KilledError, Recorder
 
 SIDE = 8
@@ -84,6 +91,25 @@ def test_other_columns_are_refused():
         kind = DPGAN if columns is SCHEMA.columns else DPCGAN
         with pytest.raises(SpecError, match="64 columns of numbers without missing"):
             ready(kind, schema=PublicSchema(name="bars", columns=columns))
+
+
+def test_a_flag_for_missing_cells_is_no_pixel():
+    hidden = tuple(dataclasses.replace(pixel, nullable=True) for pixel in PIXELS[: SIDE**2 // 2])
+    with pytest.raises(SpecError, match="without missing cells"):
+        ready(DPGAN, schema=PublicSchema(name="bars", columns=hidden))
+
+
+def test_only_images_rest_on_the_norms_of_modules(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"of {name}")
+    histogram = {"method": "histogram", "settings": {"bins": 2}}
+    plan = compile_plan(spec(generator=histogram, weights={"method": "none"}, delta="0"), REGION)
+    for generator, libraries in (
+        (plan.generator, set()), (DPGAN(), set()), (DPCGAN(image=[8, 8]), {"torch", "opacus"}),
+    ):  # fmt: skip
+        plan = dataclasses.replace(plan, generator=generator)
+        told = " ".join(assumptions(plan, max_unpaid_reads=3))
+        assert ("Opacus and torch" in told) is bool(libraries)
+        assert {"torch", "opacus"} & set(versions_of(plan)) == libraries
 
 
 @pytest.mark.parametrize("missing", ["torch", "opacus"])
