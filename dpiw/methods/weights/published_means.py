@@ -1,0 +1,84 @@
+"""The law of published `measured` weights, from the facts that their certificate states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.row_weights import mean_one_weights
+from dpiw.data.schema import ScaledTable
+from dpiw.errors import ReleaseError
+from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.weights.means_law import DOUBT, MeansLaw
+from dpiw.methods.weights.means_noise import means_noise
+from dpiw.methods.weights.stack import Stack, all_features
+
+Array = NDArray[np.float64]
+
+
+def law_of_means(
+    stack: Stack,
+    rows: ScaledTable,
+    log_weights: Array,
+    *,
+    scale: float,
+    constant: float,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of published rows' weights, from public facts.
+
+    Args:
+        stack: the measured features.
+        rows: as published, on the schema's scale.
+        log_weights: theirs, shape (n,).
+        scale: of the noise of the features' sums.
+        constant: by which a row counts; 0 where their number is public.
+        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
+            it has them `least_credit`, `calibration`, `one_way` and `residual`.
+
+    Raises:
+        KeyError: a fact is missing.
+        ReleaseError: facts that fit no law.
+    """
+    known = None
+    if "one_way" in facts:
+        known = OneWayLaw.from_json(facts["one_way"], stack.schema)
+    weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
+    credit, rows_told = float(facts["credit"]), float(facts["rows"])
+    least = float(facts.get("least_credit", credit))
+    if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    noise = means_noise(
+        scale=scale,
+        rows=rows_told,
+        constant=constant,
+        about=weights @ features / len(features),
+        known=known,
+    )
+    law = MeansLaw(
+        features=features,
+        weights=weights,
+        covariance=noise,
+        rows=rows_told,
+        credit=credit,
+        doubt=max(DOUBT, credit / least),
+        base_rows=float(facts["effective_base_rows"]),
+        calibration=float(facts.get("calibration", np.inf)),
+        residual=_residual(facts, size=features.shape[1]),
+    )
+    positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
+    if not all(0 < one < np.inf for one in positive):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    return law
+
+
+def _residual(facts: Mapping[str, Any], *, size: int) -> Array | None:
+    if "residual" not in facts:
+        return None
+    residual = np.asarray(facts["residual"], dtype=np.float64)
+    if residual.shape != (size,) or not np.isfinite(residual).all():
+        raise ReleaseError("certificate: expected a finite `residual` of every feature")
+    return residual
