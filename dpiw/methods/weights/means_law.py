@@ -43,7 +43,7 @@ the prior's variance is in the interval, and is right only as far as the one num
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
-DOUBT = 2.0
+DOUBT = 4.0
 """Least of a release's law: evidence finds one alpha for all directions, and some are further from
 the truth than others. Chosen by simulation (benchmarks/results/coverage_measured.md)."""
 
@@ -52,7 +52,7 @@ STEP = 4.0
 the prior lets neighbours err independently, and makes more of such a step than a distribution does.
 Chosen by simulation as well."""
 
-PULL = 64.0
+PULL = 16.0
 """By what the credit is divided for the pull: less leaves shrinkage out, more takes noise for it.
 Chosen by simulation (docs/method.md section 14)."""
 
