@@ -57,8 +57,7 @@ def ours(
     noise, architecture = SecureNoise(), architecture_of(widths, rows, as_module=as_module)
     backend = architecture.backend(device)
     lots = PrivateLots(
-        architecture=architecture, rows=backend.array(rows), loss=Logistic(label=1),
-        backend=backend,
+        architecture=architecture, rows=rows, loss=Logistic(label=1), backend=backend,
     )  # fmt: skip
     state = training.start(architecture.initial(np.random.default_rng(0)), publishable=True)
 

@@ -38,10 +38,6 @@ class Backend(Protocol):
         """The values on the CPU."""
         ...
 
-    def take(self, rows: Array, indices: NDArray[np.int64]) -> Array:
-        """Rows of a matrix, copied."""
-        ...
-
     def activate(self, name: str, array: Array) -> Array:
         """`relu` or `tanh`, in place where possible."""
         ...
@@ -102,10 +98,6 @@ class NumpyBackend:
     def to_numpy(self, array: Array) -> NDArray[np.float64]:
         """See `Backend`."""
         return np.asarray(array, dtype=np.float64)
-
-    def take(self, rows: Array, indices: NDArray[np.int64]) -> Array:
-        """See `Backend`."""
-        return rows.take(indices, axis=0)
 
     def activate(self, name: str, array: Array) -> Array:
         """See `Backend`."""
@@ -183,10 +175,6 @@ class TorchBackend:
     def to_numpy(self, array: Array) -> NDArray[np.float64]:
         """See `Backend`."""
         return np.asarray(array.detach().cpu().numpy(), dtype=np.float64)
-
-    def take(self, rows: Array, indices: NDArray[np.int64]) -> Array:
-        """See `Backend`."""
-        return rows[self._torch.as_tensor(indices, device=self._device)]
 
     def activate(self, name: str, array: Array) -> Array:
         """See `Backend`."""
@@ -282,8 +270,10 @@ def make_backend(device: str, *, torch: bool = False) -> Backend:
 
 
 def _cuda_is_there() -> bool:
+    """Whether a CUDA device computes: one that is counted and does not answer is not there."""
     try:
         import torch
-    except ImportError:
+
+        return bool(torch.cuda.is_available()) and bool(torch.ones(1, device="cuda").sum() == 1)
+    except (ImportError, RuntimeError):
         return False
-    return bool(torch.cuda.is_available())

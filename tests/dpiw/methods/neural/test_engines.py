@@ -18,6 +18,7 @@ from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.neural.settings import Settings
+from tests.support.devices import DEVICES, need
 
 SHAPES = [((3, 1), "relu"), ((3, 5, 1), "tanh"), ((4, 6, 5, 2), "tanh"), ((4, 6, 5, 2), "relu")]
 rng_of = np.random.default_rng
@@ -146,19 +147,15 @@ def test_both_take_the_same_steps(settings, modules):
     same_steps(ends[0].moments[:, own.places], ends[1].moments)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["closed form", "opacus"])
 def test_a_device_takes_the_same_steps(settings, modules, device, name):
-    import torch
-
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device here")
+    need(device)
     own = Settings() if name == "closed form" else modules.ModuleSettings()
     training = own.training(optimiser=Adam(learning_rate=0.05))
     lots, there = own.lots(), TorchBackend(device)
-    rows = there.array(settings.lots().rows)
     ends = [
         training.train(own.start(training, SeededNoise(3)), given, noise=SeededNoise(3))
-        for given in (lots, dataclasses.replace(lots, rows=rows, backend=there))
+        for given in (lots, dataclasses.replace(lots, backend=there))
     ]
     same_steps(ends[0].parameters, ends[1].parameters)
