@@ -123,7 +123,7 @@ test-neural: build/neural.txt
 	@test -x build/neural/bin/python || $(PYTHON) -m venv build/neural
 	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt '.[pipeline,neural,test]'
-	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py
+	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py tests/benchmarks/test_dp_sgd.py
 
 # The long suites keep their finished parts below build/assurance, so that they can be stopped and
 # run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.

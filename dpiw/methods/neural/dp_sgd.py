@@ -59,11 +59,9 @@ class PrivateLots:
 
     Attributes:
         architecture: of the network, of either engine (`dpiw.methods.neural.engine`); public.
-        rows: private rows, shape (n, widths[0]); n may be 0. They stay on the CPU.
+        rows: private rows, shape (n, widths[0]); n may be 0.
         loss: of each private row.
-        backend: where the arithmetic runs. It is handed a lot at a time, so neither what a device
-            holds nor what it is asked for before the first lot depends on n; parameters and
-            optimiser stay on the CPU.
+        backend: computes, a lot at a time: the rows, parameters and optimiser stay on the CPU.
     """
 
     architecture: AnyArchitecture
