@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -139,6 +142,17 @@ def test_unknown_devices_are_refused(device):
 def test_the_cpu_is_numpy():
     assert make_backend("cpu").device == "cpu"
     assert isinstance(make_backend("cpu").array(np.ones(2)), np.ndarray)
+
+
+def test_a_gpu_that_is_counted_and_does_not_compute_is_not_there(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("CUDA error: no kernel image is available")
+
+    counted = SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=counted, ones=fails))
+    assert make_backend("auto").device == "cpu"
+    with pytest.raises(SpecError, match="no CUDA device here"):
+        make_backend("cuda")
 
 
 @pytest.mark.parametrize("device", DEVICES)
