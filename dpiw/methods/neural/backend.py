@@ -1,9 +1,9 @@
 """Where a network's arithmetic runs: NumPy on the CPU, torch on a GPU. The one door to torch.
 
 The networks here are small, and on the CPU NumPy trains them about twice as fast as torch does
-(`benchmarks/results/dp_sgd.md`); torch serves CUDA alone. Both compute in float64: the error of a
-sum of clipped gradients must stay far below the accountant's margin, and in single precision it
-would not (`dpiw.privacy.mechanisms.noisy_sum`).
+(`benchmarks/results/dp_sgd.md`); torch serves CUDA, and modules of its own. Both compute in
+float64: the error of a sum of clipped gradients must stay far below the accountant's margin, and in
+single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`).
 """
 
 from __future__ import annotations
