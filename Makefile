@@ -14,6 +14,7 @@ help:
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
 	@echo "make test-neural the tests that need torch and Opacus, in an environment of their own"
+	@echo "make test-gpu    the tests that need a GPU, likewise; their twins on the CPU run everywhere"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
 	@echo "make check       ruff and mypy; make site: the documents as a site"
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
@@ -118,12 +119,18 @@ build/neural.txt: $(LOCK)
 	@mkdir -p build
 	@grep -v '^mpmath==' $(LOCK) > $@
 
-.PHONY: test-neural
-test-neural: build/neural.txt
+.PHONY: neural test-neural test-gpu
+neural: build/neural.txt
 	@test -x build/neural/bin/python || $(PYTHON) -m venv build/neural
 	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt '.[pipeline,neural,test]'
-	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/proof/test_planted_bugs_modules.py tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py
+
+test-neural: neural
+	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/proof/test_planted_bugs_modules.py tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py tests/benchmarks/test_dp_sgd.py
+
+# What needs a GPU; where torch finds none, each test says so and is skipped. The twins on the CPU run in every suite.
+test-gpu: neural
+	build/neural/bin/python -m pytest -m gpu tests/dpiw/methods/neural tests/dpiw/run tests/flows
 
 # The long suites keep their finished parts below build/assurance, so that they can be stopped and
 # run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.

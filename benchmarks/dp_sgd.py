@@ -1,241 +1,173 @@
-"""Throughput of DP-SGD, noise included: our core against Opacus and against no privacy.
+"""Throughput and memory of DP-SGD, noise included: our two engines, Opacus, and no privacy.
 
     pip install '.[pipeline,neural]'
     python benchmarks/dp_sgd.py --out benchmarks/results
 
-One network (20-64-64-1 by default), lots of 256 expected rows at a Poisson rate, Adam, one thread.
-All variants run in one process, in many short turns whose order rotates, so that whatever else the
-machine does falls on all of them; what counts is the ratio: the median over turns of the ratio
-within a turn. Times are CPU seconds of this process (wall seconds beside them): on a shared machine
-they vary less. Ours computes in float64 and draws its
-noise from the operating system's entropy; torch and Opacus compute in float32, their default, and
-Opacus draws from torch's generator, as its secure mode cannot be installed.
+Three networks (`dp_sgd_nets.py`): a perceptron, a convolutional one and one of embeddings; lots of
+256 expected rows at a Poisson rate, Adam, one thread. All variants of a network run in one process,
+in many short turns whose order rotates, so that whatever else the machine does falls on all of
+them; what counts is the ratio: the median over turns of the ratio within a turn. Times are CPU
+seconds of this process (wall seconds beside them): on a shared machine they vary less. Memory is
+measured in a process for each variant: what its steps take at most beyond what lay there before
+(Linux).
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import platform
+import re
 import statistics
+import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpiw.methods.neural.backend import keep_memory
-from dpiw.methods.neural.clipping import ClipRule
-from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.engine import AnyArchitecture
-from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Architecture, Network
-from dpiw.methods.neural.optimisers import Adam
-from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-ROWS, LOT, MULTIPLIER, CLIP, RATE = 20_000, 256, 1.1, 1.0, 1e-3
-TARGETS = {"opacus hooks": 8.0, "opacus ghost": 3.0}
-Steps = Callable[[int], None]
+PLAIN = "torch, no privacy"
+Row = Mapping[str, float]
 
 
-def ours(
-    widths: tuple[int, ...], rows: Any, *, device: str = "cpu", as_module: bool = False
-) -> Steps:
-    """Our core: Poisson lots, clipping, secure noise, Adam; as a module, with Opacus' norms."""
-    unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-    training = PrivateTraining(
-        sampling_rate=LOT / len(rows), steps=10**9, clip=CLIP, divisor=float(LOT), unit=unit,
-        noise_multiplier=MULTIPLIER, rule=ClipRule.LOSS, optimiser=Adam(learning_rate=RATE),
-    )  # fmt: skip
-    noise, architecture = SecureNoise(), architecture_of(widths, rows, as_module=as_module)
-    backend = architecture.backend(device)
-    lots = PrivateLots(
-        architecture=architecture, rows=backend.array(rows), loss=Logistic(label=1),
-        backend=backend,
-    )  # fmt: skip
-    state = training.start(architecture.initial(np.random.default_rng(0)), publishable=True)
+def measure(name: str, turns: int) -> dict[str, dict[str, float]]:
+    """By variant: medians over turns of CPU seconds a step and of their ratio to plain torch's."""
+    from dp_sgd_nets import LOT, NETS, variants
 
-    def run(count: int) -> None:
-        nonlocal state
-        for _ in range(count):
-            state = training.private_step(state, lots, noise=noise)
-
-    return run
-
-
-def architecture_of(widths: tuple[int, ...], rows: Any, *, as_module: bool) -> AnyArchitecture:
-    if not as_module:
-        return Architecture(widths=widths)
-    from dpiw.methods.neural.opacus_engine import ModuleArchitecture
-
-    return ModuleArchitecture(module=torch_network(widths), example=rows[:3])
-
-
-def ours_without_privacy(widths: tuple[int, ...], rows: Any) -> Steps:
-    """The same network, optimiser and loss; random batches of fixed size, nothing clipped."""
-    keep_memory()
-    architecture, adam = Architecture(widths=widths), Adam(learning_rate=RATE)
-    generator = np.random.default_rng(0)
-    parameters = architecture.initial(generator)
-    moments, loss, step = adam.start(architecture.size), Logistic(label=1), 0
-
-    def run(count: int) -> None:
-        nonlocal parameters, moments, step
-        for _ in range(count):
-            step += 1
-            network = Network(architecture=architecture, parameters=parameters)
-            batch = rows.take(generator.integers(0, len(rows), LOT), axis=0)
-            forward = network.forward(batch)
-            gradient = forward.backward(loss.slopes(forward.outputs)).gradient()
-            gradient /= LOT
-            parameters, moments = adam.update(parameters, gradient, moments, step)
-
-    return run
-
-
-def torch_network(widths: tuple[int, ...]) -> Any:
-    import torch
-
-    layers: list[Any] = []
-    for inputs, outputs in itertools.pairwise(widths):
-        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers[:-1])
-
-
-def torch_without_privacy(widths: tuple[int, ...], rows: Any) -> Steps:
-    import torch
-
-    model = torch_network(widths)
-    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
-    data, ones = torch.tensor(rows, dtype=torch.float32), torch.ones(LOT, 1)
-    loss = torch.nn.BCEWithLogitsLoss()
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            batch = data[torch.randint(0, len(data), (LOT,))]
-            optimiser.zero_grad()
-            loss(model(batch), ones).backward()
-            optimiser.step()
-
-    return run
-
-
-def opacus(widths: tuple[int, ...], rows: Any, *, mode: str) -> Steps:
-    """Opacus as documented: `make_private` with its Poisson loader."""
-    import torch
-    from opacus import PrivacyEngine
-
-    model = torch_network(widths)
-    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
-    data = torch.utils.data.TensorDataset(
-        torch.tensor(rows, dtype=torch.float32), torch.ones(len(rows), 1)
-    )
-    arguments: dict[str, Any] = {
-        "module": model, "optimizer": optimiser, "noise_multiplier": MULTIPLIER,
-        "data_loader": torch.utils.data.DataLoader(data, batch_size=LOT),
-        "max_grad_norm": CLIP, "poisson_sampling": True, "grad_sample_mode": mode,
-    }  # fmt: skip
-    criterion = torch.nn.BCEWithLogitsLoss()
-    if mode == "ghost":
-        model, optimiser, criterion, loader = PrivacyEngine().make_private(
-            criterion=criterion, **arguments
-        )
-    else:
-        model, optimiser, loader = PrivacyEngine().make_private(**arguments)
-
-    def batches() -> Iterator[Any]:
-        while True:
-            yield from loader
-
-    source = batches()
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            batch, labels = next(source)
-            optimiser.zero_grad()
-            criterion(model(batch), labels).backward()
-            optimiser.step()
-
-    return run
-
-
-def measure(
-    variants: dict[str, Steps], *, turns: int, steps: int, to: str
-) -> dict[str, dict[str, float]]:
-    """Median over turns of CPU seconds a step, and of their ratio to those of `to` in the turn."""
-    cpu: dict[str, list[float]] = {name: [] for name in variants}
-    wall: dict[str, list[float]] = {name: [] for name in variants}
-    names = list(variants)
-    for run in variants.values():
-        run(20)
+    net = NETS[name]
+    rows = net.rows(np.random.default_rng(1))
+    runs = {variant: make(rows) for variant, make in variants(net).items()}
+    cpu: dict[str, list[float]] = {variant: [] for variant in runs}
+    wall: dict[str, list[float]] = {variant: [] for variant in runs}
+    names, warm = list(runs), max(1, net.steps // 4)
+    for run in runs.values():
+        run(net.steps)
     for turn in range(turns):
         start = turn % len(names)
-        for name in names[start:] + names[:start]:
-            run = variants[name]
-            run(5)  # untimed: what ran before has left its own data in the caches
+        for variant in names[start:] + names[:start]:
+            runs[variant](warm)  # untimed: what ran before has left its own data in the caches
             first, began = time.process_time(), time.perf_counter()
-            run(steps)
-            cpu[name].append((time.process_time() - first) / steps)
-            wall[name].append((time.perf_counter() - began) / steps)
+            runs[variant](net.steps)
+            cpu[variant].append((time.process_time() - first) / net.steps)
+            wall[variant].append((time.perf_counter() - began) / net.steps)
     return {
-        name: {
-            "cpu_us": 1e6 * statistics.median(cpu[name]),
-            "wall_us": 1e6 * min(wall[name]),
-            "rows_per_s": LOT / statistics.median(cpu[name]),
+        variant: {
+            "cpu_us": 1e6 * statistics.median(cpu[variant]),
+            "wall_us": 1e6 * min(wall[variant]),
+            "rows_per_s": LOT / statistics.median(cpu[variant]),
             "ratio": statistics.median(
-                one / two for one, two in zip(cpu[name], cpu[to], strict=True)
+                one / two for one, two in zip(cpu[variant], cpu[PLAIN], strict=True)
             ),
         }
-        for name in variants
+        for variant in runs
     }
 
 
-def report(found: dict[str, dict[str, float]], facts: dict[str, Any]) -> str:
+def peak(name: str, variant: str) -> float:
+    """MiB that six steps take at most beyond what the process held before them; here, once."""
+    from dp_sgd_nets import NETS, variants
+
+    net = NETS[name]
+    run = variants(net)[variant](net.rows(np.random.default_rng(1)))
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is the present from here on
+    run(6)
+    return max(0.0, _status("VmHWM") - before) / 1024
+
+
+def _status(field: str) -> float:
+    found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
+    if found is None:
+        raise OSError(f"no {field} in /proc/self/status")
+    return float(found[1])
+
+
+def peak_elsewhere(name: str, variant: str) -> float:
+    """As `peak`, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--peak", name, variant], capture_output=True, check=True
+    )
+    return float(done.stdout)
+
+
+def own_best(found: Mapping[str, Row]) -> str:
+    """Our engine for a network: the closed form where there is one."""
+    return next(variant for variant in found if variant.startswith("ours"))
+
+
+def targets(name: str, found: Mapping[str, Row]) -> list[str]:
+    """Lines of the table of targets."""
+    from dp_sgd_nets import NETS
+
+    best, most = found[own_best(found)]["ratio"], NETS[name].most
+    asked = []
+    if most is not None:
+        asked = [
+            (f"times the cost of {plain}", best / found[plain]["ratio"], most)
+            for plain in (PLAIN, f"{PLAIN}, double")
+        ]
     lines = [
-        "# DP-SGD throughput",
-        "",
-        f"Made by `python benchmarks/dp_sgd.py --out benchmarks/results` on {facts['machine']},"
-        f" Python {facts['python']}, NumPy {facts['numpy']}, torch {facts['torch']}, Opacus"
-        f" {facts['opacus']}. Network {facts['widths']}, {ROWS:,} rows, Poisson lots of {LOT}"
-        f" expected rows, noise multiplier {MULTIPLIER}, Adam, one thread; medians over"
-        f" {facts['turns']} turns of {facts['steps']} steps each. Load average"
-        f" {facts['load_before']:.1f} before and {facts['load_after']:.1f} after on"
-        f" {facts['cores']} cores: the machine was shared, so read the ratios, which are taken"
-        " within each turn.",
-        "",
-        "| variant | CPU us a step (median) | wall us a step (best turn) | rows a CPU second"
-        " | times slower than ours with privacy |",
-        "| --- | --- | --- | --- | --- |",
+        f"| {name} | {what} | at most {limit:g} | {value:.2f} | {_yes(value <= limit)} |"
+        for what, value, limit in asked
     ]
-    for name, row in found.items():
-        lines.append(
-            f"| {name} | {row['cpu_us']:.0f} | {row['wall_us']:.0f} | {row['rows_per_s']:,.0f}"
-            f" | {row['ratio']:.2f} |"
-        )
-    lines += ["", "| target | asked | found | met |", "| --- | --- | --- | --- |"]
-    for name, asked in TARGETS.items():
-        if name in found:
-            ratio = found[name]["ratio"]
-            met = "yes" if ratio >= asked else "no"
-            lines.append(f"| times faster than {name} | {asked:g} | {ratio:.2f} | {met} |")
-    for name in ("torch, no privacy", "ours, no privacy"):
-        if name in found:
-            ratio = 1 / found[name]["ratio"]
-            met = "yes" if ratio <= 1.5 else "no"
-            lines.append(f"| times the cost of {name} | at most 1.5 | {ratio:.2f} | {met} |")
+    if NETS[name].is_perceptron:
+        for peer, least in (("Opacus, hooks, its loader", 8.0), ("Opacus, ghost, its loader", 3.0)):
+            value = found[peer]["ratio"] / best
+            told = f"{least:g} | {value:.2f} | {_yes(value >= least)}"
+            lines.append(f"| {name} | times faster than {peer} | {told} |")
+    return lines
+
+
+def _yes(is_met: bool) -> str:
+    return "yes" if is_met else "no"
+
+
+def report(found: Mapping[str, Mapping[str, Row]], facts: Mapping[str, Any]) -> str:
+    """The page."""
+    from dp_sgd_nets import LOT, MULTIPLIER, NETS
+
+    lines = [
+        "# DP-SGD: throughput and memory",
+        "",
+        f"Made by `{facts['command']}` at commit {facts['commit']} on {facts['machine']},"
+        f" {facts['cores']} cores, Python {facts['python']}, NumPy {facts['numpy']}, torch"
+        f" {facts['torch']}, Opacus {facts['opacus']}. Poisson lots of {LOT} expected rows, noise"
+        f" multiplier {MULTIPLIER}, Adam, one thread. Load average {facts['load_before']:.1f}"
+        f" before and {facts['load_after']:.1f} after: where the machine was shared, read the"
+        " ratios, which are taken within each turn.",
+    ]
+    for name, rows in found.items():
+        net = NETS[name]
+        lines += [
+            "",
+            f"## {name.capitalize()}",
+            "",
+            f"{net.about[0].upper()}{net.about[1:]}. Medians over {facts['turns'][name]} turns of"
+            f" {net.steps} steps.",
+            "",
+            "| variant | rows a CPU second | CPU ms a step (median) | wall ms a step (best turn)"
+            f" | times the cost of {PLAIN} | peak memory of the steps, MiB |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        lines += [
+            f"| {variant} | {row['rows_per_s']:,.0f} | {row['cpu_us'] / 1e3:.2f}"
+            f" | {row['wall_us'] / 1e3:.2f} | {row['ratio']:.2f} | {row['peak_mib']:.0f} |"
+            for variant, row in rows.items()
+        ]
+    lines += ["", "## Targets", "", "| network | target | asked | found | met |",
+              "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    lines += [line for name, rows in found.items() for line in targets(name, rows)]
     lines += [
         "",
-        "Ours is float64 with noise from ChaCha20 keystreams under fresh keys of the operating"
-        " system; torch and Opacus are float32 with torch's generator (Opacus's secure mode cannot"
-        " be installed). The cost of privacy in our core is sampling, norms, clipping and one"
-        " normal draw per parameter and lot.",
+        "Ours is in double precision, with noise from ChaCha20 keystreams under fresh keys of the"
+        " operating system; torch and Opacus are in single precision (but where it says double),"
+        " with torch's generator, as Opacus's secure mode cannot be installed. `its loader`: lots"
+        " come from Opacus's Poisson loader, which gathers them row by row, as its documentation"
+        " has it; without, they are taken from the table at once, as ours are.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -247,39 +179,42 @@ def one_thread() -> None:
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
+def machine() -> str:
+    """The processor's name, where it is told, and its architecture."""
+    told = Path("/proc/cpuinfo")
+    text = told.read_text() if told.exists() else ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.M)
+    return f"{found[1]} ({platform.machine()})" if found else platform.machine()
+
+
 def main() -> None:
+    """See the module."""
     one_thread()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--widths", type=int, nargs="+", default=[20, 64, 64, 1])
-    parser.add_argument("--turns", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--turns", type=float, default=1.0, help="times the usual number of turns")
+    parser.add_argument("--peak", nargs=2, metavar=("NET", "VARIANT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    import opacus as opacus_library
+    import opacus
     import torch
+    from dp_sgd_nets import NETS
+    from weights_table import commit
 
     torch.set_num_threads(1)
-    widths = tuple(arguments.widths)
-    rows = np.random.default_rng(1).normal(size=(ROWS, widths[0]))
-    own = "ours, DP-SGD"
-    variants = {
-        own: ours(widths, rows),
-        "ours, as a torch module": ours(widths, rows, as_module=True),
-        "ours, no privacy": ours_without_privacy(widths, rows),
-        "torch, no privacy": torch_without_privacy(widths, rows),
-        "opacus hooks": opacus(widths, rows, mode="hooks"),
-        "opacus ghost": opacus(widths, rows, mode="ghost"),
-    }
-    if torch.cuda.is_available():
-        variants["ours, DP-SGD on CUDA"] = ours(widths, rows, device="cuda")
+    if arguments.peak:
+        print(peak(*arguments.peak))
+        return
     before = os.getloadavg()[0]
-    found = measure(variants, turns=arguments.turns, steps=arguments.steps, to=own)
+    turns = {name: max(1, round(net.turns * arguments.turns)) for name, net in NETS.items()}
+    found = {name: measure(name, turns[name]) for name in NETS}
+    for name, rows in found.items():
+        for variant, row in rows.items():
+            row["peak_mib"] = peak_elsewhere(name, variant)
     facts = {
-        "machine": platform.machine(), "python": platform.python_version(),
-        "numpy": np.__version__, "torch": torch.__version__,
-        "opacus": opacus_library.__version__, "widths": "-".join(map(str, widths)),
-        "turns": arguments.turns, "steps": arguments.steps, "cores": os.cpu_count(),
+        "command": f"python benchmarks/dp_sgd.py {' '.join(sys.argv[1:])}".strip(),
+        "commit": commit(), "machine": machine(), "cores": os.cpu_count(),
+        "python": platform.python_version(), "numpy": np.__version__,
+        "torch": torch.__version__, "opacus": opacus.__version__, "turns": turns,
         "load_before": before, "load_after": os.getloadavg()[0],
     }  # fmt: skip
     text = report(found, facts)

@@ -52,7 +52,7 @@ class StepLog(logging.Handler):
         self._bar: tuple[Progress, TaskID] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show `start NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`, if anybody looks."""
+        """Show `start NAME`, `again NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`."""
         with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
             self._show(*record.getMessage().split())
 
@@ -61,7 +61,9 @@ class StepLog(logging.Handler):
             self._at(name, *map(int, numbers))
             return
         self.settle()
-        if event == "done":
+        if event == "again":
+            print(f"    {name:<16}goes on from its checkpoint, without a GPU", flush=True)
+        elif event == "done":
             print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
         elif self._console.is_terminal:
             print(f"  … {name}", end="\r", flush=True)

@@ -25,11 +25,13 @@ if __name__ == "__main__":  # before Prefect is imported: what is published need
 import fastapi.encoders  # noqa: F401 - Prefect's own for parameters, else imported when a run starts
 from prefect import flow
 from prefect.runtime import flow_run
+from prefect.tasks import Task
 
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, StageFailedError
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
+from dpiw.run.checkpoints import goes_on_without_gpu
 from dpiw.run.run import ReleaseRun, current_period
 from tasks.debias import debias
 from tasks.diagnose import diagnose
@@ -48,6 +50,21 @@ GPU = "gpu"
 def gpu_tags(plan: Plan, stage: str) -> set[str]:
     """`GPU` where the method of a stage may use one, by its settings; else nothing."""
     return set() if device_of(plan, stage) == "cpu" else {GPU}
+
+
+def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:
+    """A fit, in turn with others where it may use a GPU; without one where that failed.
+
+    A GPU may vanish in the middle of a training. One that need not have it goes on from its
+    checkpoint, once, as a task of its own that holds no place in the queue for the GPU.
+    """
+    planned = ReleaseRun.load(run)
+    try:
+        return fit.with_options(tags=gpu_tags(planned.plan, stage))(run)
+    except StageFailedError as error:
+        if error.exit_code != StageFailedError.exit_code or not goes_on_without_gpu(planned, stage):
+            raise
+    return fit(run, without_gpu=True)
 
 
 def title(spec: Path, period: str | None) -> str:
@@ -85,9 +102,8 @@ def release(spec: str, period: str | None = None) -> str:
     """
     run = reserve(plan(Path(spec), period))
     run = ingest(run)
-    planned = ReleaseRun.load(run)
-    run = fit_generator.with_options(tags=gpu_tags(planned.plan, GENERATOR_STAGE))(run)
+    run = fitted(fit_generator, run, GENERATOR_STAGE)
     run = draw_synthetic(run)
-    run = fit_weights.with_options(tags=gpu_tags(planned.plan, WEIGHTS_STAGE))(run)
+    run = fitted(fit_weights, run, WEIGHTS_STAGE)
     run = diagnose(debias(run))
     return str(publish(run))

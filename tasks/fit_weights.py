@@ -9,7 +9,7 @@ from tasks.step import step
 
 
 @step("fit_weights", done="what the plan has of it is drawn once and committed in the ledger")
-def fit_weights(directory: Path) -> Path:
+def fit_weights(directory: Path, *, without_gpu: bool = False) -> Path:
     """Leave the weights' noisy coefficients, drawn once and charged once."""
-    launch_fit("fit_weights", directory)
+    launch_fit("fit_weights", directory, without_gpu=without_gpu)
     return directory

@@ -16,7 +16,7 @@ from uuid import UUID
 from dpiw.privacy.resumption import interval
 from dpiw.run.process import launch_stage
 from dpiw.run.run import ReleaseRun
-from tasks.step import progress
+from tasks.step import progress, tell
 from tasks.window import Window
 
 
@@ -113,18 +113,26 @@ class TrainingProgress:
             self._artefact.show(100 * step / training.steps, training.describe(step))
 
 
-def launch_fit(stage: str, directory: Path) -> None:
+def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
     """`dpiw.run.process.launch_stage`, showing where its training stands if it trains.
+
+    Args:
+        stage: its name.
+        directory: the run's folder.
+        without_gpu: whether it goes on from its checkpoint on the CPU, which is told.
 
     Raises:
         StageFailedError: as `launch_stage`.
     """
+    if without_gpu:
+        progress.info("again %s", stage)
+        tell(f"{stage}: goes on from its checkpoint, without a GPU, at no further cost")
     training = PlannedTraining.of_stage(directory, stage)
     if training is None:
         launch_stage(stage, directory)
         return
     shown = TrainingProgress(training, ProgressArtefact.of_this_task(stage))
-    launch_stage(stage, directory, progress=shown)
+    launch_stage(stage, directory, progress=shown, without_gpu=without_gpu)
     shown.finish()
 
 

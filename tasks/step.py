@@ -47,15 +47,16 @@ def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
             failure = StepFailedError(f"{name} failed: {type(error).__name__}")
         else:
             progress.info("done %s %.1f", name, time.monotonic() - started)
-            _tell(f"{name}: {done}", logging.INFO)
+            tell(f"{name}: {done}")
             return result
-        _tell(f"{name} failed. What to do: {advice}.", logging.ERROR)
+        tell(f"{name} failed. What to do: {advice}.", logging.ERROR)
         raise failure
 
     return guarded
 
 
-def _tell(text: str, level: int) -> None:
+def tell(text: str, level: int = logging.INFO) -> None:
+    """One public line in the run's log in Prefect, if this is a task of one."""
     window = Window.of_this_task()
     if window is not None:
         window.line(text, level)
@@ -82,4 +83,4 @@ def step(name: str, *, done: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     return wrap
 
 
-__all__ = ["StepFailedError", "progress", "step"]
+__all__ = ["StepFailedError", "progress", "step", "tell"]

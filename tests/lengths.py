@@ -50,6 +50,10 @@ MOVED = (
            "test_a_training_queues_for_the_gpu_and_shows_public_numbers",
            "flows/test_scheduled_release.py::"
            "test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"),
+    _moved("crash", "flows/test_training_flow.py::"
+           "test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost",
+           "dpiw/run/test_vanished_gpu.py::"
+           "test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost"),
     _moved("crash", "crash/test_training_kills.py::"
            "test_killed_in_mid_training_it_resumes_and_is_charged_as_planned",
            "dpiw/run/test_resuming.py::test_a_killed_training_goes_on_and_costs_what_was_planned"),

@@ -83,6 +83,18 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
     return None
 
 
+def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:
+    """Whether a stage that ended unexpectedly goes on at once, without a GPU, as was reserved.
+
+    A GPU may vanish in the middle, and `device: auto` does not ask for one. What ended the stage
+    is not looked at, as it may depend on rows.
+    """
+    if run.plan.device(stage) != "auto" or run.measurement(stage).exists():
+        return False
+    record = run.open_ledger().find_run(run.key)
+    return record is not None and last_checkpoint(run, record.stages[stage]) is not None
+
+
 def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
     """Refuse a ledger that does not know what lies here of a stage.
 

@@ -100,8 +100,9 @@ class _Started:
     told: socket.socket
 
     @classmethod
-    def of(cls, stage: str, directory: Path) -> Self:
+    def of(cls, stage: str, directory: Path, *, without_gpu: bool = False) -> Self:
         """Start it. It imports what it needs, and no more until it is told."""
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if without_gpu else {}
         log = directory / "log" / f"{stage}.log"
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         ours, theirs = socket.socketpair()
@@ -114,7 +115,7 @@ class _Started:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    env=_environment(directory),
+                    env=_environment(directory) | hidden,
                     pass_fds=[pipe],
                 )
             return cls(stage=stage, process=process, told=ours)
@@ -174,24 +175,28 @@ def stages_ahead(directory: Path) -> Iterator[None]:
             waiting.end()
 
 
-def launch_stage(stage: str, directory: Path, *, progress: Progress = silent) -> None:
+def launch_stage(
+    stage: str, directory: Path, *, progress: Progress = silent, without_gpu: bool = False
+) -> None:
     """Run `stage` of the run in `directory` and wait for it.
 
     Args:
         stage: one of `STAGES`.
         directory: the run's folder.
         progress: told (steps taken, steps) now and then, if the stage trains for long.
+        without_gpu: whether GPUs are hidden from it: `device: auto` is then the CPU.
 
     Raises:
         StageFailedError: it ended with a code other than 0; carries the stage and the code only.
             A killed process counts as one that failed unexpectedly.
     """
     failure_file(directory, stage).unlink(missing_ok=True)
-    ahead = _AHEAD.get({}).pop((stage, directory), None)
+    ahead = None if without_gpu else _AHEAD.get({}).pop((stage, directory), None)
     if ahead is not None and ahead.process.poll() is not None:  # killed while it waited
         ahead.end()
         ahead = None
-    code = (ahead or _Started.of(stage, directory)).wait(progress)
+    started = ahead or _Started.of(stage, directory, without_gpu=without_gpu)
+    code = started.wait(progress)
     if code != 0:  # a signal is one more way to fail, and no more is told of it
         raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)
 

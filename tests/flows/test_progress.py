@@ -27,7 +27,7 @@ from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.dp_mlp import DensityNetwork
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
-from flows import console, server
+from flows import console, release, server
 from flows.console import StepLog, _advice, suit_the_terminal
 from flows.release import gpu_tags
 from tasks import window
@@ -129,6 +129,37 @@ def test_a_tagged_task_still_stores_caches_and_retries_nothing():
     assert (tagged.name, tagged.fn) == (fit_generator.name, fit_generator.fn)
     assert tagged.cache_policy == NO_CACHE
     assert (tagged.retries, tagged.persist_result, tagged.log_prints) == (0, False, False)
+
+
+@pytest.mark.parametrize(
+    ("code", "goes_on", "expected"),
+    [(70, True, ["gpu", "cpu"]), (2, True, ["gpu", "cpu"]), (70, False, ["gpu"]),
+     (10, True, ["gpu"])],
+)  # fmt: skip
+def test_a_fit_that_ended_unexpectedly_goes_on_once_without_a_gpu(
+    monkeypatch, code, goes_on, expected
+):
+    """Not one that says why it ended (10: a spec), nor what has no checkpoint to go on from."""
+    ran = []
+
+    class Fit:
+        def with_options(self, *, tags):
+            assert tags == {"gpu"}
+            return self
+
+        def __call__(self, run, *, without_gpu=False):
+            ran.append("cpu" if without_gpu else "gpu")
+            if not without_gpu:
+                raise StageFailedError("fit_generator", code)
+            return run
+
+    planned = SimpleNamespace(plan=SimpleNamespace(generator=DPGAN(device="auto"), weights=None))
+    monkeypatch.setattr(ReleaseRun, "load", lambda run: planned)
+    monkeypatch.setattr(release, "goes_on_without_gpu", lambda run, stage: goes_on)
+    ends = contextlib.nullcontext() if len(expected) == 2 else pytest.raises(StageFailedError)
+    with ends:
+        assert release.fitted(Fit(), Path("run"), "fit_generator") == Path("run")
+    assert ran == expected
 
 
 # A server that does not take the artefact
@@ -295,11 +326,13 @@ def test_without_a_terminal_there_are_plain_lines(capsys):
     screen = io.StringIO()
     log = StepLog(Console(file=screen))
     say(log, "start plan", "done plan 0.2", "start fit_generator", "at fit_generator 0 800",
-        "at fit_generator 40 800", "done fit_generator 7.0")  # fmt: skip
+        "at fit_generator 40 800", "start fit_generator", "again fit_generator",
+        "done fit_generator 7.0")  # fmt: skip
     assert capsys.readouterr().out.splitlines() == [
         "  ✓ plan               0.2 s",
         "    fit_generator        0 of 800 steps",
         "    fit_generator       40 of 800 steps",
+        "    fit_generator   goes on from its checkpoint, without a GPU",
         "  ✓ fit_generator      7.0 s",
     ]
     assert screen.getvalue() == ""  # and no bar

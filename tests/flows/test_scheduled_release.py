@@ -83,6 +83,7 @@ def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
     """One spec twice: on the pool of GPU workers it may use one, in the example it does not."""
     training = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"][2]
     assert training["work_pool"]["name"] == "dpiw-gpu"
+    assert training["work_pool"]["work_queue_name"] == "trainings"
     assert "schedules" not in training  # nothing is late where no such worker runs
     there = load_spec(ROOT / training["parameters"]["spec"])
     example = load_spec(ROOT / "examples" / "population-neural" / "release.yaml")
@@ -144,7 +145,7 @@ def check_gpu_pool(url):
     assert ask(f"{url}/work_pools/dpiw-gpu/workers/filter", b"{}") == []
     assert ask(f"{url}/concurrency_limits/tag/gpu")["concurrency_limit"] == 1
     deployed = ask(f"{url}/deployments/name/dpiw-release/gpu")
-    assert deployed["work_pool_name"] == "dpiw-gpu"
+    assert (deployed["work_pool_name"], deployed["work_queue_name"]) == ("dpiw-gpu", "trainings")
 
 
 def test_stopping_does_not_wait_for_a_server_that_will_not_stop(tmp_path):

@@ -1,14 +1,17 @@
 """A training under a real Prefect server: who queues for the GPU, and what is shown of it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 
 import pytest
 
+from dpiw.ledger import Ledger
 from dpiw.release.verification import verify
 from tests.flows.conftest import DESCRIPTION, ROOT
+from tests.support.devices import DEVICES, need
 from tests.support.patience import until
 
 pytestmark = pytest.mark.flow
@@ -34,6 +37,17 @@ from flows.release import release
 sys.exit(console.main(release, sys.argv[1:]))
 """
 """`python -m flows.release`, but a busy machine may take its time to take an artefact."""
+
+
+VANISHING = """
+import os, sys
+if 'dpiw.run.process' in ' '.join(sys.orig_argv) and os.environ.get('CUDA_VISIBLE_DEVICES') != '':
+    import pytest
+    from tests.support.devices import PosedGPU
+    gpu = PosedGPU(pytest.MonkeyPatch(), 'KIND')
+    gpu.vanishes_at, gpu.kills = 30, 'fit_generator' in sys.orig_argv
+"""
+"""A worker whose GPU vanishes in every training: with one stage's process, or with CUDA's error."""
 
 
 @pytest.fixture
@@ -104,3 +118,53 @@ def test_a_training_queues_for_the_gpu_and_shows_public_numbers(
         assert cell not in done.stdout + done.stderr
         assert cell not in json.dumps(told)
     assert str(NUMBER).encode() not in prefect_server.everything_stored()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost(
+    prefect_server, make_workplace, train, one_gpu, device
+):
+    need(device)
+    place = make_workplace()
+    train(place)
+    spec = place.spec.read_text()
+    assert "replays: 0}" in spec
+    place.spec.write_text(spec.replace("replays: 0}", "replays: 0, device: auto}"))
+    (place.root / "sitecustomize.py").write_text(VANISHING.replace("KIND", device))
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, str(place.spec)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+        env=prefect_server.environment()
+        | {"PYTHONPATH": f"{place.root}{os.pathsep}{ROOT}", "CUDA_VISIBLE_DEVICES": "0"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = place.releases.iterdir()
+    verify(folder)
+    (attempt,) = json.loads((folder / "certificate.json").read_text())["attempts"]
+    assert attempt["resumed"] == {"fit_generator": 1, "fit_weights": 1}
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+    for stage in ("fit_generator", "fit_weights"):
+        assert f"    {stage:<16}goes on from its checkpoint, without a GPU" in done.stdout
+
+    run = prefect_server.run_of(place.spec)
+    mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
+
+    def fits():
+        found = [
+            (one["name"].rsplit("-", 1)[0], one["state_type"], one["tags"])
+            for one in sorted(
+                prefect_server.api("task_runs/filter", mine), key=lambda one: one["start_time"]
+            )
+            if one["name"].startswith("fit_")
+        ]
+        return found if len(found) == 4 and found[-1][1] == "COMPLETED" else []
+
+    assert until(fits, every=0.5, what="four fits") == [
+        (stage, state, tags)
+        for stage in ("fit_generator", "fit_weights")
+        for state, tags in (("FAILED", ["gpu"]), ("COMPLETED", []))
+    ]
+    lines = [line["message"] for line in prefect_server.log_lines(run, 13)]
+    for stage in ("fit_generator", "fit_weights"):
+        assert f"{stage}: goes on from its checkpoint, without a GPU, at no further cost" in lines
+    assert b"CUDA error" not in prefect_server.everything_stored()

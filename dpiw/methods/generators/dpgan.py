@@ -191,7 +191,7 @@ class DPGAN(GANSettings):
         backend = architecture.backend(self.device)
         lots = PrivateLots(
             architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
-            rows=backend.array(design.encode(scaled)),
+            rows=design.encode(scaled),
         )  # fmt: skip
         game = Game(
             settings=self,

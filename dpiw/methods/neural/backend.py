@@ -1,9 +1,9 @@
 """Where a network's arithmetic runs: NumPy on the CPU, torch on a GPU. The one door to torch.
 
 The networks here are small, and on the CPU NumPy trains them about twice as fast as torch does
-(`benchmarks/results/dp_sgd.md`); torch serves CUDA alone. Both compute in float64: the error of a
-sum of clipped gradients must stay far below the accountant's margin, and in single precision it
-would not (`dpiw.privacy.mechanisms.noisy_sum`).
+(`benchmarks/results/dp_sgd.md`); torch serves CUDA, and modules of its own. Both compute in
+float64: the error of a sum of clipped gradients must stay far below the accountant's margin, and in
+single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,6 @@ class Backend(Protocol):
 
     def to_numpy(self, array: Array) -> NDArray[np.float64]:
         """The values on the CPU."""
-        ...
-
-    def take(self, rows: Array, indices: NDArray[np.int64]) -> Array:
-        """Rows of a matrix, copied."""
         ...
 
     def activate(self, name: str, array: Array) -> Array:
@@ -102,10 +98,6 @@ class NumpyBackend:
     def to_numpy(self, array: Array) -> NDArray[np.float64]:
         """See `Backend`."""
         return np.asarray(array, dtype=np.float64)
-
-    def take(self, rows: Array, indices: NDArray[np.int64]) -> Array:
-        """See `Backend`."""
-        return rows.take(indices, axis=0)
 
     def activate(self, name: str, array: Array) -> Array:
         """See `Backend`."""
@@ -183,10 +175,6 @@ class TorchBackend:
     def to_numpy(self, array: Array) -> NDArray[np.float64]:
         """See `Backend`."""
         return np.asarray(array.detach().cpu().numpy(), dtype=np.float64)
-
-    def take(self, rows: Array, indices: NDArray[np.int64]) -> Array:
-        """See `Backend`."""
-        return rows[self._torch.as_tensor(indices, device=self._device)]
 
     def activate(self, name: str, array: Array) -> Array:
         """See `Backend`."""
@@ -282,8 +270,10 @@ def make_backend(device: str, *, torch: bool = False) -> Backend:
 
 
 def _cuda_is_there() -> bool:
+    """Whether a CUDA device computes: one that is counted and does not answer is not there."""
     try:
         import torch
-    except ImportError:
+
+        return bool(torch.cuda.is_available()) and bool(torch.ones(1, device="cuda").sum() == 1)
+    except (ImportError, RuntimeError):
         return False
-    return bool(torch.cuda.is_available())

@@ -59,13 +59,13 @@ class PrivateLots:
 
     Attributes:
         architecture: of the network, of either engine (`dpiw.methods.neural.engine`); public.
-        rows: private rows, shape (n, widths[0]), on `backend`; n may be 0.
+        rows: private rows, shape (n, widths[0]); n may be 0.
         loss: of each private row.
-        backend: where the arithmetic runs; parameters and optimiser stay on the CPU.
+        backend: computes, a lot at a time: the rows, parameters and optimiser stay on the CPU.
     """
 
     architecture: AnyArchitecture
-    rows: Array
+    rows: NDArray[np.float64]
     loss: RowLoss
     backend: Backend = NUMPY
 
@@ -251,7 +251,7 @@ class PrivateTraining:
         backend = lots.backend
         network = lots.architecture.network(backend.array(state.parameters))
         lot = noise.poisson_sample(rows=lots.rows.shape[0], probability=self.sampling_rate)
-        drawn = backend.take(lots.rows, lot)
+        drawn = backend.array(lots.rows.take(lot, axis=0))
         exact = clipped_sum(network, drawn, lots.loss, clip=self.clip, rule=self.rule)
         total = noisy_sum(backend.to_numpy(exact), scale=self.scale, noise=noise)
         if public is not None:

@@ -118,13 +118,13 @@ class RatioTraining:
         order = np.random.default_rng([self._public_number, 1]).permutation(len(synthetic))
         size = min(self.batch, len(synthetic))
         # Laid out twice, so that every cyclic minibatch is a slice.
-        rows = backend.array(synthetic[np.concatenate([order, order[:size]])])
+        rows = synthetic[np.concatenate([order, order[:size]])]
         weight = self.private.divisor / 2 / size
         loss = LOSSES[self.loss](label=0)
 
         def gradient(network: AnyNetwork, step: int) -> Array:
             first = step * size % len(synthetic)
-            batch = rows[first : first + size]
+            batch = backend.array(rows[first : first + size])
             clip, rule = self.private.clip, self.private.rule
             return weight * clipped_sum(network, batch, loss, clip=clip, rule=rule)
 
@@ -155,7 +155,7 @@ class RatioTraining:
         start = self.private.start(initial, publishable=noise.publishable)
         lots = PrivateLots(
             architecture=self.architecture,
-            rows=backend.array(private),
+            rows=private,
             loss=LOSSES[self.loss](label=1),
             backend=backend,
         )

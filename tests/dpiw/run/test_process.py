@@ -62,6 +62,24 @@ def test_a_stage_of_another_run_and_a_second_attempt_have_processes_of_their_own
     assert len(started) == 6
 
 
+def test_a_stage_without_a_gpu_has_a_process_of_its_own_that_sees_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = subprocess.Popen, []
+
+    def start(
+        _: object, *, pass_fds: Sequence[int], env: dict[str, str], **__: Any
+    ) -> subprocess.Popen[bytes]:
+        seen.append(env["CUDA_VISIBLE_DEVICES"])
+        return real(["sh", "-c", "head -c 1 >/dev/null; exit 12"], stdin=pass_fds[0])
+
+    monkeypatch.setattr(process.subprocess, "Popen", start)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with stages_ahead(folder), pytest.raises(StageFailedError):
+        launch_stage("fit_generator", folder, without_gpu=True)
+    assert seen == ["0"] * len(STAGES) + [""]
+
+
 def test_what_was_never_told_to_begin_is_ended(
     folder: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:

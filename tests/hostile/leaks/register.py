@@ -67,16 +67,20 @@ REGISTER: tuple[Leak, ...] = (
          "test_architecture.py::test_no_print_no_environment_in_dpiw"),
     leak(5, "run names, tags, artifacts, events", "H", "names of spec and period; one tag, by the"
          " public device setting; artifacts of plan, ledger and release; one per training, of plan"
-         " facts and of steps that the plan foretells; a line a step, the same whatever was read",
+         " facts and of steps that the plan foretells; a line a step, the same whatever was read,"
+         " and one where a training that failed goes on without a GPU",
          "tasks/step.py::step tasks/progress.py::foretells tasks/progress.py::describe"
-         " tasks/pages.py::show_run flows/release.py::gpu_tags flows/release.py::run_name",
+         " tasks/pages.py::show_run flows/release.py::gpu_tags flows/release.py::run_name"
+         " dpiw/run/checkpoints.py::goes_on_without_gpu",
          NO_TASK_STORES, "flows/test_window.py::test_what_a_run_shows_is_the_same_for_any_table",
          f"{CONTROLS}::test_no_module_writes_artifacts_tags_or_notifications",
          "flows/test_progress.py::test_only_what_the_plan_foretells_is_believed",
          "flows/test_progress.py::test_each_step_is_shown_once_and_in_order",
          "flows/test_progress.py::test_a_task_bears_the_tag_if_its_method_may_use_a_gpu",
          "flows/test_training_flow.py::"
-         "test_a_training_queues_for_the_gpu_and_shows_public_numbers", *SCAN),
+         "test_a_training_queues_for_the_gpu_and_shows_public_numbers",
+         "flows/test_training_flow.py::"
+         "test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost", *SCAN),
     leak(6, "keys or file names that hash private input", "M", "the run's key hashes the declared"
          " snapshot label", "dpiw/plan/plan.py::Plan dpiw/plan/promise.py::spec_digest",
          f"{CONTROLS}::test_keys_names_and_plans_are_the_same_for_any_table"),

@@ -17,6 +17,17 @@ from tests.dpiw.methods.neural.settings import Settings
 CPU = TorchBackend("cpu")
 
 
+class Words(torch.nn.Module):
+    """A logit of the mean of ten words' embeddings; a row holds their numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.last = torch.nn.Embedding(10, 4), torch.nn.Linear(4, 1)
+
+    def forward(self, rows):
+        return self.last(self.words(rows.long()).mean(1))
+
+
 @functools.cache
 def as_module(architecture: Architecture) -> ModuleArchitecture:
     """The module that computes what a perceptron does, tried on public rows."""

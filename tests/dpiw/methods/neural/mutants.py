@@ -89,7 +89,7 @@ def check_the_divisor_is_public(world):
     for copies in (1, 2):
         world.lots = dataclasses.replace(
             world.lots,
-            rows=world.settings.rows(np.repeat(world.settings.values(8), copies, axis=0)),
+            rows=np.repeat(world.settings.values(8), copies, axis=0),
         )
         training = dataclasses.replace(world.training, sampling_rate=1.0, steps=1)
         start = world.settings.start(training, world.no_noise)
@@ -102,7 +102,8 @@ def check_the_divisor_is_public(world):
 def check_no_row_sees_another(world):
     """The exact sum adds over any split of the lot."""
     network = world.settings.network(3, 5, 1)
-    rows, arguments = world.lots.rows, {"clip": 0.4, "rule": ClipRule.LOSS}
+    rows = world.settings.rows(world.lots.rows)
+    arguments = {"clip": 0.4, "rule": ClipRule.LOSS}
     whole, first, second = (
         clipping.clipped_sum(network, part, Logistic(label=1), **arguments)
         for part in (rows, rows[:150], rows[150:])
@@ -157,7 +158,8 @@ class Mutant(PrivateTraining):
             self._check(state, noise)
         network = lots.architecture.network(lots.backend.array(state.parameters))
         lot = noise.poisson_sample(rows=len(lots.rows), probability=self.sampling_rate)
-        exact = clipped_sum(network, lots.rows[lot], lots.loss, clip=self.clip, rule=self.rule)
+        drawn = lots.backend.array(lots.rows[lot])
+        exact = clipped_sum(network, drawn, lots.loss, clip=self.clip, rule=self.rule)
         exact = lots.backend.to_numpy(exact)
         if self.bug == "sums of earlier steps":
             self.earlier.append(exact)

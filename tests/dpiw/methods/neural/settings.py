@@ -35,7 +35,7 @@ class Settings:
         return np.random.default_rng(5).normal(size=(count, 3))
 
     def lots(self, count=40, **changes):
-        rows = self.rows(changes.pop("rows", self.values(count)))
+        rows = changes.pop("rows", self.values(count))
         found = PrivateLots(architecture=self.architecture, rows=rows, loss=Logistic(label=1))
         return dataclasses.replace(found, **changes)
 

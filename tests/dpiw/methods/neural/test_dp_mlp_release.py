@@ -6,15 +6,10 @@ import json
 import warnings
 
 import numpy as np
-import pytest
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from dpiw.errors import SpecError
-from dpiw.ledger import StageState
 from dpiw.privacy import accounting
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
-from dpiw.run import draw as confidential
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.support.whole_runs import draw
@@ -49,25 +44,3 @@ def test_a_release_with_network_weights(make_workplace):
         release = load_release(folder)
     assert np.all(np.isfinite(release.weights))
     assert verified.certificate.verdict == found["verdict"]
-
-
-def test_a_gpu_that_is_not_there_costs_nothing(make_workplace, monkeypatch):
-    place = make_workplace(weights="dp_mlp")
-    settings = "settings: {device: cuda, hidden: [8], steps: 40, lot: 64, replays: 0},"
-    place.spec.write_text(
-        place.spec.read_text().replace("{method: dp_mlp,", "{method: dp_mlp, " + settings)
-    )
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-
-    def absent(device):
-        raise SpecError(f"device={device}: no CUDA device here")
-
-    monkeypatch.setattr(confidential, "make_backend", absent)
-    with pytest.raises(SpecError, match="no CUDA device"):
-        steps.fit_weights(run, noise=SecureNoise())
-    stage = run.open_ledger().run(run.key).stages["fit_weights"]
-    assert stage.state is StageState.RESERVED

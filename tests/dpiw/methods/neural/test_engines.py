@@ -18,6 +18,7 @@ from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.neural.settings import Settings
+from tests.support.devices import DEVICES, need
 
 SHAPES = [((3, 1), "relu"), ((3, 5, 1), "tanh"), ((4, 6, 5, 2), "tanh"), ((4, 6, 5, 2), "relu")]
 rng_of = np.random.default_rng
@@ -146,19 +147,42 @@ def test_both_take_the_same_steps(settings, modules):
     same_steps(ends[0].moments[:, own.places], ends[1].moments)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["closed form", "opacus"])
 def test_a_device_takes_the_same_steps(settings, modules, device, name):
-    import torch
-
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device here")
+    need(device)
     own = Settings() if name == "closed form" else modules.ModuleSettings()
     training = own.training(optimiser=Adam(learning_rate=0.05))
     lots, there = own.lots(), TorchBackend(device)
-    rows = there.array(settings.lots().rows)
     ends = [
         training.train(own.start(training, SeededNoise(3)), given, noise=SeededNoise(3))
-        for given in (lots, dataclasses.replace(lots, rows=rows, backend=there))
+        for given in (lots, dataclasses.replace(lots, backend=there))
     ]
     same_steps(ends[0].parameters, ends[1].parameters)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["convolution", "embedding"])
+def test_a_device_finds_the_same_norms_and_gradients(modules, device, name):
+    need(device)
+    import torch
+
+    words = rng_of(1).integers(0, 9, (12, 16)).astype(float)
+    module, rows = {
+        "convolution": lambda: (
+            torch.nn.Sequential(
+                torch.nn.Unflatten(1, (1, 4, 4)), torch.nn.Conv2d(1, 3, 3, padding=1),
+                torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(48, 1),
+            ),
+            rng_of(0).normal(size=(12, 16)),
+        ),
+        "embedding": lambda: (modules.Words(), words),
+    }[name]()  # fmt: skip
+    architecture = modules.ModuleArchitecture(module=module, example=rows[:3])
+    parameters, passes = architecture.initial(rng_of(2)), []
+    for backend in (modules.CPU, TorchBackend(device)):
+        forward = architecture.network(backend.array(parameters)).forward(backend.array(rows))
+        backward = forward.backward(0 * forward.outputs + 1)
+        passes.append([backend.to_numpy(one) for one in (backward.norms, backward.gradient())])
+    for ours, theirs in zip(*passes, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-10)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import TorchBackend, make_backend
 from dpiw.methods.neural.losses import Balanced, Critic, Logistic
 from dpiw.methods.neural.mlp import Architecture, Network
+from tests.support.devices import DEVICES, need
 
 SHAPES = [((3, 1), "relu"), ((3, 5, 1), "tanh"), ((4, 6, 5, 2), "tanh"), ((4, 6, 5, 2), "relu")]
 shapes = pytest.mark.parametrize(("widths", "activation"), SHAPES)
@@ -140,12 +144,22 @@ def test_the_cpu_is_numpy():
     assert isinstance(make_backend("cpu").array(np.ones(2)), np.ndarray)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_gpu_that_is_counted_and_does_not_compute_is_not_there(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("CUDA error: no kernel image is available")
+
+    counted = SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=counted, ones=fails))
+    assert make_backend("auto").device == "cpu"
+    with pytest.raises(SpecError, match="no CUDA device here"):
+        make_backend("cuda")
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @shapes
 def test_torch_computes_the_same(settings, widths, activation, device):
-    torch = pytest.importorskip("torch")
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device here")
+    pytest.importorskip("torch")
+    need(device)
     network, x, slopes, backward = passes(settings, widths, activation)
     there = TorchBackend(device)
     twin = Network(architecture=network.architecture, parameters=there.array(network.parameters))

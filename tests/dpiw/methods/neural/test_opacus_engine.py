@@ -204,9 +204,7 @@ def test_images_are_learnt_under_privacy(settings):
     backend = architecture.backend("cpu")
     training = settings.training(steps=120, divisor=75.0, clip=1.0, noise_multiplier=1.0)
     lots = settings.lots()
-    lots = dataclasses.replace(
-        lots, architecture=architecture, rows=backend.array(sides[1]), backend=backend
-    )
+    lots = dataclasses.replace(lots, architecture=architecture, rows=sides[1], backend=backend)
     others, noise = backend.array(sides[0]), SeededNoise(2)
 
     def public(network, step):

@@ -1,0 +1,235 @@
+"""The networks of `benchmarks/dp_sgd.py`, and every way to train one of them."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus import PrivacyEngine
+
+from dpiw.methods.neural.backend import keep_memory
+from dpiw.methods.neural.clipping import ClipRule
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
+from dpiw.methods.neural.engine import AnyArchitecture
+from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.opacus_engine import ModuleArchitecture
+from dpiw.methods.neural.optimisers import Adam
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+LOT, MULTIPLIER, CLIP, RATE = 256, 1.1, 1.0, 1e-3
+WIDTHS = (20, 64, 64, 1)
+WORDS, PLACES = 2_000, 32
+Steps = Callable[[int], None]
+Rows = NDArray[np.float64]
+
+
+class Sentences(torch.nn.Module):
+    """A logit of the mean of some words' embeddings; a row holds their numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(WORDS, 32)
+        self.inner, self.last = torch.nn.Linear(32, 64), torch.nn.Linear(64, 1)
+
+    def forward(self, rows: Any) -> Any:
+        """Shape (n, 1)."""
+        return self.last(torch.relu(self.inner(self.words(rows.long()).mean(1))))
+
+
+def perceptron() -> Any:
+    """Of `WIDTHS`."""
+    layers: list[Any] = []
+    for inputs, outputs in itertools.pairwise(WIDTHS):
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def convolutional() -> Any:
+    """That of the MNIST example of Opacus (Papernot et al. 2021), with one logit."""
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 1),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Net:
+    """One network, its made-up rows, and what is asked of us.
+
+    Attributes:
+        about: in words.
+        make: the module, single precision.
+        rows: made-up rows, shape (n, inputs), at a generator.
+        is_perceptron: whether the closed form knows it.
+        turns, steps: how often it is measured, and steps each time.
+        most: times the cost of torch without privacy, at most.
+    """
+
+    about: str
+    make: Callable[[], Any]
+    rows: Callable[[np.random.Generator], Rows]
+    is_perceptron: bool
+    turns: int
+    steps: int
+    most: float | None
+
+
+NETS: Mapping[str, Net] = {
+    "perceptron": Net(
+        about="20-64-64-1, rectifiers; 20,000 rows",
+        make=perceptron, rows=lambda rng: rng.normal(size=(20_000, WIDTHS[0])),
+        is_perceptron=True, turns=60, steps=20, most=1.5,
+    ),
+    "convolution": Net(
+        about="two convolutions of 16 and 32 channels on 28 x 28 pixels, two dense layers; 4,000"
+        " rows",
+        make=convolutional, rows=lambda rng: rng.random((4_000, 28 * 28)),
+        is_perceptron=False, turns=20, steps=3, most=3.0,
+    ),
+    "embedding": Net(
+        about=f"{PLACES} of {WORDS:,} words, 32 numbers each, their mean, two dense layers; 20,000"
+        " rows",
+        make=Sentences,
+        rows=lambda rng: rng.integers(0, WORDS, (20_000, PLACES)).astype(np.float64),
+        is_perceptron=False, turns=30, steps=5, most=None,
+    ),
+}  # fmt: skip
+
+
+def ours(net: Net, rows: Rows, *, closed: bool, device: str = "cpu") -> Steps:
+    """Our core: Poisson lots, clipping, secure noise, Adam; norms in closed form or by Opacus."""
+    architecture: AnyArchitecture = (
+        Architecture(widths=WIDTHS)
+        if closed
+        else ModuleArchitecture(module=net.make(), example=rows[:3])
+    )
+    training = PrivateTraining(
+        sampling_rate=LOT / len(rows), steps=10**9, clip=CLIP, divisor=float(LOT),
+        unit=PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE),
+        noise_multiplier=MULTIPLIER, rule=ClipRule.LOSS, optimiser=Adam(learning_rate=RATE),
+    )  # fmt: skip
+    noise = SecureNoise()
+    lots = PrivateLots(
+        architecture=architecture, rows=rows, loss=Logistic(label=1),
+        backend=architecture.backend(device),
+    )  # fmt: skip
+    state = training.start(architecture.initial(np.random.default_rng(0)), publishable=True)
+
+    def run(count: int) -> None:
+        nonlocal state
+        for _ in range(count):
+            state = training.private_step(state, lots, noise=noise)
+
+    return run
+
+
+def ours_without_privacy(rows: Rows) -> Steps:
+    """The same perceptron, optimiser and loss; random batches of fixed size, nothing clipped."""
+    keep_memory()
+    architecture, adam = Architecture(widths=WIDTHS), Adam(learning_rate=RATE)
+    generator = np.random.default_rng(0)
+    parameters = architecture.initial(generator)
+    moments, loss, step = adam.start(architecture.size), Logistic(label=1), 0
+
+    def run(count: int) -> None:
+        nonlocal parameters, moments, step
+        for _ in range(count):
+            step += 1
+            network = Network(architecture=architecture, parameters=parameters)
+            batch = rows.take(generator.integers(0, len(rows), LOT), axis=0)
+            forward = network.forward(batch)
+            gradient = forward.backward(loss.slopes(forward.outputs)).gradient()
+            gradient /= LOT
+            parameters, moments = adam.update(parameters, gradient, moments, step)
+
+    return run
+
+
+def torch_without_privacy(net: Net, rows: Rows, *, precision: Any) -> Steps:
+    """Batches of fixed size, nothing clipped."""
+    model = net.make().to(precision)
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+    data, ones = torch.tensor(rows, dtype=precision), torch.ones(LOT, 1, dtype=precision)
+    loss = torch.nn.BCEWithLogitsLoss()
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            batch = data[torch.randint(0, len(data), (LOT,))]
+            optimiser.zero_grad()
+            loss(model(batch), ones).backward()
+            optimiser.step()
+
+    return run
+
+
+def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool) -> Steps:
+    """Opacus after `make_private`; lots from its Poisson loader, or as cheaply as ours."""
+    data = torch.tensor(rows, dtype=torch.float32)
+    model = net.make()
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+    table = torch.utils.data.TensorDataset(data, torch.ones(len(rows), 1))
+    arguments: dict[str, Any] = {
+        "module": model, "optimizer": optimiser, "noise_multiplier": MULTIPLIER,
+        "data_loader": torch.utils.data.DataLoader(table, batch_size=LOT),
+        "max_grad_norm": CLIP, "poisson_sampling": True, "grad_sample_mode": mode,
+    }  # fmt: skip
+    criterion = torch.nn.BCEWithLogitsLoss()
+    if mode == "ghost":
+        model, optimiser, criterion, loader = PrivacyEngine().make_private(
+            criterion=criterion, **arguments
+        )
+    else:
+        model, optimiser, loader = PrivacyEngine().make_private(**arguments)
+
+    def batches() -> Iterator[Any]:
+        while own_loader:
+            yield from loader
+        while True:
+            lot = torch.rand(len(data)) < LOT / len(data)
+            yield data[lot], torch.ones(int(lot.sum()), 1)
+
+    source = batches()
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            batch, labels = next(source)
+            optimiser.zero_grad()
+            criterion(model(batch), labels).backward()
+            optimiser.step()
+
+    return run
+
+
+def variants(net: Net) -> Mapping[str, Callable[[Rows], Steps]]:
+    """By name, every way to train a network; each is made from rows when it is asked for."""
+    warnings.filterwarnings("ignore")
+    made: dict[str, Callable[[Rows], Steps]] = {}
+    if net.is_perceptron:
+        made["ours, closed form"] = lambda rows: ours(net, rows, closed=True)
+    made |= {
+        "ours, Opacus' norms": lambda rows: ours(net, rows, closed=False),
+        "Opacus, hooks": lambda rows: opacus(net, rows, mode="hooks", own_loader=False),
+        "Opacus, ghost": lambda rows: opacus(net, rows, mode="ghost", own_loader=False),
+        "Opacus, hooks, its loader": lambda rows: opacus(net, rows, mode="hooks", own_loader=True),
+        "Opacus, ghost, its loader": lambda rows: opacus(net, rows, mode="ghost", own_loader=True),
+        "torch, no privacy": lambda rows: torch_without_privacy(net, rows, precision=torch.float32),
+        "torch, no privacy, double": lambda rows: torch_without_privacy(
+            net, rows, precision=torch.float64
+        ),
+    }
+    if net.is_perceptron:
+        made["ours, no privacy"] = ours_without_privacy
+    if torch.cuda.is_available():
+        made["ours on CUDA"] = lambda rows: ours(net, rows, closed=net.is_perceptron, device="cuda")
+    return made

@@ -1,0 +1,51 @@
+"""The throughput of DP-SGD: every variant trains its network, and the page says what was found.
+
+Skipped without torch and Opacus; to be run where they are: `make test-neural`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+from tests.benchmarks.scripts import load
+
+nets, script = load("dp_sgd_nets"), load("dp_sgd")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", nets.NETS)
+def test_every_variant_takes_a_step(name):
+    net = nets.NETS[name]
+    rows = net.rows(np.random.default_rng(0))[:600]
+    for make in nets.variants(net).values():
+        make(rows)(1)
+
+
+def test_the_page_says_which_targets_are_met():
+    row = {"cpu_us": 2e3, "wall_us": 1e3, "rows_per_s": 128e3, "peak_mib": 7.0}
+    found = {
+        name: {
+            variant: row | {"ratio": ratio}
+            for variant, ratio in {
+                "ours": own, "torch, no privacy": 1.0, "torch, no privacy, double": 2.0,
+                "Opacus, hooks, its loader": 8.0, "Opacus, ghost, its loader": 4.0,
+            }.items()
+        }
+        for name, own in (("perceptron", 1.25), ("convolution", 4.0), ("embedding", 9.0))
+    }  # fmt: skip
+    facts = dict.fromkeys(
+        ("command", "commit", "machine", "cores", "python", "numpy", "torch", "opacus"), "x"
+    ) | {"load_before": 0.0, "load_after": 0.0, "turns": dict.fromkeys(nets.NETS, 3)}
+    page = script.report(found, facts)
+    for line in (
+        "| perceptron | times the cost of torch, no privacy | at most 1.5 | 1.25 | yes |",
+        "| perceptron | times faster than Opacus, hooks, its loader | 8 | 6.40 | no |",
+        "| convolution | times the cost of torch, no privacy | at most 3 | 4.00 | no |",
+        "| convolution | times the cost of torch, no privacy, double | at most 3 | 2.00 | yes |",
+        "| ours | 128,000 | 2.00 | 1.00 | 9.00 | 7 |",
+    ):
+        assert line in page.splitlines()
+    assert "embedding | times" not in page

@@ -1,0 +1,176 @@
+"""A GPU that vanishes in the middle of a training: it goes on elsewhere, at the planned cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpiw.errors import SpecError, StageFailedError
+from dpiw.ledger import EntryKind, StageState
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import checkpoints, steps
+from dpiw.run.checkpoints import goes_on_without_gpu
+from dpiw.run.run import ReleaseRun
+from tests.support.devices import DEVICES, PosedGPU
+
+GENERATOR = "dpgan, settings: {device: DEVICE, steps: 40, lot: 32, batch: 8, generator: [4]}"
+WEIGHTS = "dp_mlp, settings: {device: DEVICE, hidden: [4], steps: 40, lot: 32, replays: 0}"
+STEPS, EVERY, ACCOUNTED = 40, 2, 42
+
+
+class Counts(SecureNoise):
+    """Counts the lots whose noise is drawn."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def gaussian_vector(self, *, scale: float, size: int) -> Any:
+        self.drawn += 1
+        return super().gaussian_vector(scale=scale, size=size)
+
+
+class Dies(Counts):
+    """Is gone at its twelfth lot."""
+
+    def gaussian_vector(self, *, scale: float, size: int) -> Any:
+        if self.drawn == 11:
+            raise RuntimeError("gone")
+        return super().gaussian_vector(scale=scale, size=size)
+
+
+@pytest.fixture
+def make_run(make_workplace: Callable[..., Any]) -> Callable[[str], ReleaseRun]:
+    """A run, ready to train its generator where a word of the spec says."""
+
+    def make(word: str) -> ReleaseRun:
+        place = make_workplace(weights=WEIGHTS.replace("DEVICE", word))
+        place.spec.write_text(
+            place.spec.read_text().replace(
+                "{method: histogram, settings: {bins: 4}}",
+                f"{{method: {GENERATOR.replace('DEVICE', word)}}}",
+            )
+        )
+        run = ReleaseRun.prepare(place.spec, period=None)
+        steps.reserve(run)
+        steps.ingest(run)
+        return run
+
+    return make
+
+
+def train(run: ReleaseRun, stage: str = "fit_generator") -> int:
+    noise = Counts()
+    getattr(steps, stage)(run, noise=noise)
+    return noise.drawn
+
+
+def lose(run: ReleaseRun, gpu: PosedGPU, stage: str = "fit_generator", after: int = 60) -> int:
+    """Train until the GPU has been handed this many arrays; how many lots were drawn."""
+    noise, gpu.vanishes_at = Counts(), gpu.handed + after
+    with pytest.raises(StageFailedError) as failed:
+        getattr(steps, stage)(run, noise=noise)
+    assert failed.value.exit_code == 70  # as whatever else may depend on rows
+    assert not gpu.there
+    return noise.drawn
+
+
+def record(run: ReleaseRun, stage: str = "fit_generator") -> Any:
+    return run.open_ledger().run(run.key).stages[stage]
+
+
+def entries(run: ReleaseRun, kind: EntryKind) -> int:
+    return [entry.kind for entry in run.open_ledger().entries()].count(kind)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(
+    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Both trainings of one release lose it: as many draws as are accounted, and on the record."""
+    gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
+    before = run.open_ledger().spent("town")
+    for stage in ("fit_generator", "fit_weights"):
+        gpu.there = True
+        drawn = lose(run, gpu, stage)
+        kept = record(run, stage).checkpoint.step
+        assert 0 < kept <= drawn < STEPS
+        assert drawn - kept <= EVERY
+        assert goes_on_without_gpu(run, stage)
+        again = train(run, stage)  # in the same run: nothing has to be settled
+        assert (again, record(run, stage).state) == (STEPS - kept, StageState.COMMITTED)
+        assert drawn + again <= ACCOUNTED
+        assert not goes_on_without_gpu(run, stage)
+        if stage == "fit_generator":
+            steps.draw_synthetic(run)
+    assert run.open_ledger().spent("town") == before
+    assert [event.count for one in run.plan.stages for event in one.events] == [ACCOUNTED] * 2
+    assert (entries(run, EntryKind.RESUME), entries(run, EntryKind.LOSE)) == (2, 0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_asks_for_a_gpu_waits_for_one_at_no_cost(
+    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Where there is none it is refused before it draws or resumes; another worker goes on."""
+    gpu, run = PosedGPU(monkeypatch, device), make_run("cuda")
+    gpu.there = False
+    before = run.open_ledger().spent("town")
+    refused(run)
+    assert record(run).state is StageState.RESERVED
+    gpu.there = True
+    drawn = lose(run, gpu)
+    assert not goes_on_without_gpu(run, "fit_generator")
+    refused(run)
+    assert (record(run).state, record(run).resumes_left) == (StageState.ARMED, 1)
+    gpu.there, gpu.vanishes_at = True, None
+    steps.reserve(run)
+    assert drawn + train(run) <= ACCOUNTED
+    assert run.open_ledger().spent("town") == before
+
+
+def refused(run: ReleaseRun) -> None:
+    steps.reserve(run)
+    with pytest.raises(SpecError, match="no CUDA device here"):
+        train(run)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_checkpoint_of_either_loads_on_the_other(
+    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Of the CPU on a GPU; and of one that vanishes before its first lot, which loses no draw."""
+    gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
+    gpu.there, dies = False, Dies()
+    with pytest.raises(StageFailedError):
+        steps.fit_generator(run, noise=dies)
+    assert (dies.drawn, gpu.handed) == (11, 0)
+    gpu.there = True
+    assert train(run) == STEPS - 10
+    assert gpu.handed > STEPS - 10
+    steps.draw_synthetic(run)
+    assert lose(run, gpu, "fit_weights", after=0) == 0
+    assert record(run, "fit_weights").checkpoint.step == 0
+    assert train(run, "fit_weights") == STEPS
+
+
+def test_it_goes_on_by_itself_only_where_that_is_paid_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not without a checkpoint or a resume left, nor beside an output, which `reserve` settles."""
+    stages, kept = {"fit_generator": object()}, [b"noised"]
+    run = SimpleNamespace(
+        key="key", plan=SimpleNamespace(device=lambda stage: "auto"),
+        measurement=lambda stage: tmp_path / stage,
+        open_ledger=lambda: SimpleNamespace(find_run=lambda key: SimpleNamespace(stages=stages)),
+    )  # fmt: skip
+    monkeypatch.setattr(checkpoints, "last_checkpoint", lambda run, stage: kept[0])
+    assert goes_on_without_gpu(run, "fit_generator")
+    (tmp_path / "fit_generator").touch()
+    assert not goes_on_without_gpu(run, "fit_generator")
+    (tmp_path / "fit_generator").unlink()
+    kept[0] = None
+    assert not goes_on_without_gpu(run, "fit_generator")
