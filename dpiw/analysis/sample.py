@@ -251,7 +251,7 @@ class Estimate:
         return format(self.value, spec) if spec else repr(self)
 
     def _repr_html_(self) -> str:
-        return f"{self.interval()._repr_html_()}<p>{self._rows_used()}</p>"
+        return f"{self.interval()._repr_html_()}{self._rows_used()}"
 
     def _rows_used(self) -> str:
         used = {f"{rows:,}": None for rows in np.sort(self.groups.sum(axis=0))[[0, -1]]}
