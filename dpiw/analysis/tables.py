@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pandas as pd
 
@@ -113,7 +115,7 @@ def crosstab(
     rows: str,
     columns: str,
     *,
-    normalise: bool = True,
+    normalise: bool | Literal["rows"] = True,
     bins: Bins = None,
     where: Column | None = None,
 ) -> pd.DataFrame:
@@ -123,7 +125,8 @@ def crosstab(
         source: a release, or (table, weights).
         rows: column whose levels index the result.
         columns: column whose levels head it.
-        normalise: shares of all rows; False: sums of weights, whose mean is one.
+        normalise: shares of all rows of the table; `rows`: of those at the same level of `rows`;
+            False: sums of weights, whose mean is one. Intervals of shares: `value_counts`.
         bins: of columns of many numbers or dates: equal parts of the range the rows show, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
 
@@ -139,6 +142,10 @@ def crosstab(
         index=pd.Index(list(first.labels), name=rows),
         columns=pd.Index(list(second.labels), name=columns),
     )
+    if normalise not in (True, False, "rows"):
+        raise ReleaseError("crosstab: normalise: expected True, False or 'rows'")
+    if normalise == "rows":
+        return table.div(table.sum(axis=1), axis=0)
     return table / counts.sum() if normalise else table
 
 

@@ -83,6 +83,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         verified.statement,
         f"population {certificate.population}, period {certificate.period},"
         f" {verified.manifest.facts.rows} rows",
+        "columns: " + ", ".join(column.name for column in verified.manifest.facts.columns),
         f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
         f" under {certificate.relation.value}",
         f"population so far: epsilon={certificate.spent_epsilon}"

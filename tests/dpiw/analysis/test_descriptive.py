@@ -137,6 +137,11 @@ def test_crosstab_by_hand():
     assert found.loc["missing", True] == pytest.approx(0.4)
     counts = analysis.crosstab((frame, w), "a", "b", normalise=False)
     assert counts.to_numpy().sum() == pytest.approx(4)  # weights have mean one
+    within = analysis.crosstab((frame, w), "a", "b", normalise="rows")
+    assert within.loc["u", False] == pytest.approx(2 / 3)
+    assert within.sum(axis=1).tolist() == pytest.approx([1, 1, 1])
+    with pytest.raises(ReleaseError, match="True, False or 'rows'"):
+        analysis.crosstab((frame, w), "a", "b", normalise="columns")
     with pytest.raises(ReleaseError, match="column 'c'"):
         analysis.crosstab((frame, w), "a", "c")
 
