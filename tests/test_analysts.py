@@ -35,15 +35,15 @@ def places(tmp_path_factory):
     curator = tmp_path_factory.mktemp("curator")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(NOTEBOOK.parent))
-        publish = importlib.import_module("publish").publish
-    folder, key = publish(curator, rows=3000)
-    weights = {"method": "beta_debiased", "normalisation": "unnormalised"}
-    totals, _ = publish(curator, rows=3000, name="totals", weights=weights)
+        town = importlib.import_module("publish")
+    folder, key = town.publish(curator, rows=3000, **town.RELEASES["once"])
+    totals, _ = town.publish(curator, rows=3000, **town.RELEASES["totals"])
+    small = {"frequencies": 50, "base_rows": 6000, "replicates": 40}
     weights = {
-        "method": "measured", "when_infeasible": "keep",
-        "settings": {"omega_seed": 1, "frequencies": 50, "base_rows": 6000, "replicates": 40},
+        "method": "measured", "when_infeasible": "keep", "settings": town.MEASURED | small,
     }  # fmt: skip
-    measured, _ = publish(curator, rows=3000, name="measured", weights=weights)
+    changed = town.RELEASES["measured"] | {"weights": weights}
+    measured, _ = town.publish(curator, rows=3000, **changed)
     return {
         "population-measured-9a8b7c6d": measured,
         "population-once-1a2b3c4d": folder,

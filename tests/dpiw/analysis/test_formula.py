@@ -99,5 +99,5 @@ def test_without_the_library_the_command_is_named(monkeypatch):
     import importlib
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(ReleaseError, match=r"formulaic: not installed; pip install 'dpiw\[form"):
+    with pytest.raises(ReleaseError, match=r"formulaic: not installed; pip install './dpiw\[form"):
         analysis.logistic_regression(source(), "ill ~ age")
