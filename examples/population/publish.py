@@ -4,7 +4,7 @@
     python examples/population/publish.py FOLDER measured
 
 The second has `measured` weights with replicate weights; `totals` instead of `measured` makes
-unnormalised ones. For the notebook beside this file, the documents and tests. The steps are those of
+unnormalised ones. For the notebook beside this file, documents and tests. The steps are those of
 `flows/release.py`; what is left out is Prefect, and a process of its own for every confidential
 stage: for simulated rows only.
 """
