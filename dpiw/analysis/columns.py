@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import math
 import re
+import zoneinfo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.columns import ColumnKind
-from dpiw.data.dates import second_number
+from dpiw.data.dates import is_zone, second_number
 from dpiw.errors import ReleaseError, nearest
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def moment(text: str, values: pd.Series) -> pd.Timestamp:
         ReleaseError: anything else: `01/07/2025` is another day in another country.
     """
     zone = values.dt.tz
-    seconds = second_number(text, zone or dt.UTC) if _ISO.fullmatch(text.strip()) else None
+    clock = zoneinfo.ZoneInfo(str(zone)) if is_zone(str(zone)) else zone or dt.UTC  # not pytz's own
+    seconds = second_number(text, clock) if _ISO.fullmatch(text.strip()) else None
     if seconds is None or (zone is None and _OFFSET.search(text)):
         raise ReleaseError(
             f"column {str(values.name)!r}: expected an ISO date such as '2025-07-01' or"
