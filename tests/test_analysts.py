@@ -13,6 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
+from dpiw.analysis.group_sizes import PEOPLE_CARE
 from dpiw.analysis.noise import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
@@ -131,6 +132,7 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     assert (means_law.ROWS_USE, means_law.ROWS_CARE) == (500, 50)
     assert "support of at least 0.5, `use with care` from 0.3" in text
     assert "fewer than 500 or 50 of the rows" in text
+    assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 
 
 def test_the_notebook_is_committed_with_the_outputs_of_one_run():

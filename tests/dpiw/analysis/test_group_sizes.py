@@ -51,6 +51,21 @@ def test_fewer_people_allow_less(sample, condition, grade):
         assert set(size_grades(estimate)) == {grade}
 
 
+def test_verdicts_hold_the_size_and_intervals_what_is_possible(sample):
+    plain, few = (
+        analysis.mean(sample, "x", where=where).interval() for where in (None, "x < 0.005")
+    )
+    assert plain.verdicts == ("use",)
+    assert few.verdicts != ("use",)
+    assert "cut" not in repr(plain)
+    edge = analysis.value_counts(sample, "g").interval()  # 2 of 1,000 people
+    assert "95% intervals, noise-aware, cut to what is possible" in repr(edge)
+    assert edge.lower[0] == 0
+    assert edge.upper[1] == 1
+    assert 0 < edge.upper[0] < edge.lower[1] < 1
+    assert analysis.total(sample, "all", population=9.0, where="x < 0.002").interval().lower[0] < 0
+
+
 def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
     means = analysis.mean(sample, "y", by="g")
     assert means.names[0].endswith("few")
