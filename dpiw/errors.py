@@ -41,6 +41,11 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
+def install(extra: str) -> str:
+    """What to type for an extra: dpiw is on no package index; a checkout or a wheel brings it."""
+    return f"pip install './dpiw[{extra}]' (./dpiw: your checkout, or its wheel's file)"
+
+
 def nearest(word: object, allowed: Iterable[str]) -> str:
     """`; did you mean 'csv'?`, or nothing where no admissible word is near.
 

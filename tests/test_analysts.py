@@ -13,6 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
+from dpiw.analysis.group_sizes import PEOPLE_CARE
 from dpiw.analysis.noise import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
@@ -35,15 +36,15 @@ def places(tmp_path_factory):
     curator = tmp_path_factory.mktemp("curator")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(NOTEBOOK.parent))
-        publish = importlib.import_module("publish").publish
-    folder, key = publish(curator, rows=3000)
-    weights = {"method": "beta_debiased", "normalisation": "unnormalised"}
-    totals, _ = publish(curator, rows=3000, name="totals", weights=weights)
+        town = importlib.import_module("publish")
+    folder, key = town.publish(curator, rows=3000, **town.RELEASES["once"])
+    totals, _ = town.publish(curator, rows=3000, **town.RELEASES["totals"])
+    small = {"frequencies": 50, "base_rows": 6000, "replicates": 40}
     weights = {
-        "method": "measured", "when_infeasible": "keep",
-        "settings": {"omega_seed": 1, "frequencies": 50, "base_rows": 6000, "replicates": 40},
+        "method": "measured", "when_infeasible": "keep", "settings": town.MEASURED | small,
     }  # fmt: skip
-    measured, _ = publish(curator, rows=3000, name="measured", weights=weights)
+    changed = town.RELEASES["measured"] | {"weights": weights}
+    measured, _ = town.publish(curator, rows=3000, **changed)
     return {
         "population-measured-9a8b7c6d": measured,
         "population-once-1a2b3c4d": folder,
@@ -131,6 +132,7 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     assert (means_law.ROWS_USE, means_law.ROWS_CARE) == (500, 50)
     assert "support of at least 0.5, `use with care` from 0.3" in text
     assert "fewer than 500 or 50 of the rows" in text
+    assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 
 
 def test_the_notebook_is_committed_with_the_outputs_of_one_run():

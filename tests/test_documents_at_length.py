@@ -91,7 +91,7 @@ def test_what_is_typed_in_a_fresh_clone(clone):
         line = filled(command, {"FOLDER": "downloads"})
         shell(line, clone, PYTHONPATH=str(clone))
     assert len(list((clone / ".dpiw" / "releases").iterdir())) == 2
-    assert len(list((clone / "downloads" / "releases").iterdir())) == 1
+    assert len(list((clone / "downloads" / "releases").iterdir())) == 2
     shell(
         "make release-all\nmake release-bayes\nmake population\nmake mst\nmake external",
         clone,

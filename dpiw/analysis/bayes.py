@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import design
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
@@ -125,7 +126,7 @@ def linear_posterior(
     """
     _check_positive(prior_scale, noise_shape, noise_rate)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample.table, target, features)
+    parts = design(sample.table, target, features).kept(chosen(sample, None))
     x, y, w = parts.matrix, parts.outcome, weights * parts.present
     precision = (x * w[:, None]).T @ x + np.eye(x.shape[1]) / prior_scale**2
     mean = np.asarray(np.linalg.solve(precision, x.T @ (w * y)), dtype=np.float64)
@@ -161,7 +162,7 @@ def logistic_posterior(
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample.table, target, features)
+    parts = design(sample.table, target, features).kept(chosen(sample, None))
     x, y, w = parts.matrix, parts.outcome, weights * parts.present
     if not np.all((y == 0) | (y == 1)):
         raise WeightError("logistic posterior: expected a target of truth values, or 0 and 1")
@@ -246,7 +247,7 @@ def logistic_nuts(
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample.table, target, features)
+    parts = design(sample.table, target, features).kept(chosen(sample, None))
     numpyro = optional("numpyro", extra="bayes")
     jax = optional("jax", extra="bayes")
     infer = optional("numpyro.infer", extra="bayes")

@@ -1,9 +1,12 @@
-"""What an analyst names: a column, a condition on rows, the levels of a column."""
+"""What an analyst names: a column, the levels of a column, a moment."""
 
 from __future__ import annotations
 
-import ast
+import datetime as dt
+import itertools
+import math
 import re
+import zoneinfo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,12 +15,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.data.columns import ColumnKind
+from dpiw.data.dates import is_zone, second_number
 from dpiw.errors import ReleaseError, nearest
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Array, WeightedSample
 
-Column = str | Callable[[pd.DataFrame], Any]
+Column = str | Callable[[pd.DataFrame], Any] | pd.Series | NDArray[Any]
+"""A name, one value per row, or a function from the table to them."""
 
 MOST_LEVELS = 50
 """Different numbers of a column that are still levels: more ask for `bins`."""
@@ -25,12 +31,11 @@ MOST_LEVELS = 50
 MISSING = "missing"
 """The level of missing values."""
 
-_ALLOWED = (
-    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Invert, ast.USub,
-    ast.BinOp, ast.BitAnd, ast.BitOr, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Compare, ast.Eq,
-    ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Name, ast.Load,
-    ast.Constant, ast.List, ast.Tuple,
-)  # fmt: skip
+OUTSIDE = "outside"
+"""The level of what lies outside of the edges that were given."""
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?)?")
+_OFFSET = re.compile(r":\d\d(Z|[+-]\d\d:\d\d)\s*$")
 
 
 def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
@@ -46,19 +51,22 @@ def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
     raise ReleaseError(f"column {name!r}: not in this table{told}")
 
 
-def numbers(sample: WeightedSample, column: Column) -> Array:
-    """One number per row, shape (n,), NaN where missing.
+def cells(sample: WeightedSample, column: Column) -> pd.Series:
+    """One number or truth value per row.
 
     Args:
         sample: the rows.
-        column: a numeric or boolean column's name, or a function from the table to one number or
-            truth value per row.
+        column: a numeric or boolean column's name, one number or truth value per row, or a
+            function from the table to them.
 
     Raises:
         ReleaseError: no such column, or not numbers.
     """
     table = sample.table
-    values = checked_column(table, column) if isinstance(column, str) else pd.Series(column(table))
+    if isinstance(column, str):
+        values = checked_column(table, column)
+    else:
+        values = pd.Series(column(table) if callable(column) else column)
     if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != sample.rows:
         dated = pd.api.types.is_datetime64_any_dtype(values.dtype)
         raise ReleaseError(
@@ -67,67 +75,12 @@ def numbers(sample: WeightedSample, column: Column) -> Array:
             + " give a function such as lambda table: "
             + ("table['born'].dt.year" if dated else "table['sex'] == 'female'")
         )
-    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    return values
 
 
-def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
-    """Which rows a condition chooses, shape (n,).
-
-    Args:
-        sample: the rows.
-        where: None: all. A boolean column's name. A condition in pandas' notation (`condition`).
-            A function from the table to a truth value per row.
-
-    Raises:
-        ReleaseError: not a condition, or not one truth value per row.
-    """
-    if where is None:
-        return np.ones(sample.rows, dtype=bool)
-    if isinstance(where, str) and where not in sample.table.columns:
-        return condition(sample.table, where)
-    return np.asarray(numbers(sample, where) == 1)
-
-
-def condition(table: pd.DataFrame, text: str) -> NDArray[np.bool_]:
-    """Rows where a condition is true, shape (n,), by `pandas.DataFrame.eval`.
-
-    Allowed are columns (names that are not plain words in backticks), numbers, text in quotes,
-    `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
-    A row with a missing value in a column that the condition names is left out.
-
-    Raises:
-        ReleaseError: anything else stands in it, a column is not there, or it is not one truth
-            value per row.
-    """
-    quoted = dict.fromkeys(re.findall(r"`([^`]+)`", text))
-    plain = {checked_column(table, name).name: f"quoted_{i}_" for i, name in enumerate(quoted)}
-    code = re.sub(r"`([^`]+)`", lambda match: plain[match[1]], text.strip())
-    try:
-        tree = ast.parse(code, mode="eval")
-    except (SyntaxError, ValueError):
-        raise ReleaseError(
-            f"where={text!r}: expected a condition such as \"age > 40 and region == 'south'\";"
-            " a column whose name is not one plain word stands in backticks"
-        ) from None
-    renamed = table.rename(columns=plain)
-    known = np.ones(len(table), dtype=bool)
-    for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED):
-            raise ReleaseError(
-                f"where={text!r}: {type(node).__name__} is not allowed in it; columns, numbers,"
-                " text, comparisons, in, and, or, not, + - * / are; or give a function of the table"
-            )
-        if isinstance(node, ast.Name):
-            known &= checked_column(renamed, node.id).notna().to_numpy()
-    try:
-        truth = pd.Series(renamed.eval(code, engine="python"), index=table.index)
-    except (TypeError, ValueError, KeyError, NotImplementedError) as reason:
-        raise ReleaseError(
-            f"where={text!r}: {type(reason).__name__}; numbers compare with numbers, text with text"
-        ) from None
-    if not pd.api.types.is_bool_dtype(truth.dtype):
-        raise ReleaseError(f"where={text!r}: expected one truth value per row")
-    return np.asarray(known & truth.to_numpy(dtype=bool, na_value=False))
+def numbers(sample: WeightedSample, column: Column) -> Array:
+    """`cells` as numbers, shape (n,), NaN where missing."""
+    return np.asarray(cells(sample, column).to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,35 +96,34 @@ class Levels:
     codes: NDArray[np.int64]
 
 
-Bins = int | Sequence[float | str] | None
-"""Into how many equal parts of the range the rows show, or the edges."""
+Bins = int | Sequence[Any] | None
+"""Into how many equal parts of the range the rows show, or the edges: numbers, or ISO dates."""
 
 
-def levels(table: pd.DataFrame, name: str, bins: Bins = None) -> Levels:
-    """Levels of a column; missing is one of its own.
+def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
+    """Levels of a column; missing is one of its own, and so is what lies outside given edges.
+
+    Those of an ordinal column stand in the schema's order, others are sorted.
 
     Args:
-        table: the rows.
+        sample: the rows.
         name: the column.
-        bins: of a column of numbers or dates. Values outside given edges count as missing. A bin
-            of numbers holds its upper edge (the first one both), a bin of dates its lower one.
+        bins: of a column of numbers or dates. A bin of numbers holds its upper edge (the first one
+            both), a bin of dates its lower one.
 
     Raises:
-        ReleaseError: no such column, too many different values, bins of text, or edges of dates
-            that are none.
+        ReleaseError: no such column, too many different values, bins of text, or edges that are
+            none.
     """
-    values = checked_column(table, name)
+    values = checked_column(sample.table, name)
     kind = pd.api.types
     counted = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
     dated = kind.is_datetime64_any_dtype(values.dtype)
-    if bins is not None and dated:
-        values = _spans(values, bins)
-    elif bins is not None:
-        if not counted:
-            raise ReleaseError(f"column {name!r}: bins are for numbers and dates")
-        raw = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        edges: Any = bins if isinstance(bins, int) else list(bins)
-        values = pd.Series(pd.cut(raw, edges, include_lowest=True), index=values.index)
+    declared = sample.declared.get(name)
+    if bins is not None and not (counted or dated):
+        raise ReleaseError(f"column {name!r}: bins are for numbers and dates")
+    if bins is not None:
+        values = _binned(values, bins, dated=dated)
     elif (counted or dated) and values.nunique() > MOST_LEVELS:
         example = f"{name} > 40" if counted else f"{name} >= '2024-01-01'"
         raise ReleaseError(
@@ -179,6 +131,8 @@ def levels(table: pd.DataFrame, name: str, bins: Bins = None) -> Levels:
             f" {MOST_LEVELS}); a table takes bins=10; for one group give a condition, such as"
             f' where="{example}"'
         )
+    elif declared is not None and declared.kind is ColumnKind.ORDINAL:
+        values = values.astype(pd.CategoricalDtype(list(declared.level_names), ordered=True))
     codes, labels = pd.factorize(values, sort=True)
     named = tuple(labels.tolist())
     if np.any(codes < 0):
@@ -186,23 +140,86 @@ def levels(table: pd.DataFrame, name: str, bins: Bins = None) -> Levels:
     return Levels(labels=named, codes=np.asarray(codes, dtype=np.int64))
 
 
-def _spans(moments: pd.Series, bins: int | Sequence[float | str]) -> pd.Series:
-    """Each moment as the span it lies in; of whole days, or of seconds where there is a zone."""
-    zone, known = moments.dt.tz, moments.dropna()
+def moment(text: str, values: pd.Series) -> pd.Timestamp:
+    """A moment that compares with those of a column.
+
+    Args:
+        text: an ISO date, `2025-07-01`, or date and time, `2025-07-01T14:30`; with an offset, as
+            `2025-07-01T14:30+02:00`, only of a column that has a time zone. Without one it is read
+            in that zone, as a data dictionary's cells are (docs/spec.md).
+        values: the column.
+
+    Raises:
+        ReleaseError: anything else: `01/07/2025` is another day in another country.
+    """
+    zone = values.dt.tz
+    clock = zoneinfo.ZoneInfo(str(zone)) if is_zone(str(zone)) else zone or dt.UTC  # not pytz's own
+    seconds = second_number(text, clock) if _ISO.fullmatch(text.strip()) else None
+    if seconds is None or (zone is None and _OFFSET.search(text)):
+        raise ReleaseError(
+            f"column {str(values.name)!r}: expected an ISO date such as '2025-07-01' or"
+            " '2025-07-01T14:30'" + ("" if zone is not None else ", without a zone")
+            + f", not {text!r}"
+        )  # fmt: skip
+    return pd.Timestamp(np.datetime64(seconds, "s")).tz_localize("UTC").tz_convert(zone)
+
+
+def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.Series:
+    """Each value as the text of the bin it lies in, `outside` beyond the edges, NaN if missing."""
+    known = values.dropna()
     if known.empty:
-        return moments
-    unit: Literal["D", "s"] = "D" if zone is None else "s"
+        return values
     try:
         if isinstance(bins, int):
-            after = known.max() + pd.Timedelta(1, unit)
-            edges = pd.date_range(known.min(), after, periods=bins + 1, unit="s").floor(unit)
+            if isinstance(bins, bool) or bins < 1:
+                raise ValueError
+            edges = _equal_moments(known, bins) if dated else _equal_parts(known, bins)
         else:
-            edges = pd.DatetimeIndex(list(bins), tz=zone)
-        if len(edges) < 2:
+            given = [moment(str(one), values) for one in bins] if dated else np.asarray(bins, float)
+            edges = pd.Index(given)
+        if len(edges) < 2 or not edges.is_monotonic_increasing or not edges.is_unique:
             raise ValueError
-        return pd.Series(pd.cut(moments, edges.unique(), right=False), index=moments.index)
     except (TypeError, ValueError):
+        example = "['2024-01-01', '2024-07-01', '2025-01-01']" if dated else "[18, 40, 65, 95]"
         raise ReleaseError(
-            f"column {str(moments.name)!r}: bins: expected a whole number >= 1, or increasing dates"
-            " such as ['2024-01-01', '2024-07-01', '2025-01-01']"
+            f"column {str(values.name)!r}: bins: expected a whole number >= 1, or two or more"
+            f" increasing {'dates' if dated else 'numbers'} such as {example}"
         ) from None
+    texts = _texts(edges)
+    names = [
+        f"[{a}, {b})" if dated else f"{'(' if i else '['}{a}, {b}]"
+        for i, (a, b) in enumerate(itertools.pairwise(texts))
+    ]
+    raw = values if dated else values.to_numpy(dtype=np.float64, na_value=np.nan)
+    places = pd.Categorical(pd.cut(raw, edges, right=not dated, include_lowest=True, labels=names))
+    beyond = np.asarray(places.isna() & values.notna().to_numpy())
+    if beyond.any():
+        places = places.add_categories([OUTSIDE])
+        places[beyond] = OUTSIDE
+    return pd.Series(places, index=values.index)
+
+
+def _equal_parts(known: pd.Series, bins: int) -> pd.Index:
+    """Edges of as many equal parts of the range, inside it rounded to a hundredth of a part."""
+    low, high = float(known.min()), float(known.max())
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    digits = max(0, 2 - math.floor(math.log10((high - low) / bins)))
+    edges = np.linspace(low, high, bins + 1)
+    edges[1:-1] = np.round(edges[1:-1], digits)
+    return pd.Index(edges)
+
+
+def _equal_moments(known: pd.Series, bins: int) -> pd.Index:
+    """The same of whole days, or of seconds where there is a zone; the last one is inside."""
+    unit: Literal["D", "s"] = "D" if known.dt.tz is None else "s"
+    after = known.max() + pd.Timedelta(1, unit)
+    return pd.date_range(known.min(), after, periods=bins + 1, unit="s").floor(unit).unique()
+
+
+def _texts(edges: pd.Index) -> list[str]:
+    """Edges as short as keeps them apart."""
+    if isinstance(edges, pd.DatetimeIndex):
+        days = edges.tz is None and bool((edges == edges.normalize()).all())
+        return [f"{edge:%Y-%m-%d}" if days else edge.isoformat() for edge in edges]
+    return [np.format_float_positional(edge, trim="-") for edge in edges]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from dpiw.analysis.columns import Column, chosen, numbers
+from dpiw.analysis.columns import Column, cells, numbers
+from dpiw.analysis.conditions import chosen
 from dpiw.analysis.groups import grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
+
+SHARE = np.array([[0.0], [1.0]])
+"""Between what a share lies."""
 
 
 def mean(
@@ -34,8 +41,11 @@ def mean(
     Raises:
         ReleaseError: not numbers, not a condition, or nothing to average.
     """
-    told = name or f"mean({label_of(column)})"
-    return grouped(weighted_sample(source), column, where, by, told, _mean)
+    sample, told = weighted_sample(source), name or f"mean({label_of(column)})"
+    values = cells(sample, column)
+    estimate = grouped(sample, values, where, by, told, _mean)
+    share = pd.api.types.is_bool_dtype(values.dtype)
+    return replace(estimate, limits=SHARE) if share else estimate
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
@@ -50,8 +60,9 @@ def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
     share = float((sample.weights * present).mean())
     influence = np.where(present, filled - estimate[0], 0.0) / share
     return Estimate(
-        names=(name,), values=estimate, influence=influence[:, None], refit=refit, sample=sample
-    )
+        names=(name,), values=estimate, influence=influence[:, None], refit=refit, sample=sample,
+        group=present[:, None],
+    )  # fmt: skip
 
 
 def total(
@@ -74,17 +85,21 @@ def total(
         name: what the estimate is called.
 
     Raises:
-        ReleaseError: `population` is not given and the weights hold no scale; or as `mean`.
+        ReleaseError: `population` is no finite number > 0, or it is not given and the weights hold
+            no scale; or as `mean`.
     """
     sample = weighted_sample(source)
     values = numbers(sample, column)
-    filled = np.where(chosen(sample, where) & ~np.isnan(values), values, 0.0)
+    kept = chosen(sample, where)
+    filled = np.where(kept & ~np.isnan(values), values, 0.0)
     told = name or f"total({label_of(column)})"
     if population is not None:
+        people = _people(population)
         part = _mean(sample, filled, told)
         return Estimate(
-            names=(told,), values=population * part.values, influence=population * part.influence,
-            refit=lambda weights: population * part.refit(weights), sample=sample,
+            names=(told,), values=people * part.values, influence=people * part.influence,
+            refit=lambda weights: people * part.refit(weights), sample=sample,
+            group=kept[:, None],
         )  # fmt: skip
     release = sample.release
     if release is None or sample.totals is None:
@@ -102,8 +117,14 @@ def total(
 
     return Estimate(
         names=(told,), values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
-        sample=sample, facts={"normalised": False},
+        sample=sample, group=kept[:, None], facts={"normalised": False},
     )  # fmt: skip
+
+
+def _people(population: Any) -> float:
+    if not isinstance(population, int | float | np.number) or not 0 < population < math.inf:
+        raise ReleaseError("total: population: expected a finite number > 0, of people")
+    return float(population)
 
 
 def variance(
@@ -140,6 +161,7 @@ def _variance(sample: WeightedSample, values: Array, name: str) -> Estimate:
     return Estimate(
         names=(name,), values=np.array([estimate]), influence=influence[:, None],
         refit=lambda weights: np.array([squares(weights)[1]]), sample=sample,
+        group=present[:, None], limits=np.array([[0.0], [np.inf]]),
     )  # fmt: skip
 
 
@@ -183,4 +205,5 @@ def correlation(
     return Estimate(
         names=(f"correlation({label_of(first)}, {label_of(second)})",), values=np.array([estimate]),
         influence=influence[:, None], refit=lambda w: np.array([moments(w)[2]]), sample=sample,
+        group=present[:, None], limits=np.array([[-1.0], [1.0]]),
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import checked_column
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, one_of
 
 INTERCEPT = "intercept"
 
@@ -27,12 +27,29 @@ class Design:
         matrix: shape (n, p); zero in rows with a missing value.
         outcome: shape (n,); zero in rows with a missing value.
         present: shape (n,), whether nothing is missing.
+        undefined: shape (n,), whether nothing is missing, and a number is not finite.
     """
 
     names: tuple[str, ...]
     matrix: Array
     outcome: Array
     present: NDArray[np.bool_]
+    undefined: NDArray[np.bool_]
+
+    def kept(self, rows: NDArray[np.bool_]) -> Design:
+        """The design of some rows, shape (n,).
+
+        Raises:
+            ReleaseError: a number of one of them is not finite.
+        """
+        bad = int((self.undefined & rows).sum())
+        if bad:
+            raise ReleaseError(
+                f"regression: a term or the target is not a finite number in {bad:,} of"
+                f" {int(rows.sum()):,} synthetic rows, though nothing is missing there, such as the"
+                " logarithm of zero; change it, or say for whom the model is meant: `where`"
+            )
+        return replace(self, present=self.present & rows)
 
 
 def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> Design:
@@ -44,7 +61,7 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
         table: the rows.
         target: numeric or boolean column; or, with `features` None, a formula such as
             `ill ~ age * smoker` (`formula_design`).
-        features: columns, and products of two.
+        features: columns, and products of two; a name alone is one column.
 
     Raises:
         ReleaseError: no such column, a target that is neither a number nor a truth value, or as
@@ -53,7 +70,7 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     if features is None:
         return formula_design(table, target)
     parts: list[tuple[str, Array]] = []
-    for feature in features:
+    for feature in [features] if isinstance(features, str) else features:
         if feature in table.columns or ":" not in feature:
             parts += _columns(table, feature)
             continue
@@ -63,7 +80,9 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     if len(outcome) != 1 or outcome[0][0] != target:
         raise ReleaseError(f"column {target!r}: expected a number or a truth value as target")
     matrix = np.column_stack([np.ones(len(table)), *[values for _, values in parts]])
-    return _design((INTERCEPT, *[name for name, _ in parts]), matrix, outcome[0][1])
+    numbers = outcome[0][1]
+    complete = ~np.isnan(matrix).any(axis=1) & ~np.isnan(numbers)
+    return _design((INTERCEPT, *[name for name, _ in parts]), matrix, numbers, complete)
 
 
 def formula_design(table: pd.DataFrame, formula: str) -> Design:
@@ -85,6 +104,10 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
         raise ReleaseError(f"formula {formula!r}: not in formulaic's notation") from None
     if not hasattr(parsed, "lhs") or isinstance(parsed.rhs, tuple):
         raise ReleaseError(f"formula {formula!r}: expected a target, `~` and features")
+    for name in named:
+        if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):
+            functions = sorted(library.transforms.TRANSFORMS)
+            raise ReleaseError(f"formula {formula!r}: function {name!r}: {one_of(name, functions)}")
     known = {name: _plain(checked_column(table, name)) for name in named}
     for name in map(str, table.columns):  # formulaic leaves out what stands in some functions
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
@@ -92,7 +115,8 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     frame = pd.DataFrame(known, index=table.index)
     complete = frame.notna().all(axis=1).to_numpy()
     try:
-        matrices = parsed.get_model_matrix(frame[complete], context={}, na_action="ignore")
+        with np.errstate(all="ignore"):  # what is not finite is refused, by `Design.kept`
+            matrices = parsed.get_model_matrix(frame[complete], context={}, na_action="ignore")
     except Exception as reason:  # formulaic runs what the analyst wrote: anything can be raised
         raise ReleaseError(
             f"formula {formula!r}: {type(reason).__name__} when it was computed"
@@ -104,16 +128,20 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     matrix[complete] = matrices.rhs.to_numpy(dtype=np.float64)
     outcome[complete] = matrices.lhs.to_numpy(dtype=np.float64)[:, 0]
     terms = (str(name) for name in matrices.rhs.columns)
-    return _design(tuple(INTERCEPT if t == "Intercept" else t for t in terms), matrix, outcome)
+    names = tuple(INTERCEPT if term == "Intercept" else term for term in terms)
+    return _design(names, matrix, outcome, complete)
 
 
-def _design(names: tuple[str, ...], matrix: Array, outcome: Array) -> Design:
+def _design(
+    names: tuple[str, ...], matrix: Array, outcome: Array, complete: NDArray[np.bool_]
+) -> Design:
     present = np.isfinite(matrix).all(axis=1) & np.isfinite(outcome)
     return Design(
         names=names,
         matrix=np.where(present[:, None], matrix, 0.0),
         outcome=np.where(present, outcome, 0.0),
         present=present,
+        undefined=complete & ~present,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,23 @@ _STATA_WEIGHT = "Synthetic rows. Declare the weights: svyset [pweight = weight]"
 _SPSS_WEIGHT = "Synthetic rows. Declare the weights: WEIGHT BY weight."
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Weights:
+    """The columns of weights, and what a file says of them.
+
+    Attributes:
+        columns: `weight`, and the replicates.
+        texts: what each is, by name.
+        stata: what to type in Stata.
+        spss: the same in SPSS, lines of at most 80 characters.
+    """
+
+    columns: pd.DataFrame
+    texts: dict[str, str]
+    stata: str = _STATA_WEIGHT
+    spss: tuple[str, ...] = (_SPSS_WEIGHT,)
+
+
 def export(release: Release, path: str | Path, *, replicates: bool = False) -> Path:
     """Write rows and weights to a file for another package.
 
@@ -36,8 +55,9 @@ def export(release: Release, path: str | Path, *, replicates: bool = False) -> P
 
     Args:
         release: a verified release.
-        path: of the file; what stands there is overwritten, a folder that is not there is made.
-        replicates: whether replicate weights follow as `r1`, `r2`, ...
+        path: of the file; a folder that is not there is made. What stands there is replaced once
+            the new file is whole: an export that is stopped leaves it as it was.
+        replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels say the scale.
 
     Returns:
         The path.
@@ -50,45 +70,63 @@ def export(release: Release, path: str | Path, *, replicates: bool = False) -> P
     writers = {".csv": _csv, ".dta": _stata, ".sav": _spss}
     if path.suffix not in writers:
         raise ReleaseError(f"export: expected a name that ends with {', '.join(writers)}")
-    weights = {WEIGHT: release.weights}
-    if replicates:
-        if release.replicate_weights is None:
-            raise ReleaseError("export: this release has no replicate weights")
-        columns = release.replicate_weights.weights.T
-        weights |= {f"r{i}": column for i, column in enumerate(columns, start=1)}
-    taken = sorted({*weights} & {*release.table.columns})
+    weights = _weights(release, replicates)
+    taken = sorted({*weights.columns} & {*release.table.columns})
     if taken:
         raise ReleaseError(f"export: column {taken[0]!r}: replicates need that name")
     schema = PublicSchema.from_mapping(release.schema)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writers[path.suffix](path, release.table, schema, pd.DataFrame(weights))
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as beside:
+            whole = Path(beside) / path.name
+            writers[path.suffix](whole, release.table, schema, weights)
+            whole.replace(path)
     except OSError as reason:
         raise ReleaseError(f"export: {path}: {reason.strerror or 'not writable'}") from reason
     return path
 
 
-def _csv(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.DataFrame) -> None:
-    pd.concat([table, weights], axis=1).to_csv(path, index=False)
+def _weights(release: Release, replicates: bool) -> _Weights:
+    full, texts = {WEIGHT: release.weights}, {WEIGHT: WEIGHT_ROLES[WEIGHT]}
+    if not replicates:
+        return _Weights(columns=pd.DataFrame(full), texts=texts)
+    drawn = release.replicate_weights
+    if drawn is None:
+        raise ReleaseError("export: this release has no replicate weights")
+    count, facts = drawn.count, f"scale {drawn.scale:.10g}, rscales 1, combined, mse"
+    full |= {f"r{i}": column for i, column in enumerate(drawn.weights.T, start=1)}
+    texts |= {f"r{i}": f"replicate weight {i} of {count}: {facts}" for i in range(1, count + 1)}
+    fay = 1 - (drawn.scale * count) ** -0.5  # balanced repeated replication's factor
+    return _Weights(
+        columns=pd.DataFrame(full),
+        texts=texts,
+        stata=f"svyset [pweight = weight], brrweight(r1-r{count}) fay({fay:.8f}) vce(brr) mse",
+        spss=(_SPSS_WEIGHT, f"Replicate weights r1 to r{count}: {facts}"),
+    )
 
 
-def _stata(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.DataFrame) -> None:
+def _csv(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
+    pd.concat([table, weights.columns], axis=1).to_csv(path, index=False)
+
+
+def _stata(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
     bad = [c.name for c in schema.released if not _plain(c.name) or len(c.name) > _STATA_NAME]
     if bad:
         raise ReleaseError(
             f"export: column {bad[0]!r}: Stata takes letters, digits and `_`, at most {_STATA_NAME}"
         )
     coded = {c.name: _coded(table[c.name], c) for c in schema.released}
-    frame = pd.concat([pd.DataFrame(coded), weights], axis=1)
+    frame = pd.concat([pd.DataFrame(coded), weights.columns], axis=1)
+    texts = _texts(schema) | weights.texts
     frame.to_stata(
-        path, write_index=False, version=118, data_label=_STATA_WEIGHT,
-        variable_labels={n: text[:_STATA_LABEL] for n, text in _texts(schema).items()},
+        path, write_index=False, version=118, data_label=weights.stata[:_STATA_LABEL],
+        variable_labels={n: text[:_STATA_LABEL] for n, text in texts.items()},
         value_labels=_value_labels(schema),
         convert_dates={c.name: "td" if c.kind is ColumnKind.DATE else "tc" for c in _dated(schema)},
     )  # fmt: skip
 
 
-def _spss(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.DataFrame) -> None:
+def _spss(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
     library = optional("pyreadstat", extra="export")
     bad = [c.name for c in schema.released if not _plain(c.name)]
     if bad:
@@ -99,8 +137,9 @@ def _spss(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: pd.Dat
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in schema.released}
     measures |= {c.name: "ordinal" for c in schema.released if c.kind is ColumnKind.ORDINAL}
     library.write_sav(
-        pd.concat([pd.DataFrame(coded), weights], axis=1), str(path), file_label=_SPSS_WEIGHT[:64],
-        note=_SPSS_WEIGHT, column_labels=_texts(schema),
+        pd.concat([pd.DataFrame(coded), weights.columns], axis=1), str(path),
+        file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
+        column_labels=_texts(schema) | weights.texts,
         variable_value_labels=_value_labels(schema), variable_measure=measures,
     )  # fmt: skip
 
@@ -123,8 +162,7 @@ def _dated(schema: PublicSchema) -> list[Column]:
 
 
 def _texts(schema: PublicSchema) -> dict[str, str]:
-    texts = {column.name: column.description for column in schema.released if column.description}
-    return texts | {WEIGHT: WEIGHT_ROLES[WEIGHT]}
+    return {column.name: column.description for column in schema.released if column.description}
 
 
 def _value_labels(schema: PublicSchema) -> dict[str, dict[float, str]]:

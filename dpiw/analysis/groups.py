@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Column, chosen, levels, numbers
+from dpiw.analysis.columns import Column, levels, numbers
+from dpiw.analysis.conditions import chosen
 from dpiw.analysis.sample import Array, Estimate, WeightedSample
 from dpiw.errors import ReleaseError
 
@@ -54,9 +55,11 @@ def grouped(
         ReleaseError: as `numbers`, `chosen` and `levels`, or no row counts.
     """
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
+    if not isinstance(by, str | None):
+        raise ReleaseError("by: expected the name of one column; more go into conditions, `where`")
     if by is None:
         return estimator(sample, values, name)
-    groups, counts = levels(sample.table, by), sample.weights * ~np.isnan(values)
+    groups, counts = levels(sample, by), sample.weights * ~np.isnan(values)
     shown = [k for k in range(len(groups.labels)) if counts[groups.codes == k].sum() > 0]
     if not shown:
         present_rows(values, name, sample)
@@ -96,6 +99,8 @@ def joint(*estimates: Estimate) -> Estimate:
         influence=np.hstack([one.influence for one in estimates]),
         refit=refit,
         sample=estimates[0].sample,
+        group=np.hstack([one.groups for one in estimates]),
+        limits=np.hstack([one.least_and_most for one in estimates]),
         facts={
             "smooth": smooth.pop(),
             "normalised": all(one.facts.get("normalised", True) for one in estimates),

@@ -13,10 +13,10 @@ sight (`dpiw.methods.weights.means_law`). With weights made of noisy coefficient
 
 What none of these five holds is a misfit of the generator that the weights' features do not see.
 `support` is the share of the estimate they do see; `verdicts` say whether that is enough, whether
-shrinkage, the one part that is a guess, is small, and whether the weights are stable enough for
-linearisation. On simulated populations the noise-aware interval covers where they say `use`, and
-can fail badly below (benchmarks/coverage.py). The thresholds are our choice, made after looking
-at such simulations.
+shrinkage, the one part that is a guess, is small, whether the weights are stable enough for
+linearisation, and whether enough people are behind the value (`dpiw.analysis.group_sizes`). On
+simulated populations the noise-aware interval covers where they say `use`, and can fail badly below
+(benchmarks/coverage.py). The thresholds are our choice, made after looking at such simulations.
 
 The release's own verdict answers another question: whether weights gain anything on the unweighted
 rows. Weights that are noise alone gain nothing, and their noise-aware interval is still right.
@@ -31,6 +31,7 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.group_sizes import size_grades
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
@@ -55,6 +56,7 @@ class Interval:
         support: share of each estimate that the weights can correct, shape (p,), NaN if unknown.
         verdicts: of each noise-aware interval: `use`, `use with care` or `do not use`; the others
             are `not assessed`.
+        cut: whether a bound would have been beyond what is possible, such as a share below zero.
     """
 
     names: tuple[str, ...]
@@ -66,9 +68,11 @@ class Interval:
     parts: Mapping[str, Array] = field(default_factory=dict)
     support: Array
     verdicts: tuple[str, ...]
+    cut: bool = False
 
     def __repr__(self) -> str:
         told = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
+        told += ", cut to what is possible" if self.cut else ""
         return f"{self.frame().to_string(float_format='{:.6g}'.format)}\n{told}"
 
     def _repr_html_(self) -> str:
@@ -138,6 +142,7 @@ def _verdicts(estimate: Estimate, parts: dict[str, Array]) -> tuple[str, ...]:
     # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
     stable = order.index(diagnose(np.log(np.maximum(sample.weights, 1e-300))).verdict)
     own = np.maximum(sample.known_law.grades(estimate, parts), stable)
+    own = np.maximum(own, size_grades(estimate))
     return tuple(order[int(value)].value for value in own)
 
 
@@ -149,7 +154,7 @@ def confidence_interval(
     replicates: int = 400,
     rng: np.random.Generator | None = None,
 ) -> Interval:
-    """Interval for each of an estimate's values.
+    """Interval for each of an estimate's values, cut to what is possible (`Estimate.limits`).
 
     Args:
         estimate: of this package.
@@ -185,10 +190,13 @@ def confidence_interval(
         low, high = 2 * estimate.values - np.quantile(
             drawn, [(1 + level) / 2, (1 - level) / 2], axis=0
         )
+    least, most = estimate.least_and_most
+    cut = bool(np.any((low < least) | (high > most)))
+    low, high = np.clip([low, high], least, most)
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=_support(estimate),
-        verdicts=_verdicts(estimate, known if chosen in NOISE_AWARE else {}),
+        verdicts=_verdicts(estimate, known if chosen in NOISE_AWARE else {}), cut=cut,
     )  # fmt: skip
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dpiw.analysis.columns import checked_column
+from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import INTERCEPT, Design, design
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
@@ -39,7 +39,9 @@ def fit_sklearn(
         ReleaseError: no such column, a missing target, or an estimator without `sample_weight`.
     """
     sample = weighted_sample(source)
-    names = [c for c in sample.table.columns if c != target] if features is None else list(features)
+    others = [c for c in sample.table.columns if c != target]
+    given = [features] if isinstance(features, str) else features
+    names = others if given is None else list(given)
     for column in (target, *names):
         checked_column(sample.table, column)
     present = sample.table[target].notna().to_numpy()
@@ -86,21 +88,21 @@ def to_statsmodels(
         raise ReleaseError(f"family: {one_of(family, _FAMILIES)}")
     sm = optional("statsmodels.api", extra="statsmodels")
     sample = weighted_sample(source)
-    parts = design(sample.table, target, features)
+    parts = design(sample.table, target, features).kept(chosen(sample, None))
     x, y, weights = _rows(sample, parts)
     if family == "gaussian":
         return sm.WLS(y, x, weights=weights).fit(cov_type="HC0")
     families = sm.families
-    chosen = {
+    model = {
         "binomial": families.Binomial(),
         "poisson": families.Poisson(),
         "gamma": families.Gamma(families.links.Log()),
     }[family]
-    return sm.GLM(y, x, family=chosen, var_weights=weights).fit(cov_type="HC0")
+    return sm.GLM(y, x, family=model, var_weights=weights).fit(cov_type="HC0")
 
 
 def _rows(sample: WeightedSample, parts: Design) -> tuple[pd.DataFrame, pd.Series, Any]:
-    present = np.asarray(parts.present, dtype=bool)
+    present = parts.present
     names = ["const" if name == INTERCEPT else name for name in parts.names]
     x = pd.DataFrame(parts.matrix[present], columns=names)
     return x, pd.Series(parts.outcome[present]), sample.weights[present]

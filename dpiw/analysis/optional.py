@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, install
 
 
 def optional(module: str, *, extra: str) -> Any:
@@ -18,4 +18,4 @@ def optional(module: str, *, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as reason:
         name = (reason.name or module).split(".")[0]
-        raise ReleaseError(f"{name}: not installed; pip install 'dpiw[{extra}]'") from None
+        raise ReleaseError(f"{name}: not installed; {install(extra)}") from None

@@ -47,7 +47,7 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: int) -> None:
         known = ~np.isnan(raw)
         ax.hist(raw[known], bins=bins, weights=share[known])
         return
-    parts = levels(sample.table, column)
+    parts = levels(sample, column)
     heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
     ax.bar([str(label) for label in parts.labels], heights)
 
@@ -74,7 +74,7 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
     known = ~np.isnan(values) & (sample.weights > 0)
     groups: dict[str, NDArray[np.bool_]] = {column: known}
     if by is not None:
-        parts = levels(sample.table, by)
+        parts = levels(sample, by)
         groups = {str(label): known & (parts.codes == k) for k, label in enumerate(parts.labels)}
     places = ("whislo", "q1", "med", "q3", "whishi")
     boxes = [

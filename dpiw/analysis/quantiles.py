@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 
 from dpiw.analysis.columns import Column
@@ -36,8 +38,11 @@ def quantile(
     Raises:
         ReleaseError: `probability` is not inside (0, 1), or as `mean`.
     """
-    if not 0 < probability < 1:
-        raise ReleaseError("quantile: expected 0 < probability < 1")
+    if not isinstance(probability, Real) or not 0 < probability < 1:
+        raise ReleaseError(
+            "quantile: expected 0 < probability < 1; for several of them"
+            " joint(*(quantile(sample, column, p) for p in (0.25, 0.75)))"
+        )
     told = name or f"quantile({label_of(column)}, {probability:g})"
 
     def one(sample: WeightedSample, values: Array, name: str) -> Estimate:
@@ -70,7 +75,7 @@ def _quantile(sample: WeightedSample, values: Array, name: str, probability: flo
     pull = np.where(present, (reached - below) / (density * share), 0.0)
     return Estimate(
         names=(name,), values=estimate, influence=pull[:, None], refit=refit, sample=sample,
-        facts={"density": density, "smooth": False},
+        group=present[:, None], facts={"density": density, "smooth": False},
     )  # fmt: skip
 
 

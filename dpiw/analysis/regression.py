@@ -7,12 +7,13 @@ For anything else use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmode
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Column, chosen
+from dpiw.analysis.columns import Column
+from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import Design, design
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import WeightError
@@ -101,7 +102,7 @@ def _regression(
 ) -> Estimate:
     sample = weighted_sample(source)
     parts = design(sample.table, target, features)
-    return _fitted(sample, replace(parts, present=parts.present & chosen(sample, where)), family)
+    return _fitted(sample, parts.kept(chosen(sample, where)), family)
 
 
 def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Estimate:
@@ -121,7 +122,7 @@ def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Est
     residual = float(mass @ (y - expected) ** 2 / mass.sum())
     return Estimate(
         names=parts.names, values=coefficients, influence=influence, refit=refit, sample=sample,
-        facts={"residual_variance": residual, "hessian": hessian},
+        group=parts.present[:, None], facts={"residual_variance": residual, "hessian": hessian},
     )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.data.columns import Column
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError, WeightError
 
 if TYPE_CHECKING:
@@ -123,6 +125,13 @@ class WeightedSample:
         return law
 
     @cached_property
+    def declared(self) -> Mapping[str, Column]:
+        """The released columns' public declarations by name; none where no release is known."""
+        if self.release is None:
+            return {}
+        return {c.name: c for c in PublicSchema.from_mapping(self.release.schema).released}
+
+    @cached_property
     def spectrum(self) -> Spectrum:
         """Of the weights' fit, computed once for all estimates (`dpiw.analysis.noise`)."""
         from dpiw.analysis.noise import spectrum
@@ -218,6 +227,8 @@ class Estimate:
             by mean(dw * influence). Zero in rows that do not take part.
         refit: the values at other weights, shape (n,) to shape (p,).
         sample: the rows and weights.
+        group: which rows each value rests on, shape (n, p) or (n, 1); None: all.
+        limits: between what each value lies by its nature, shape (2, p) or (2, 1); None: unknown.
         facts: what else the estimator has to say, by name.
     """
 
@@ -226,10 +237,12 @@ class Estimate:
     influence: Array
     refit: Callable[[Array], Array]
     sample: WeightedSample
+    group: NDArray[np.bool_] | None = None
+    limits: Array | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return repr(self.interval())
+        return f"{self.interval()!r}\n{self._rows_used()}"
 
     def __float__(self) -> float:
         return self.value
@@ -238,7 +251,22 @@ class Estimate:
         return format(self.value, spec) if spec else repr(self)
 
     def _repr_html_(self) -> str:
-        return self.interval()._repr_html_()
+        return f"{self.interval()._repr_html_()}{self._rows_used()}"
+
+    def _rows_used(self) -> str:
+        used = {f"{rows:,}": None for rows in np.sort(self.groups.sum(axis=0))[[0, -1]]}
+        return f"uses {' to '.join(used)} of {self.sample.rows:,} synthetic rows"
+
+    @property
+    def groups(self) -> NDArray[np.bool_]:
+        """`group` with a column for each value, shape (n, p)."""
+        return np.broadcast_to(True if self.group is None else self.group, self.influence.shape)
+
+    @property
+    def least_and_most(self) -> Array:
+        """`limits` with a column for each value, shape (2, p), infinite where nothing is known."""
+        own = [[-np.inf], [np.inf]] if self.limits is None else self.limits
+        return np.broadcast_to(own, (2, self.values.size))
 
     @property
     def value(self) -> float:

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.analysis.columns import Bins, Column, Levels, chosen
+from dpiw.analysis.columns import Bins, Column, Levels
+from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import mean
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
@@ -109,6 +110,7 @@ def wald_test(
     part = replace(
         estimate, names=tuple(wanted), values=estimate.values[picked],
         influence=estimate.influence[:, picked], refit=lambda w: estimate.refit(w)[picked],
+        group=estimate.groups[:, picked], limits=estimate.least_and_most[:, picked],
     )  # fmt: skip
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
     if used not in ("sandwich", NOISE_AWARE[0]):
@@ -168,7 +170,9 @@ def t_test(
     told = column if isinstance(column, str) else "value"
     if by is None:
         one = mean(source, column, where=where)
-        moved = replace(one, values=one.values - value, refit=lambda w: one.refit(w) - value)
+        moved = replace(
+            one, values=one.values - value, refit=lambda w: one.refit(w) - value, limits=None
+        )
         return wald_test(moved, method=method, hypothesis=f"mean of {told} = {value:g}")
     sample = weighted_sample(source)
     known = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
@@ -185,6 +189,7 @@ def t_test(
         names=(f"{told}: {second} less {first}",), values=np.array([means.values @ contrast]),
         influence=(means.influence @ contrast)[:, None], sample=sample,
         refit=lambda w: np.array([means.refit(w) @ contrast]),
+        group=means.groups[:, [int(np.argmin(sample.weights @ means.groups))]],  # the smaller one
     )  # fmt: skip
     return wald_test(difference, method=method, hypothesis=f"mean of {told} the same by {by}")
 
@@ -217,7 +222,7 @@ def chi_square_test(
     sample = weighted_sample(source)
     kept = chosen(sample, where) * 1.0
     (first, a), (second, b) = (
-        _all_but_one(binned_levels(sample.table, name, bins), sample.weights * kept)
+        _all_but_one(binned_levels(sample, name, bins), sample.weights * kept)
         for name in (rows, columns)
     )
     cells = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
@@ -236,7 +241,7 @@ def chi_square_test(
     estimate = Estimate(
         names=tuple(f"{i}, {j}" for i in first for j in second),
         values=refit(sample.weights), influence=influence / float((sample.weights * kept).mean()),
-        refit=refit, sample=sample,
+        refit=refit, sample=sample, group=kept[:, None] > 0,
     )  # fmt: skip
     return wald_test(estimate, method=method, hypothesis=f"{rows} and {columns} independent")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import Bins, Column, Levels, chosen, levels
+from dpiw.analysis.columns import Bins, Column, Levels, checked_column, levels
+from dpiw.analysis.conditions import chosen
+from dpiw.analysis.descriptive import SHARE
 from dpiw.analysis.quantiles import weighted_quantile
-from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
+from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
 
 QUARTERS = np.array([0.25, 0.5, 0.75])
@@ -73,7 +77,7 @@ def value_counts(
         ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
-    parts, kept = levels(sample.table, column, bins), chosen(sample, where)
+    parts, kept = levels(sample, column, bins), chosen(sample, where)
     if not sample.weights[kept].sum() > 0:
         raise ReleaseError("value_counts: no row with weight")
     names = tuple(f"{column}={label}" for label in parts.labels)
@@ -100,7 +104,10 @@ def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimat
 
     values = refit(sample.weights)
     influence = (indicators - np.outer(counts, values)) / float((sample.weights * counts).mean())
-    return Estimate(names=names, values=values, influence=influence, refit=refit, sample=sample)
+    return Estimate(
+        names=names, values=values, influence=influence, refit=refit, sample=sample,
+        group=counts[:, None] > 0, limits=SHARE,
+    )  # fmt: skip
 
 
 def crosstab(
@@ -108,7 +115,7 @@ def crosstab(
     rows: str,
     columns: str,
     *,
-    normalise: bool = True,
+    normalise: bool | Literal["rows"] = True,
     bins: Bins = None,
     where: Column | None = None,
 ) -> pd.DataFrame:
@@ -118,7 +125,8 @@ def crosstab(
         source: a release, or (table, weights).
         rows: column whose levels index the result.
         columns: column whose levels head it.
-        normalise: shares of all rows; False: sums of weights, whose mean is one.
+        normalise: shares of all rows of the table; `rows`: of those at the same level of `rows`;
+            False: sums of weights, whose mean is one. Intervals of shares: `value_counts`.
         bins: of columns of many numbers or dates: equal parts of the range the rows show, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
 
@@ -126,7 +134,7 @@ def crosstab(
         ReleaseError: no such column, too many different numbers, or not a condition.
     """
     sample = weighted_sample(source)
-    first, second = (binned_levels(sample.table, name, bins) for name in (rows, columns))
+    first, second = (binned_levels(sample, name, bins) for name in (rows, columns))
     counts = np.zeros((len(first.labels), len(second.labels)))
     np.add.at(counts, (first.codes, second.codes), sample.weights * chosen(sample, where))
     table = pd.DataFrame(
@@ -134,14 +142,16 @@ def crosstab(
         index=pd.Index(list(first.labels), name=rows),
         columns=pd.Index(list(second.labels), name=columns),
     )
+    if normalise not in (True, False, "rows"):
+        raise ReleaseError("crosstab: normalise: expected True, False or 'rows'")
+    if normalise == "rows":
+        return table.div(table.sum(axis=1), axis=0)
     return table / counts.sum() if normalise else table
 
 
-def binned_levels(table: pd.DataFrame, name: str, bins: Bins) -> Levels:
+def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
     """`levels`, with `bins` for a column of numbers or dates and ignored for every other one."""
-    kind = pd.api.types
-    known = name in table.columns and not kind.is_bool_dtype(table[name].dtype)
-    wide = known and (
-        kind.is_numeric_dtype(table[name].dtype) or kind.is_datetime64_any_dtype(table[name].dtype)
-    )
-    return levels(table, name, bins if wide and table[name].nunique() > 2 else None)
+    kind, values = pd.api.types, checked_column(sample.table, name)
+    counted = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
+    wide = counted or kind.is_datetime64_any_dtype(values.dtype)
+    return levels(sample, name, bins if wide and values.nunique() > 2 else None)

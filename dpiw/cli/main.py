@@ -19,7 +19,7 @@ from dpiw.cli.local import add_local_commands
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.schema import add_schema_command
-from dpiw.errors import DPIWError, ReleaseError, SchemaError, SpecError
+from dpiw.errors import DPIWError, ReleaseError, SchemaError, SpecError, install
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -83,6 +83,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         verified.statement,
         f"population {certificate.population}, period {certificate.period},"
         f" {verified.manifest.facts.rows} rows",
+        "columns: " + ", ".join(column.name for column in verified.manifest.facts.columns),
         f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
         f" under {certificate.relation.value}",
         f"population so far: epsilon={certificate.spent_epsilon}"
@@ -190,7 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stderr.write(f"mend it, then: dpiw {again}\n")
         return error.exit_code
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"{error.name} is not installed: pip install 'dpiw[pipeline]'\n")
+        sys.stderr.write(f"{error.name} is not installed: {install('pipeline')}\n")
         return 3
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")

@@ -1,9 +1,12 @@
 """Publish releases of simulated people in this process: no server, no schedule.
 
     python examples/population/publish.py FOLDER
+    python examples/population/publish.py FOLDER measured
 
-For the notebook beside this file and for tests. The steps are those of `flows/release.py`; what is
-left out is Prefect, and a process of its own for every confidential stage: for simulated rows only.
+The second has `measured` weights with replicate weights; `totals` instead of `measured` makes
+unnormalised ones. For the notebook beside this file, documents and tests. The steps are those of
+`flows/release.py`; what is left out is Prefect, and a process of its own for every confidential
+stage: for simulated rows only.
 """
 
 from __future__ import annotations
@@ -25,6 +28,19 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 
 HERE = Path(__file__).resolve().parent
+MEASURED = {"omega_seed": 1, "frequencies": 100, "replicates": 200}
+RELEASES: dict[str, dict[str, Any]] = {
+    "once": {},
+    "measured": {
+        "name": "population-measured",
+        "weights": {"method": "measured", "settings": MEASURED},
+    },
+    "totals": {
+        "name": "population-totals",
+        "weights": {"method": "beta_debiased", "normalisation": "unnormalised"},
+    },
+}
+"""What the documents for analysts use: fields of `release.yaml` to replace, by a word."""
 
 
 def publish(folder: Path, *, rows: int = 50_000, **changes: Any) -> tuple[Path, Path]:
@@ -80,5 +96,6 @@ def publish(folder: Path, *, rows: int = 50_000, **changes: Any) -> tuple[Path, 
 
 
 if __name__ == "__main__":
-    release, public_key = publish(Path(sys.argv[1]))
+    (wanted,) = sys.argv[2:] or ["once"]
+    release, public_key = publish(Path(sys.argv[1]), **RELEASES[wanted])
     print(f"{release}\nsigned by {public_key}")

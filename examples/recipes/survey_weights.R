@@ -1,6 +1,7 @@
 # Weighted estimates of a release without replicate weights, by R's survey package (Lumley 2010).
 #
-# In Python: release.export("rows.csv"). Then: Rscript survey_weights.R rows.csv
+# For a release of ../population. In Python: release.export("rows.csv"). Then:
+# Rscript survey_weights.R rows.csv
 # Estimates are right. Standard errors are the sandwich of the synthetic rows alone: they leave out
 # the privacy noise; take those of dpiw.analysis, or of replicate weights (../population/survey.R).
 
@@ -13,11 +14,11 @@ design <- svydesign(ids = ~1, weights = ~weight, data = rows)
 
 groups <- svyby(~age, ~smoker, design, svymean)
 spread <- svyvar(~age, design)
-fit <- svyglm(visits ~ age + smoker, design, family = quasipoisson())
+fit <- svyglm(hours ~ age + smoker, design, family = quasipoisson())
 
 told <- rbind(
   data.frame(name = paste0("age|smoker=", groups$smoker), estimate = groups$age, error = SE(groups)),
   data.frame(name = "variance(age)", estimate = as.numeric(spread), error = as.numeric(SE(spread))),
-  data.frame(name = paste0("visits~", names(coef(fit))), estimate = coef(fit), error = SE(fit))
+  data.frame(name = paste0("hours~", names(coef(fit))), estimate = coef(fit), error = SE(fit))
 )
 write.csv(told, row.names = FALSE)

@@ -27,6 +27,7 @@ AT_LENGTH = {
     "python examples/prepare.py banknote --data FOLDER": "clone",
     "python examples/prepare.py adult --data FOLDER": "clone",
     "python examples/population/publish.py FOLDER": "clone",
+    "python examples/population/publish.py FOLDER measured": "clone",
     "dpiw release examples/population-neural/release.yaml": "clone",
     "python examples/population/simulate.py": "clone",
     "python -m tests.assurance --help": "clone",

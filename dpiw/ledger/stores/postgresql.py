@@ -33,7 +33,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
-from dpiw.errors import LedgerError, LedgerTamperedError
+from dpiw.errors import LedgerError, LedgerTamperedError, install
 from dpiw.ledger.entries import Entry
 from dpiw.ledger.location import EXPECTED, HOW_TO_BEGIN, POSTGRESQL_OPTIONS
 from dpiw.ledger.stores.postgresql_guards import SCHEMA, TABLE, guard_statements, guards_hold
@@ -277,9 +277,7 @@ def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
             use_native_hstore=False,
         )
     except ImportError as error:
-        raise LedgerError(
-            "ledger: PostgreSQL needs psycopg; install the extra dpiw[postgresql]"
-        ) from error
+        raise LedgerError(f"ledger: PostgreSQL needs psycopg; {install('postgresql')}") from error
 
 
 def _listen(connection: Connection, warnings: list[str | None]) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError, StageFailedError
+from dpiw.errors import SpecError, StageFailedError, install
 from dpiw.methods.generators.heads import Heads
 from dpiw.methods.neural.engine import AnyArchitecture
 from dpiw.methods.neural.mlp import Architecture
@@ -84,7 +84,7 @@ class Design:
         if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
             raise SpecError(
                 "generator.settings.image: convolutions need torch and Opacus, which are not"
-                " installed; run: pip install 'dpiw[neural]'"
+                f" installed; run: {install('neural')}"
             )
 
     def check_fits(self) -> None:

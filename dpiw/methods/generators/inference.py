@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, StageFailedError
+from dpiw.errors import SpecError, StageFailedError, install
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.inference_process import receive, send
@@ -46,7 +46,7 @@ def check_installed(method: str) -> None:
     if importlib.util.find_spec("mbi") is None:
         raise SpecError(
             f"generator.method={method}: fitting it needs private-pgm, which is not installed;"
-            " run: pip install 'dpiw[marginals]'"
+            f" run: {install('marginals')}"
         )
 
 

@@ -1,7 +1,7 @@
 """Local privacy: each person's report is noised where they are, before anybody collects it.
 
 Stands alone: importing it loads NumPy only; SciPy comes with the first calibration and OpenDP with
-the first draw (`pip install 'dpiw[local]'`).
+the first draw (`pip install './dpiw[local]'`).
 
 >>> from dpiw.methods.local import LocalParameters, report_once
 >>> parameters = LocalParameters.read("parameters.json")  # doctest: +SKIP

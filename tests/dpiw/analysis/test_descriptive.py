@@ -137,6 +137,11 @@ def test_crosstab_by_hand():
     assert found.loc["missing", True] == pytest.approx(0.4)
     counts = analysis.crosstab((frame, w), "a", "b", normalise=False)
     assert counts.to_numpy().sum() == pytest.approx(4)  # weights have mean one
+    within = analysis.crosstab((frame, w), "a", "b", normalise="rows")
+    assert within.loc["u", False] == pytest.approx(2 / 3)
+    assert within.sum(axis=1).tolist() == pytest.approx([1, 1, 1])
+    with pytest.raises(ReleaseError, match="True, False or 'rows'"):
+        analysis.crosstab((frame, w), "a", "b", normalise="columns")
     with pytest.raises(ReleaseError, match="column 'c'"):
         analysis.crosstab((frame, w), "a", "c")
 
@@ -144,6 +149,9 @@ def test_crosstab_by_hand():
 def test_total_needs_a_scale():
     found = analysis.total(SOURCE, "x", population=1000.0)
     assert found.value == pytest.approx(1000 * analysis.mean(SOURCE, "x").value)
+    for wrong in (-5, 0, float("inf"), float("nan"), "569", None.__class__):
+        with pytest.raises(ReleaseError, match="population: expected a finite number > 0"):
+            analysis.total(SOURCE, "x", population=wrong)
     with pytest.raises(ReleaseError, match="hold no scale"):
         analysis.total(SOURCE, "x")
 
@@ -163,6 +171,8 @@ def test_what_is_refused():
         analysis.mean(SOURCE, "x", where=lambda t: t["g"] == "nobody")
     with pytest.raises(ReleaseError, match="0 < probability < 1"):
         analysis.quantile(SOURCE, "x", 1.0)
+    with pytest.raises(ReleaseError, match="for several of them"):
+        analysis.quantile(SOURCE, "x", [0.25, 0.75])
     with pytest.raises(ReleaseError, match="does not vary"):
         analysis.correlation(SOURCE, "x", lambda t: np.ones(len(t)))
     with pytest.raises(ReleaseError, match="several values"):

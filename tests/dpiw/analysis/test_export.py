@@ -163,11 +163,49 @@ def test_every_kind_of_column_survives(tmp_path):
     assert about.column_names_to_labels["day"] == "day of the visit"
 
 
+@pytest.mark.parametrize("ending", ["csv", "dta", "sav"])
+def test_an_export_that_is_stopped_leaves_the_old_file_whole(
+    released, tmp_path, ending, monkeypatch
+):
+    path = tmp_path / f"rows.{ending}"
+    path.write_text("an older file")
+    target, name = {
+        "csv": (pd.DataFrame, "to_csv"), "dta": (pd.DataFrame, "to_stata"),
+        "sav": (pytest.importorskip("pyreadstat"), "write_sav"),
+    }[ending]  # fmt: skip
+
+    def stopped(*arguments, **settings):
+        (place,) = [one for one in arguments if isinstance(one, str | Path)]
+        Path(place).write_text("half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            released.export(path)
+    assert path.read_text() == "an older file"
+    released.export(path)
+    assert path.stat().st_size > 1000
+    assert list(tmp_path.iterdir()) == [path]  # nothing beside it
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_replicates_follow_the_weight(publishing, released, tmp_path):
     _, measured = publishing(weights=REPLICATES)
     frame = pd.read_csv(measured.export(tmp_path / "r.csv", replicates=True))
     np.testing.assert_allclose(frame[[f"r{i}" for i in range(1, 41)]],
                                measured.replicate_weights.weights)  # fmt: skip
+    with pd.io.stata.StataReader(measured.export(tmp_path / "r.dta", replicates=True)) as reader:
+        texts, typed = reader.variable_labels(), reader.data_label
+    drawn = measured.replicate_weights
+    fay = re.search(r"brrweight\(r1-r40\) fay\(([\d.]+)\) vce\(brr\) mse$", typed)
+    assert f"scale {drawn.scale:.10g}, rscales 1" in texts["r40"]
+    assert 1 / (40 * (1 - float(fay[1])) ** 2) == pytest.approx(drawn.scale, rel=1e-4)
+    library = pytest.importorskip("pyreadstat")
+    _, about = library.read_sav(measured.export(tmp_path / "r.sav", replicates=True))
+    assert about.column_names_to_labels["r1"].endswith("rscales 1, combined, mse")
+    assert f"scale {drawn.scale:.10g}" in "".join(about.notes)
     with pytest.raises(ReleaseError, match="no replicate weights"):
         released.export(tmp_path / "r.csv", replicates=True)
 
@@ -223,9 +261,12 @@ def has_survey():
 
 @pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
 def test_the_recipe_of_r_gives_the_same_estimates(tmp_path):
+    schema = (ROOT / "examples" / "population" / "schema.yaml").read_text()
+    for column in ("age", "smoker", "hours"):  # it is meant for an export of the town
+        assert f"name: {column}, " in schema
     rng, rows = np.random.default_rng(62), 800
     table = pd.DataFrame({"age": rng.normal(50, 15, rows), "smoker": rng.random(rows) < 0.3})
-    table["visits"] = rng.poisson(np.exp(table["age"] / 40))
+    table["hours"] = rng.poisson(np.exp(table["age"] / 40))
     weights = rng.gamma(2.0, 1.0, rows)
     table.assign(weight=weights).to_csv(tmp_path / "rows.csv", index=False)
     told = subprocess.run(
@@ -237,7 +278,7 @@ def test_the_recipe_of_r_gives_the_same_estimates(tmp_path):
     for name, estimate in {
         "age|smoker": analysis.mean(source, "age", by="smoker"),
         "variance(age)": analysis.variance(source, "age"),
-        "visits~": analysis.poisson_regression(source, "visits", ["age", "smoker"]),
+        "hours~": analysis.poisson_regression(source, "hours", ["age", "smoker"]),
     }.items():
         chosen = theirs[theirs.index.str.startswith(name)]
         # survey divides by n - 1: the sandwich's error times sqrt(n / (n - 1))

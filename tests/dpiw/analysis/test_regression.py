@@ -30,6 +30,10 @@ def test_linear_against_scikit_learn():
     model = LinearRegression().fit(frame[["x", "z"]], frame["y"], sample_weight=w)
     np.testing.assert_allclose(found.values, [model.intercept_, *model.coef_], rtol=1e-9)
     assert found.names == ("intercept", "x", "z")
+    assert "uses 400 of 400 synthetic rows" in repr(found)
+    alone = analysis.linear_regression((frame, w), "y", "x")  # a name alone is one column
+    assert alone.names == ("intercept", "x")
+    assert analysis.fit_sklearn(LinearRegression(), (frame, w), "y", "x").n_features_in_ == 1
 
 
 @pytest.mark.filterwarnings("ignore:Setting penalty=None will ignore:UserWarning")  # by 1.8

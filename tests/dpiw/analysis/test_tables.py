@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.columns import MOST_LEVELS, condition, levels
+from dpiw.analysis.columns import MOST_LEVELS, levels
+from dpiw.analysis.conditions import chosen, condition
+from dpiw.analysis.sample import WeightedSample, weighted_sample
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 
 
@@ -46,6 +52,14 @@ SOURCE = (TABLE, WEIGHTS)
          lambda t: (t["odd name"] > 0) & (t["income"] > 500)),
         ("visits == 1", lambda t: (t["visits"] == 1).fillna(False)),
         ("born < '1960-01-01'", lambda t: t["born"] < pd.Timestamp("1960-01-01")),
+        ("born in ['1950-01-03', '1960-02-01'] or born >= '1970-01-01T00:00'", lambda t: (
+            t["born"].isin([pd.Timestamp("1950-01-03"), pd.Timestamp("1960-02-01")])
+            | (t["born"] >= pd.Timestamp("1970-01-01"))
+        )),
+        (f"born not in ['{TABLE['born'][0]}']", lambda t: t["born"] != t["born"][0]),
+        ("'1955-01-01' < born < '1960-01-01' & smoker",
+         lambda t: t["born"].between("1955-01-02", "1959-12-31") & t["smoker"]),
+        ("not (smoker & region == 'south')", lambda t: ~(t["smoker"] & (t["region"] == "south"))),
         ("smoker", lambda t: t["smoker"]),
         ("income != 0 or smoker", lambda t: t["income"].notna()),  # missing: left out
         ("not income > 1000", lambda t: t["income"] <= 1000),
@@ -77,11 +91,63 @@ def test_conditions_choose_what_they_say(text, naive):
         ("(lambda: 1)() > 0", "Call is not allowed"),
         ("age + 1", "expected one truth value per row"),
         ("region > 3", "numbers compare with numbers"),
+        ("age == '40'", "column 'age' holds numbers, not text"),
+        ("smoker == 'yes'", "column 'smoker' holds truth values, not text"),
+        (
+            "region == 'sout'",
+            "no level 'sout'; its levels, nearest first: 'south', 'west', 'north'",
+        ),
+        ("age > 40 & region in ['south', 'East']", "no level 'East'"),
+        ("born < '01/07/1960'", "'born': expected an ISO date such as '2025-07-01'"),
+        ("'30/06/1960' < born", "expected an ISO date"),
+        ("born < '1960-02-30'", "expected an ISO date"),
+        ("born < '1960-01-01T00:00+02:00'", "without a zone"),
+        ("born in ['1960-01-01', 'May 1960']", "not 'May 1960'"),
     ],
 )
 def test_conditions_that_are_refused(text, words):
     with pytest.raises(ReleaseError, match=words):
         analysis.mean(SOURCE, "age", where=text)
+
+
+def test_moments_are_read_in_their_column_s_zone():
+    moments = pd.Series(pd.to_datetime(["2025-06-30T22:00Z", "2025-06-30T21:59Z"]))
+    table = pd.DataFrame({"seen": moments.dt.tz_convert("Europe/Berlin")})
+    for text in ("2025-07-01", "2025-07-01 00:00", "2025-06-30T22:00Z", "2025-07-01T01:00+03:00"):
+        assert condition(table, f"seen >= '{text}'").tolist() == [True, False]
+        assert condition(table, f"seen in ['{text}']").tolist() == [True, False]
+
+
+def test_truth_values_are_a_condition_too():
+    kept = TABLE["age"] > 40
+    expected = analysis.mean(SOURCE, "income", where="age > 40").value
+    assert analysis.mean(SOURCE, "income", where=kept).value == expected
+    assert analysis.mean(SOURCE, "income", where=kept.to_numpy()).value == expected
+    assert analysis.mean(SOURCE, kept).value == analysis.mean(SOURCE, lambda t: t["age"] > 40).value
+    with pytest.raises(ReleaseError, match="one number or truth value per row"):
+        analysis.mean(SOURCE, "income", where=kept[:-1])
+    with pytest.raises(ReleaseError, match="by: expected the name of one column"):
+        analysis.mean(SOURCE, "income", by=["region"])
+
+
+def test_levels_are_those_of_the_schema_where_it_is_known():
+    names = ("primary", "master", "bachelor", "none")
+    school = Column(name="school", kind=ColumnKind.ORDINAL, levels=names)
+    town = Column(name="town", kind=ColumnKind.CATEGORICAL, levels=("b", "a", "rare"))
+    schema = PublicSchema(name="people", columns=(school, town)).to_mapping()
+    table = pd.DataFrame({"school": ["master", "bachelor", "primary"], "town": ["b", "a", "a"]})
+    sample = WeightedSample(
+        table=table, weights=np.ones(3), release=SimpleNamespace(schema=schema)
+    )  # fmt: skip
+    shown = tuple(f"school={name}" for name in names[:3])  # those that have rows
+    assert analysis.value_counts(sample, "school").names == shown
+    by = analysis.mean(sample, lambda t: t["town"] == "a", by="school").names
+    assert by == tuple(f"mean(value) | {name}" for name in shown)
+    assert list(analysis.crosstab(sample, "town", "school").index) == ["a", "b"]
+    assert condition(table, "town in ['a', 'b']").all()
+    chosen(sample, "town in ['a', 'rare']")  # declared, though no row has it
+    with pytest.raises(ReleaseError, match="nearest first: 'rare', 'a', 'b'"):
+        chosen(sample, "town == 'rar'")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +197,11 @@ def test_shares_of_levels_by_hand():
     alone = analysis.mean(SOURCE, lambda t: t["region"] == "south")
     assert shares.covariance()[1, 1] == pytest.approx(alone.covariance()[0, 0])
     binned = analysis.value_counts(SOURCE, "income", bins=[0, 1000, 5000])
-    assert binned.names[-1] == "income=missing"
+    assert binned.names == (
+        "income=[0, 1000]", "income=(1000, 5000]", "income=outside", "income=missing",
+    )  # fmt: skip
+    beyond = analysis.mean(SOURCE, lambda t: t["income"] > 5000)
+    assert binned["income=outside"] == pytest.approx(beyond.value)
     assert binned.values.sum() == pytest.approx(1)
 
 
@@ -164,7 +234,13 @@ def test_many_numbers_are_no_levels():
             ask()
     with pytest.raises(ReleaseError, match=r"column 'born'.*where=\"born >= '"):
         analysis.value_counts(SOURCE, "born")
-    for wrong in (0, ["x", "y"], ["2025-01-01", "2024-01-01"]):
+    for wrong in (["x", "y"], ["01/07/2025", "2025-08-01"]):
+        with pytest.raises(ReleaseError, match=r"column 'born': expected an ISO date such as"):
+            analysis.value_counts(SOURCE, "born", bins=wrong)
+    for wrong in (0, True, [10], [], [65, 18], [18, 18], ["x", "y"], "ab"):
+        with pytest.raises(ReleaseError, match=r"column 'age': bins: .*\[18, 40, 65, 95\]"):
+            analysis.value_counts(SOURCE, "age", bins=wrong)
+    for wrong in (0, ["2025-01-01"], ["2025-01-01", "2024-01-01"]):
         with pytest.raises(ReleaseError, match=r"column 'born': bins: expected .*increasing dates"):
             analysis.value_counts(SOURCE, "born", bins=wrong)
     with pytest.raises(ReleaseError, match=r"for a date give .*dt\.year"):
@@ -174,19 +250,22 @@ def test_many_numbers_are_no_levels():
     assert counts.to_numpy().sum() == pytest.approx(1)
     assert list(counts.columns) == [False, True]
     with pytest.raises(ReleaseError, match="bins are for numbers and dates"):
-        levels(TABLE, "region", 3)
+        levels(weighted_sample(SOURCE), "region", 3)
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_bins_of_dates_begin_with_their_first_edge(zone):
     days = ["2024-01-01", "2024-06-30", "2024-07-01", None, "2025-01-01"]
     table = pd.DataFrame({"day": pd.to_datetime(days).tz_localize(zone)})
-    edged = levels(table, "day", ["2024-01-01", "2024-07-01", "2025-01-01"])
-    assert edged.codes.tolist() == [0, 0, 1, 2, 2]  # what lies outside is missing
-    assert edged.labels[-1] == "missing"
-    halves = levels(table, "day", 2)
+    sample = weighted_sample((table, None))
+    edged = levels(sample, "day", ["2024-01-01", "2024-07-01", "2025-01-01"])
+    assert edged.codes.tolist() == [0, 0, 1, 3, 2]
+    assert edged.labels[-2:] == ("outside", "missing")
+    if zone is None:
+        assert edged.labels[0] == "[2024-01-01, 2024-07-01)"
+    halves = levels(sample, "day", 2)
     assert halves.codes.tolist() == [0, 0, 0, 2, 1]  # all of the range, both ends included
-    alone = levels(table.iloc[3:4], "day", 2)
+    alone = levels(weighted_sample((table.iloc[3:4], None)), "day", 2)
     assert alone.labels == ("missing",)
     counts = analysis.crosstab((TABLE, None), "born", "smoker", bins=3)
     assert counts.shape == (3, 2)
@@ -204,7 +283,10 @@ def test_estimates_print_with_interval_and_verdict():
     assert str(one) == f"{one}" == text
     assert float(one) == one.value
     assert "<table" in one._repr_html_()
-    assert len(repr(analysis.mean(SOURCE, "age", by="region")).splitlines()) == 5
+    assert "uses 400 of 400 synthetic rows" in text
+    printed = repr(analysis.mean(SOURCE, "age", by="region")).splitlines()
+    assert len(printed) == 6
+    assert printed[-1] == "uses 131 to 136 of 400 synthetic rows"
 
 
 def test_only_estimates_of_one_sample_are_joined():

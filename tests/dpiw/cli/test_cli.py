@@ -64,6 +64,7 @@ def test_verify_and_describe(released, workplace, capsys):
     assert main(["describe", str(released)]) == 0
     told = capsys.readouterr().out
     assert "epsilon=2" in told
+    assert "\ncolumns: age, " in told
     assert main(["describe", str(released), "--json"]) == 0
     certificate = json.loads(capsys.readouterr().out)
     assert certificate["population"] == "town"

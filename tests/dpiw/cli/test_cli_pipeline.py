@@ -200,7 +200,7 @@ def test_without_the_flows_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(pipeline, "_HOMES", (tmp_path,))
     assert main(["release", "a.yaml"]) == 3
-    assert "pip install 'dpiw[pipeline]'" in capsys.readouterr().err
+    assert "pip install './dpiw[pipeline]'" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_no_traceback(

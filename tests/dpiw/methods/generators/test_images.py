@@ -117,7 +117,7 @@ def test_without_the_library_the_plan_is_refused(missing, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == missing else object()
     )
-    with pytest.raises(SpecError, match=r"need torch and Opacus.* pip install 'dpiw\[neural\]'"):
+    with pytest.raises(SpecError, match=r"need torch and Opacus.* pip install './dpiw\[neural\]'"):
         ready()
 
 

@@ -214,7 +214,7 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_library")
 @pytest.mark.parametrize("method", ["mst", "aim"])
 def test_without_the_library_a_spec_is_refused_with_the_command(method: str) -> None:
-    with pytest.raises(SpecError, match=rf"method={method}: .*pip install 'dpiw\[marginals\]'"):
+    with pytest.raises(SpecError, match=rf"method={method}: .*pip install './dpiw\[marginals\]'"):
         make_generator(method, {}, pure=False)
 
 
