@@ -6,7 +6,6 @@ Its words are in `audit.html.j2`, which escapes every text; its numbers are made
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ from dpiw.audit.records import (
     AttemptTally,
     PopulationTally,
     RunTally,
-    StageTally,
     Tally,
     fits,
     worth,
@@ -29,6 +27,7 @@ from dpiw.audit.statements import UNPINNED, checked, next_steps, not_checked
 from dpiw.ledger.accounts import MOST_ADMITTED
 from dpiw.ledger.authors import Author
 from dpiw.ledger.history import count_text
+from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.report.formats import plain
 from dpiw.release.report.plots import Budget, budget_bar
@@ -176,7 +175,7 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
     cost = report.costs.get((run.key, attempt.number))
     stages = "; ".join(
         f"{name} {stage.state}" + f" + {stage.conflicts} conflict" * bool(stage.conflicts)
-        + f": {mechanisms(stage)}" * (cost is not None)
+        + f": {events_text(stage.events)}" * (cost is not None)
         for name, stage in attempt.stages.items()
     )  # fmt: skip
     return (
@@ -189,19 +188,6 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
         run.plan_digest[:12],
         stages,
     )
-
-
-def mechanisms(stage: StageTally) -> str:
-    """How often a stage draws by which mechanism, and its noise; its events must be readable."""
-    draws: Counter[str] = Counter()
-    for event in stage.events:
-        scale = ", ".join(
-            f"{name.replace('_', ' ')} {float(value):.4g}"
-            for name, value in sorted(event.items())
-            if name not in ("type", "count")
-        )
-        draws[f"{event['type']} ({scale})"] += event["count"]
-    return ", ".join(f"{count} × {drawn}" for drawn, count in draws.items())
 
 
 def _release(run: RunTally, attempt: AttemptTally) -> str:

@@ -12,13 +12,14 @@ from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
-from dpiw.audit.page import author, build_page, mechanisms
+from dpiw.audit.page import author, build_page
 from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, worth
 from dpiw.audit.signatures import FolderFacts
 from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
+from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 FORMAT = "dpiw-audit"
@@ -156,7 +157,7 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
 
 def _noise(stage: StageTally) -> dict[str, Any]:
     """In words, and as the ledger has it: scales as exact decimal texts."""
-    return {"mechanisms": mechanisms(stage), "events": stage.events}
+    return {"mechanisms": events_text(stage.events), "events": stage.events}
 
 
 def _recomputed(cost: Recomputed) -> dict[str, Any]:

@@ -27,13 +27,14 @@ def filled_in(told: str, spec: ReleaseSpec) -> str:
         told: an error's text.
         spec: of the run that it ended; its paths are absolute.
     """
-    unit, name = spec.privacy_unit, spec.population
+    unit, place = spec.privacy_unit, shlex.quote(ledger_place(spec))
     person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"
     terms = f"--epsilon E --delta D --relation {unit.relation.value}{person}"
     terms += "" if unit.max_rows == 1 else f" --max-rows {unit.max_rows}"
-    register = f"dpiw ledger register {name} --ledger {shlex.quote(ledger_place(spec))} {terms}"
-    for generic in ("NAME", name):
-        told = told.replace(REGISTER.format(name=generic, ledger="PATH"), register)
+    for generic in ("NAME", spec.population, "OTHER"):
+        name = spec.population if generic == "NAME" else generic
+        command = REGISTER.format(name=generic, ledger="PATH")
+        told = told.replace(command, f"dpiw ledger register {name} --ledger {place} {terms}")
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
     return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
 
