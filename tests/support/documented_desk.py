@@ -44,8 +44,8 @@ AT_LENGTH = {
     "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --name weekly"
     " --param ledger=$PWD/town/release.yaml --param key=$PWD/town/keys/curator.pub"
     " --param out=$PWD/town/audit --prefect-file deployments/prefect.yaml": "prefect",
-    'prefect deployment schedule create dpiw-release/monthly --replace --accept-yes --cron "0 3 2 * *"':
-        "prefect",
+    "prefect deployment schedule create dpiw-release/monthly --replace --accept-yes"
+    ' --cron "0 3 2 * *"': "prefect",
     "prefect deployment run dpiw-release/gpu": "prefect",
 }  # fmt: skip
 """Commands that the nightly tests type: which of their scripts."""
