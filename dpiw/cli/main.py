@@ -204,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except DPIWError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        if _stands_in_a_file(error):
+        if _stands_in_a_file(error) and parsed.command != "init":
             again = shlex.join(sys.argv[1:] if arguments is None else arguments)
             sys.stderr.write(f"mend it, then: dpiw {again}\n")
         return error.exit_code

@@ -70,13 +70,12 @@ def reserve(run: ReleaseRun) -> None:
 
 
 def check_source(spec: Path, period: str | None) -> None:
-    """Refuse at once, for a person, a source that is no file, unless the run has its copy of it.
+    """Refuse at once, for a person, a source that is no file; a run that began may need it no more.
 
     Raises:
         SourceError: as `check_is_file`, with the path from here: only the custodian is told it.
     """
-    run = ReleaseRun.find(spec, period=period)
-    if run is not None and run.snapshot.exists():
+    if ReleaseRun.find(spec, period=period) is not None:
         return
     source, told = Path(load_spec(spec).source.path), ""
     try:

@@ -142,5 +142,7 @@ def test_options_reach_their_reader(desk, capsys):
         (["--csvw", "persons.csv"], "csvw"),
     ):
         assert main(["init", "none", *wrong]) in (SpecError.exit_code, SchemaError.exit_code)
-        assert told in capsys.readouterr().err.replace("CSVW", "csvw")
+        shown = capsys.readouterr().err.replace("CSVW", "csvw")
+        assert told in shown
+        assert "mend it, then" not in shown  # the same command would not do
     assert not (desk / "none").exists()

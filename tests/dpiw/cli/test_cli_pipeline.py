@@ -23,6 +23,7 @@ from dpiw.ledger import CompositionRule, Ledger
 from dpiw.plan.json_schema import SCHEMAS
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.reserve import check_source
+from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -198,6 +199,8 @@ def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any
     workplace.source.unlink()
     with pytest.raises(SourceError, match=r"no such file.*looked for: .*data.csv"):
         check_source(workplace.spec, None)
+    ReleaseRun.prepare(workplace.spec, period=None)
+    check_source(workplace.spec, None)  # a run that drew all it needs goes on without the table
 
 
 def test_plan_counts_by_the_population_s_own_rule(
