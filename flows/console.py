@@ -12,7 +12,6 @@ import io
 import json
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
 from dpiw.release.report.report import load_report
 from dpiw.release.verification import verify
-from dpiw.run.commands import filled_in, ledger_place
+from dpiw.run.commands import filled_in, ledger_place, program
 from dpiw.run.imports import importing
 from dpiw.run.process import failure_file, stages_ahead
 from dpiw.run.publish import published
@@ -146,17 +145,10 @@ def _reads(run: ReleaseRun) -> str:
     )
 
 
-def _command() -> str:
-    """`dpiw` as this person has to type it: with its folder, if the environment is not active."""
-    if shutil.which("dpiw"):
-        return "dpiw"
-    return os.path.relpath(Path(sys.executable).parent / "dpiw")
-
-
 def _again(parsed: argparse.Namespace) -> str:
     """The command that goes on with this run."""
     period = "" if parsed.period is None else f" --period {parsed.period}"
-    return f"{_command()} release {parsed.spec}{period}"
+    return f"{program()} release {parsed.spec}{period}"
 
 
 def _left(spec: Path, population: str, key: str) -> str:
@@ -189,7 +181,7 @@ def _advice(verdict: str, spec: Path) -> list[str]:
         return []
     return [
         "           the rows keep the privacy promise, and the generator's bias",
-        f"           before the next one, at no cost: {_command()} rehearse {spec}; what helps is"
+        f"           before the next one, at no cost: {program()} rehearse {spec}; what helps is"
         " more epsilon, fewer columns, more people",
     ]
 
@@ -233,9 +225,9 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),
-        f"     check it, offline:    {_command()} verify {shown}{_key(spec)}",
+        f"     check it, offline:    {program()} verify {shown}{_key(spec)}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
-        f"     see what was spent:   {_command()} ledger show --ledger {ledger_place(stated)}",
+        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(stated)}",
         "     how cells were read (exact counts, for the custodian alone): "
         + _cells(spec, certificate.population, certificate.release_id[-8:]),
         *lists,

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 from dpiw.ledger.location import REGISTER
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.run import ledger_url
+
+
+def program() -> str:
+    """`dpiw` as this person has to type it: with its folder, if the environment is not active."""
+    if shutil.which("dpiw"):
+        return "dpiw"
+    return os.path.relpath(Path(sys.executable).parent / "dpiw")
 
 
 def ledger_place(spec: ReleaseSpec) -> str:
@@ -39,4 +48,4 @@ def filled_in(told: str, spec: ReleaseSpec) -> str:
     return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
 
 
-__all__ = ["filled_in", "ledger_place"]
+__all__ = ["filled_in", "ledger_place", "program"]
