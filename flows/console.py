@@ -12,7 +12,6 @@ import io
 import json
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -25,15 +24,17 @@ from dpiw.data.levels import level_file
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
+from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.plan.spec import load_spec
 from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
 from dpiw.release.report.report import load_report
 from dpiw.release.verification import verify
-from dpiw.run.commands import filled_in, ledger_place
+from dpiw.run.commands import filled_in, ledger_place, program
 from dpiw.run.imports import importing
 from dpiw.run.process import failure_file, stages_ahead
 from dpiw.run.publish import published
+from dpiw.run.reserve import check_source
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
@@ -96,7 +97,7 @@ class StepLog(logging.Handler):
 def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dpiw release")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
-    parser.add_argument("--period", help="label of the period; default: the current one")
+    parser.add_argument("--period", help="default: the current one; another label pays anew")
     return parser.parse_args(arguments)
 
 
@@ -147,17 +148,10 @@ def _reads(run: ReleaseRun) -> str:
     )
 
 
-def _command() -> str:
-    """`dpiw` as this person has to type it: with its folder, if the environment is not active."""
-    if shutil.which("dpiw"):
-        return "dpiw"
-    return os.path.relpath(Path(sys.executable).parent / "dpiw")
-
-
 def _again(parsed: argparse.Namespace) -> str:
     """The command that goes on with this run."""
     period = "" if parsed.period is None else f" --period {parsed.period}"
-    return f"{_command()} release {parsed.spec}{period}"
+    return f"{program()} release {parsed.spec}{period}"
 
 
 def _left(spec: Path, population: str, key: str) -> str:
@@ -183,25 +177,28 @@ def _cells(spec: Path, population: str, key: str) -> str:
 
 
 def _advice(verdict: str, spec: Path) -> list[str]:
-    """What it means that weights are of no use; nothing if they are of some."""
+    """What to do about weights that are not simply to be used."""
+    if verdict == Verdict.CARE.value:
+        return ["           give each result with and without weights; each interval has a verdict"]
     if verdict not in (DO_NOT_USE, "none"):
         return []
     return [
         "           the rows keep the privacy promise, and the generator's bias",
-        f"           before the next one, at no cost: {_command()} rehearse {spec}; what helps is"
+        f"           before the next one, at no cost: {program()} rehearse {spec}; what helps is"
         " more epsilon, fewer columns, more people",
     ]
 
 
-def _lists(folder: Path) -> list[str]:
-    """What a data dictionary says to take the levels that a release found, column by column."""
-    files = (folder / level_file(1)).exists()
-    columns = json.loads((folder / SCHEMA).read_bytes())["columns"] if files else []
+def _lists(folder: Path, dictionary: Path) -> list[str]:
+    """What a data dictionary beside this one says to take the levels that a release found."""
+    if not (folder / level_file(1)).exists():
+        return []
     kept = ("name", "kind", "nullable", "normaliser", "other", "provenance")
-    lines = ["", "to take these levels, from a data dictionary here:"] if files else []
-    for place, column in enumerate(columns, start=1):
+    lines = ["", f"to take these levels, in a dictionary beside {os.path.relpath(dictionary)}:"]
+    for place, column in enumerate(json.loads((folder / SCHEMA).read_bytes())["columns"], start=1):
         told = {name: column[name] for name in kept if name in column}
-        told["levels_file"] = os.path.relpath(folder / level_file(place))
+        levels = folder / level_file(place)
+        told["levels_file"] = os.path.relpath(levels, dictionary.parent)
         lines.append(f"  - {json.dumps(told, ensure_ascii=False)}")
     return lines
 
@@ -212,8 +209,8 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
     diagnostics = certificate.diagnostics
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
-    shown, ledger = os.path.relpath(folder), ledger_place(load_spec(spec))
-    lists = _lists(folder)
+    stated, shown = load_spec(spec), os.path.relpath(folder)
+    lists = _lists(folder, Path(stated.schema_path))
     lines = [
         "",
         f"release    {shown}",
@@ -231,9 +228,9 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),
-        f"     check it, offline:    {_command()} verify {shown}{_key(spec)}",
+        f"     check it, offline:    {program()} verify {shown}{_key(spec)}",
         f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
-        f"     see what was spent:   {_command()} ledger show --ledger {ledger}",
+        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(stated)}",
         "     how cells were read (exact counts, for the custodian alone): "
         + _cells(spec, certificate.population, certificate.release_id[-8:]),
         *lists,
@@ -257,6 +254,7 @@ def _publish(flow: Callable[..., str], spec: Path, period: str | None) -> Path:
     """Start the server; plan, start the stages and import while it comes up; run the flow."""
     from flows.server import prefect_server
 
+    check_source(spec, period)
     with prefect_server() as wait_for_server:
         run = ReleaseRun.prepare(spec, period=period)
         with stages_ahead(run.directory):
@@ -271,8 +269,7 @@ def _publish(flow: Callable[..., str], spec: Path, period: str | None) -> Path:
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
     """Run the flow for a person, unless its release is there; returns the exit status."""
     parsed = _arguments(arguments)
-    shown = quiet_prefect()
-    started = time.monotonic()
+    shown, started = quiet_prefect(), time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
     if HOME_MADE is not None:
         made = os.path.relpath(HOME_MADE)

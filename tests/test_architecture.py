@@ -367,7 +367,6 @@ def test_methods_know_themselves():
 
 DEBTS = {
     "dpiw.analysis.noise": 340,
-    "dpiw.audit.folders": 342,
     "dpiw.audit.tally": 399,
     "dpiw.data.columns": 346,
     "dpiw.data.encoding": 349,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpiw.errors import LedgerTamperedError
 
@@ -75,6 +75,10 @@ KINDS: Mapping[str, Kind] = {
     "folder_unsound": _error(
         "Do not use this folder. Replace it by an untouched copy, or withdraw the release."
     ),
+    "other_key": _error(
+        "Ask the curator by another way which public key is theirs. If it is the given one, none of"
+        " these releases is theirs; if it is the other one, audit again with it."
+    ),
     "folder_unknown": _error(
         "Nothing shows that this release was paid for. If its run is committed in this ledger, "
         "start it again: that records it. Else withdraw it, or find the ledger it is in."
@@ -143,24 +147,44 @@ class Finding:
         code: a key of `KINDS`.
         subject: what it is about: `entry 12`, a population, a run, a release.
         text: what was found.
+        follows: whether a broken chain, which is told before it, may be its only cause.
     """
 
     code: str
     subject: str
     text: str
+    follows: bool = False
 
     @property
     def severity(self) -> Severity:
         """How grave it is."""
-        return KINDS[self.code].severity
+        return Severity.NOTE if self.follows else KINDS[self.code].severity
 
     @property
     def action(self) -> str:
         """What to do about it."""
-        return KINDS[self.code].action
+        return _FOLLOWS if self.follows else KINDS[self.code].action
+
+
+_FOLLOWS = "Mend the ledger first, and audit again: this may be the broken entry's doing alone."
+
+_OF_FOLDERS_ALONE = frozenset({"folder_unsound", "other_key", "threshold_too_low"})
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The gravest first; within one severity as they were found."""
+    """The gravest first; within one severity as they were found.
+
+    Where the chain is broken, the first place where it is stays an error; other errors that were
+    found by comparing with that ledger follow.
+    """
+    told = list(findings)
+    cause = next((finding for finding in told if finding.code == "chain_broken"), None)
+    if cause is not None:
+        told = [one if one is cause else _following(one) for one in told]
     ranks = {severity: rank for rank, severity in enumerate(Severity)}
-    return tuple(sorted(findings, key=lambda finding: ranks[finding.severity]))
+    return tuple(sorted(told, key=lambda finding: ranks[finding.severity]))
+
+
+def _following(one: Finding) -> Finding:
+    apart = one.severity is not Severity.ERROR or one.code in _OF_FOLDERS_ALONE
+    return one if apart else replace(one, follows=True)

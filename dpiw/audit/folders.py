@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import TypeVar
@@ -11,32 +10,15 @@ from typing import TypeVar
 from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, worth
-from dpiw.errors import ReleaseError
+from dpiw.audit.signatures import FolderFacts, by_one_other_key, check_folder, signers
 from dpiw.ledger.populations import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
 from dpiw.release.certificate import Certificate
-from dpiw.release.verification import VerifiedRelease, manifest_digest, release_folders, verify
+from dpiw.release.verification import VerifiedRelease, release_folders
 
 __all__ = ["FolderFacts", "between", "check_folders", "release_folders"]
 
 _Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FolderFacts:
-    """One folder, as far as it could be read.
-
-    Attributes:
-        name: the folder's name; never its path, which is the auditor's own.
-        manifest_digest: SHA-256 of the manifest's bytes; None: there is none that could be read.
-        run_key: the run that published this digest; None: no run did.
-        release: what passed `dpiw.release.verification.verify`; None: it did not.
-    """
-
-    name: str
-    manifest_digest: str | None
-    run_key: str | None
-    release: VerifiedRelease | None
 
 
 def check_folders(
@@ -54,14 +36,15 @@ def check_folders(
     findings: list[Finding] = []
     facts = []
     for folder in folders:
-        one, folder_findings = _check_folder(folder, public_key, runs)
-        findings += folder_findings
+        one, fault = check_folder(folder, public_key, runs)
+        findings += fault
         facts.append(one)
+    findings = by_one_other_key(facts, findings)
     heads = _heads(facts)
     for one in facts:
         if counted is not None:
             findings += _check_against(one, counted, heads)
-    findings += _signers(facts, pinned=public_key is not None)
+    findings += signers(facts, pinned=public_key is not None)
     findings += _twice(facts)
     seen = {one.manifest_digest for one in facts}
     findings += [
@@ -84,43 +67,6 @@ def _finding(code: str, subject: str, text: str) -> Finding:
 def _published(counted: Tally) -> dict[str, RunTally]:
     runs = counted.runs.values()
     return {run.manifest_digest: run for run in runs if run.manifest_digest is not None}
-
-
-def _check_folder(
-    folder: Path, public_key: Path | None, runs: dict[str, RunTally]
-) -> tuple[FolderFacts, list[Finding]]:
-    digest = manifest_digest(folder)
-    run = runs.get(digest or "")
-    findings = []
-    release = None
-    try:
-        if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
-            raise ReleaseError("a link; expected a folder")
-        release = verify(folder, public_key=public_key)
-    except ReleaseError as error:
-        text = f"{type(error).__name__}: {error}"
-        findings.append(_finding("folder_unsound", f"release {folder.name}", text))
-    except OSError as error:
-        text = f"cannot be read: {error.strerror}"
-        findings.append(_finding("folder_unsound", f"release {folder.name}", text))
-    facts = FolderFacts(
-        name=folder.name,
-        manifest_digest=digest,
-        run_key=None if run is None else run.key,
-        release=release,
-    )
-    return facts, findings
-
-
-def _signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
-    keys = sorted({one.release.key_id for one in facts if one.release is not None})
-    issues = []
-    if keys and not pinned:
-        text = "whole, but no public key was given: nothing shows who signed them"
-        issues.append(_finding("key_not_pinned", "releases", text))
-    if len(keys) > 1:
-        issues.append(_finding("several_keys", "releases", f"signed by key ids {', '.join(keys)}"))
-    return issues
 
 
 def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:

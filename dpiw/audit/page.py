@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from dpiw import __version__
 from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
-from dpiw.audit.costs import AGREEMENT, Recomputed, delta_of, epsilon_of
+from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
-from dpiw.audit.folders import FolderFacts
 from dpiw.audit.records import (
     AttemptTally,
     PopulationTally,
     RunTally,
-    StageTally,
     Tally,
     fits,
     worth,
 )
+from dpiw.audit.signatures import FolderFacts
+from dpiw.audit.statements import UNPINNED, checked, next_steps, not_checked
 from dpiw.ledger.accounts import MOST_ADMITTED
 from dpiw.ledger.authors import Author
 from dpiw.ledger.history import count_text
+from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.report.formats import plain
 from dpiw.release.report.plots import Budget, budget_bar
@@ -52,18 +53,20 @@ class PopulationView:
 class AuditView:
     """What the audit's template may name.
 
-    `grave` are errors and warnings, `notes` a row for each other finding; `runs`, `published` and
-    `sound` (folders) are numbers; `folders` has a row for each.
+    `grave` are errors and warnings, `follow` a row for each finding that a broken chain may have
+    caused, `notes` for each other; `runs` and `published` are
+    numbers, `sound` says how many folders are; `folders` has a row for each.
     """
 
     report: AuditReport
     grave: tuple[Finding, ...]
+    follow: tuple[tuple[str, ...], ...]
     notes: tuple[tuple[str, ...], ...]
     errors: int
     warnings: int
     runs: int
     published: int
-    sound: int
+    sound: str
     populations: tuple[PopulationView, ...]
     folders: tuple[tuple[str, ...], ...]
     checked: tuple[str, ...]
@@ -78,26 +81,35 @@ def build_page(report: AuditReport) -> str:
     view = AuditView(
         report=report,
         grave=tuple(f for f in report.findings if f.severity is not Severity.NOTE),
+        follow=tuple((f.subject, f.text) for f in report.findings if f.follows),
         notes=tuple(
-            (f.subject, f.text, f.action) for f in report.findings if f.severity is Severity.NOTE
+            (f.subject, f.text, f.action)
+            for f in report.findings
+            if f.severity is Severity.NOTE and not f.follows
         ),
         errors=report.number(Severity.ERROR),
         warnings=report.number(Severity.WARNING),
         runs=len(counted.runs),
         published=sum(run.manifest_digest is not None for run in counted.runs.values()),
-        sound=sum(folder.release is not None for folder in report.folders),
+        sound=_sound(report),
         populations=tuple(
             _population(population, counted, report)
             for _, population in sorted(counted.populations.items())
         ),
         folders=tuple(
-            _folder(folder, counted.runs.get(folder.run_key or "")) for folder in report.folders
+            _folder(folder, counted.runs.get(folder.run_key or ""), pinned=report.pinned)
+            for folder in report.folders
         ),
         checked=checked(report),
-        not_checked=not_checked(),
+        not_checked=not_checked(report),
         next_steps=next_steps(report),
     )
     return render("audit/audit.html.j2", view)
+
+
+def _sound(report: AuditReport) -> str:
+    whole = sum(folder.release is not None for folder in report.folders)
+    return f"{whole} whole{' and signed' if report.pinned else f'; {UNPINNED}' * bool(whole)}"
 
 
 def _population(population: PopulationTally, counted: Tally, report: AuditReport) -> PopulationView:
@@ -163,7 +175,7 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
     cost = report.costs.get((run.key, attempt.number))
     stages = "; ".join(
         f"{name} {stage.state}" + f" + {stage.conflicts} conflict" * bool(stage.conflicts)
-        + f": {mechanisms(stage)}" * (cost is not None)
+        + f": {events_text(stage.events)}" * (cost is not None)
         for name, stage in attempt.stages.items()
     )  # fmt: skip
     return (
@@ -176,11 +188,6 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
         run.plan_digest[:12],
         stages,
     )
-
-
-def mechanisms(stage: StageTally) -> str:
-    """By which mechanisms a stage draws, each once; its events must be readable."""
-    return ", ".join(dict.fromkeys(str(event["type"]) for event in stage.events))
 
 
 def _release(run: RunTally, attempt: AttemptTally) -> str:
@@ -210,86 +217,15 @@ def _times(attempt: AttemptTally) -> str:
     return " (voided)" if attempt.voided else f" × {1 + conflicts}" * bool(conflicts)
 
 
-def _folder(folder: FolderFacts, run: RunTally | None) -> tuple[str, ...]:
+def _folder(folder: FolderFacts, run: RunTally | None, *, pinned: bool) -> tuple[str, ...]:
     release = folder.release
+    whole = "whole, signed" if pinned else f"whole, {UNPINNED}"
+    other = "NOT SOUND" if folder.other_key is None else f"SIGNED BY {folder.other_key}"
     return (
         folder.name,
-        "whole, signed" if release is not None else "NOT SOUND",
+        other if release is None else whole,
         "–" if release is None else release.key_id,
         (folder.manifest_digest or "–")[:12],
         "–" if run is None else str(run.published),
         "–" if release is None else release.certificate.ledger_head[:12],
-    )
-
-
-def checked(report: AuditReport) -> tuple[str, ...]:
-    """Sentences about what was checked."""
-    if report.counted is None:
-        ledger: tuple[str, ...] = ("The ledger could not be read; folders alone were checked.",)
-    else:
-        ledger = (
-            f"All {report.entries} entries of the ledger: the hash chain, and the legality of "
-            "every step, by the ledger's own replay and by a second implementation.",
-            "Every population's sum in whole units of 1e-12 and 1e-18, by both, against its "
-            "lifetime budget after every reservation; all of the entries of one moment, whoever "
-            "wrote in the meantime.",
-            f"The epsilon of {len(report.costs)} reservations at their charged delta, recomputed "
-            "from the stored events: by privacy loss distributions alone, by Renyi accounting "
-            "alone, and by the audit's own account, which inverts Laplace transforms and shares "
-            "no code with the two. The charge covers the least sound one and all that none can be "
-            f"below; each of the two agrees with the audit's within {AGREEMENT:.0%}. Selections by "
-            "the exponential mechanism agree within what is known of their composition, and Renyi "
-            "vectors order by order.",
-        )
-    key = (
-        "the given public key"
-        if report.pinned
-        else "the key inside the folder, as none was given: that shows wholeness, not who signed"
-    )
-    return (
-        *ledger,
-        f"{len(report.folders)} published folders: signature under {key}, every file's size and "
-        "SHA-256, and that manifest, certificate and Parquet footer agree.",
-        "Each whole folder against the ledger: its publishing entry, the head it was built on, "
-        "costs, attempts, sums, budget and events at that head, and the release before it.",
-    )
-
-
-def next_steps(report: AuditReport) -> tuple[str, ...]:
-    """Sentences about what an auditor does now."""
-    steps = []
-    if not report.ok:
-        steps.append("Stop: have nothing more released until every error above is explained.")
-    if not report.pinned:
-        steps.append("Get the curator's public key by another way, and audit again with --key.")
-    if not report.folders:
-        steps.append("Get the published folders, and audit again with --releases.")
-    if any(f.severity is Severity.WARNING for f in report.findings):
-        steps.append("Ask the curator about each warning; what to do stands beside it.")
-    if report.head is not None:
-        steps.append(
-            "Keep the ledger head below where the curator cannot change it. At the next audit: "
-            f"dpiw ledger verify --ledger URL --head {report.head.hash}"
-        )
-    steps.append(
-        "Ask the curator which public source each bound and level came from (schema.json of each "
-        "release says what was stated), and whether one identifier is one person."
-    )
-    return tuple(steps)
-
-
-def not_checked() -> tuple[str, ...]:
-    """Sentences about what was not, and cannot be from here."""
-    return (
-        "No confidential file was read. Whether bounds, identifiers, units and snapshot labels "
-        "were declared truly cannot be seen from here.",
-        "The theorems themselves: where the accountants and the audit's own account use the same "
-        "one (which pair of tables is the worst, what a selection may lose), both would be wrong.",
-        "That released rows and weights follow from the drawn measurements, which stay in the "
-        "confidential workspace, and that their noise was what the events say.",
-        "Releases and ledgers that were not named; the same people under another population.",
-        "Entries cut off after the latest head that one of these folders carries. Compare the "
-        "head below with one noted elsewhere.",
-        "Who acted: an entry's author is what its writer said, proven only where it is signed. "
-        "The order is by number; times are labels of the writing host's clock.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
-from dpiw.audit.folders import FolderFacts
-from dpiw.audit.page import author, build_page, checked, mechanisms, next_steps, not_checked
-from dpiw.audit.records import PopulationTally, RunTally, Tally, worth
+from dpiw.audit.page import author, build_page
+from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, worth
+from dpiw.audit.signatures import FolderFacts
+from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
+from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 FORMAT = "dpiw-audit"
@@ -26,7 +29,8 @@ FORMAT_VERSION = 1
 def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     """Write `audit.json` and `audit.html` into `folder`, made if it is not there.
 
-    Both replace what an earlier audit left, each at once; readable by their owner alone.
+    Each appears at once, readable by its owner alone. What an earlier audit left there is kept, the
+    time of its writing (UTC) in its name: `audit-20260701T050000.123456Z.json`.
 
     Raises:
         ReleaseError: they cannot be written.
@@ -34,12 +38,22 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     paths = folder / "audit.json", folder / "audit.html"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _keep(paths)
         for path, data in zip(paths, (report_json(report), build_page(report).encode()),
                               strict=True):  # fmt: skip
             write_durably(path, data)
     except OSError as reason:
         raise ReleaseError(f"audit report {folder.name}: {reason.strerror}") from reason
     return paths
+
+
+def _keep(paths: tuple[Path, Path]) -> None:
+    """Give an earlier report a name of its own."""
+    there = [path for path in paths if path.exists()]
+    if there:
+        written = datetime.fromtimestamp(there[0].stat().st_mtime, UTC)
+        for path in there:
+            path.rename(path.with_stem(f"{path.stem}-{written:%Y%m%dT%H%M%S.%fZ}"))
 
 
 def report_json(report: AuditReport) -> bytes:
@@ -63,19 +77,20 @@ def report_json(report: AuditReport) -> bytes:
         ],
         "releases": [_folder(folder) for folder in report.folders],
         "checked": list(checked(report)),
-        "not_checked": list(not_checked()),
+        "not_checked": list(not_checked(report)),
         "next_steps": list(next_steps(report)),
     }
     return document_json(plain(value))
 
 
-def _finding(finding: Finding) -> dict[str, str]:
+def _finding(finding: Finding) -> dict[str, str | bool]:
     return {
         "severity": finding.severity.value,
         "code": finding.code,
         "subject": finding.subject,
         "text": finding.text,
         "action": finding.action,
+        "follows": finding.follows,
     }
 
 
@@ -131,13 +146,18 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
                 else _recomputed(cost),
                 "stages": {
                     name: {"state": stage.state, "conflicts": stage.conflicts}
-                    | ({} if cost is None else {"mechanisms": mechanisms(stage)})
+                    | ({} if cost is None else _noise(stage))
                     for name, stage in attempt.stages.items()
                 },
             }
             for attempt in run.attempts
         ],
     }
+
+
+def _noise(stage: StageTally) -> dict[str, Any]:
+    """In words, and as the ledger has it: scales as exact decimal texts."""
+    return {"mechanisms": events_text(stage.events), "events": stage.events}
 
 
 def _recomputed(cost: Recomputed) -> dict[str, Any]:
@@ -167,5 +187,6 @@ def _folder(folder: FolderFacts) -> dict[str, Any]:
         "run_key": folder.run_key,
         "sound": release is not None,
         "release_id": None if release is None else release.certificate.release_id,
-        "signed_by": None if release is None else release.key_id,
+        "signed_by": folder.other_key if release is None else release.key_id,
+        "key_checked": release is not None and release.pinned,
     }

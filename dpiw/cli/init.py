@@ -86,7 +86,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     name = dictionary_name(arguments.name or "", draft.name, folder.resolve().name, "table")
     files = dictionary_files(draft, name=name, origin=f"from --{chosen}")
-    files[SPEC] = spec_text(draft, name=name)
+    files[SPEC] = spec_text(draft, name=name, delimiter=arguments.delimiter)
     _write(folder, files)
     quoted = shlex.quote(str(folder))
     still = sum(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,14 @@ from dpiw.cli.local import add_local_commands
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.schema import add_schema_command
-from dpiw.errors import DPIWError, ReleaseError, SchemaError, SpecError, install
+from dpiw.errors import (
+    DPIWError,
+    ReleaseError,
+    SchemaError,
+    SpecError,
+    UnsupportedRelationError,
+    install,
+)
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -35,6 +44,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.table import plan_table
     from dpiw.run.budget import budget_line
+    from dpiw.run.commands import filled_in
 
     with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
@@ -49,7 +59,12 @@ def _plan(arguments: argparse.Namespace) -> int:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
     else:
         _say(plan_table(plan))
-        _say(budget_line(plan))
+    try:
+        left = budget_line(plan)  # refuses what a release would
+    except (SpecError, UnsupportedRelationError) as error:
+        raise type(error)(filled_in(str(error), spec)) from None
+    if not arguments.json:
+        _say(left)
     return 0
 
 
@@ -183,10 +198,15 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     handler: Handler = parsed.handler
     try:
-        return handler(parsed)
+        code = handler(parsed)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except DPIWError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        if _stands_in_a_file(error):
+        if _stands_in_a_file(error) and parsed.command != "init":
             again = shlex.join(sys.argv[1:] if arguments is None else arguments)
             sys.stderr.write(f"mend it, then: dpiw {again}\n")
         return error.exit_code

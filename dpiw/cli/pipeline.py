@@ -25,7 +25,7 @@ def add_release_command(subparsers: Any) -> None:
     """Add `release` to what `ArgumentParser.add_subparsers` returned."""
     parser = subparsers.add_parser("release", help="publish what a spec promises, once per period")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
-    parser.add_argument("--period", help="label of the period; default: the current one")
+    parser.add_argument("--period", help="default: the current one; another label pays anew")
     parser.set_defaults(handler=_release)
 
 

@@ -11,11 +11,14 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.text import write_lines
 from dpiw.errors import SpecError
@@ -23,6 +26,7 @@ from dpiw.errors import SpecError
 if TYPE_CHECKING:
     from dpiw.data.schema import PublicSchema
     from dpiw.plan.rehearsal.populations import ResampledRows
+    from dpiw.plan.rehearsal.rehearsal import Rehearsal, Score
     from dpiw.plan.spec import ReleaseSpec
 
 _DESCRIPTION = """Play the whole release of a spec on public stand-ins for the confidential table,
@@ -76,7 +80,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     from dpiw.plan.rehearsal.candidates import candidates, played_spec
     from dpiw.plan.rehearsal.inputs import labelled_rows, refuse_confidential
     from dpiw.plan.rehearsal.populations import KINDS
-    from dpiw.plan.rehearsal.rehearsal import Rehearsal, rehearse
+    from dpiw.plan.rehearsal.rehearsal import Rehearsal
     from dpiw.plan.rehearsal.report import candidate_lines, report_lines, to_json
     from dpiw.plan.rehearsal.summary import summarise
     from dpiw.plan.spec import load_schema, load_spec
@@ -102,14 +106,30 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         labelled_rows=labelled_rows(spec, schema),
     )
     write_lines(arguments, [*_head(spec, played, seed), *candidate_lines(rehearsal)])
-    with _progress(len(rehearsal.places)) as tell:
-        scores = rehearse(rehearsal, jobs=arguments.jobs, progress=tell)
-    lines = summarise(rehearsal, scores)
-    write_lines(arguments, report_lines(rehearsal, lines, stand_in=told))
+    scores, code = _scores(rehearsal, jobs=arguments.jobs)
+    if not scores:
+        return code
+    lines, finished = summarise(rehearsal, scores), code == 0
+    write_lines(arguments, report_lines(rehearsal, lines, stand_in=told, finished=finished))
     if arguments.json is not None:
-        report = to_json(spec, rehearsal, scores, lines)
+        report = to_json(spec, rehearsal, scores, lines, finished=finished)
         arguments.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
-    return 0
+    return code
+
+
+def _scores(rehearsal: Rehearsal, *, jobs: int) -> tuple[list[Score], int]:
+    """Of the populations that were played, and the exit code: not 0 of one that was stopped."""
+    from dpiw.plan.rehearsal.rehearsal import RehearsalStopped, rehearse
+
+    total = len(rehearsal.places)
+    try:
+        with _sigterm_heard(), _progress(total, jobs) as tell:
+            return rehearse(rehearsal, jobs=jobs, progress=tell), 0
+    except RehearsalStopped as stop:
+        by = signal.SIGTERM if isinstance(stop.__cause__, _Terminated) else signal.SIGINT
+        done = len({(score.population, score.run) for score in stop.scores})
+        sys.stderr.write(f"stopped after {done} of {total} populations; nothing was spent\n")
+        return stop.scores, 128 + by
 
 
 def _processors() -> int:
@@ -186,9 +206,25 @@ def _instead(name: str, asked: int, played: int) -> str:
     return f" (the spec's {name}={asked}: smaller here, which makes every error larger)"
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends the work as Ctrl-C does."""
+
+
 @contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, else a line about every tenth of the work."""
+def _sigterm_heard() -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _progress(total: int, jobs: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; else a line after the first populations and each tenth of the work."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import Progress
@@ -197,17 +233,13 @@ def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
             task = bar.add_task("rehearsing", total=total)
             yield lambda done, _: bar.update(task, completed=done)
         return
-    yield _Lines(stream=sys.stderr, started=time.monotonic(), step=max(1, total // 10))
+    yield partial(_tell, started=time.monotonic(), first=min(jobs, total))
 
 
-class _Lines:
-    """Progress as plain lines."""
-
-    def __init__(self, *, stream: TextIO, started: float, step: int) -> None:
-        self._stream, self._started, self._step = stream, started, step
-
-    def __call__(self, done: int, total: int) -> None:
-        if done % self._step == 0 or done == total:
-            spent = time.monotonic() - self._started
-            self._stream.write(f"{done} of {total} populations, {spent:.0f} s\n")
-            self._stream.flush()
+def _tell(done: int, total: int, *, started: float, first: int) -> None:
+    """Progress as plain lines; the rest is taken to go as the populations so far."""
+    if done in (first, total) or done % max(1, total // 10) == 0:
+        spent = time.monotonic() - started
+        rest = f", about {spent / done * (total - done):.0f} s left" * (done < total)
+        sys.stderr.write(f"{done} of {total} populations, {spent:.0f} s{rest}\n")
+        sys.stderr.flush()

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 from typing import TYPE_CHECKING, Any
 
+from dpiw.cli.charges import charge_facts, charge_lines
 from dpiw.cli.recover import since
 from dpiw.cli.text import aligned, write_lines
 from dpiw.errors import SpecError
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 if TYPE_CHECKING:
     from dpiw.ledger import Entry, Ledger, Population, RunRecord
-    from dpiw.ledger.history import Spending
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +34,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     ledger = Ledger.open(arguments.ledger)
     facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
     if arguments.csv:
-        write_lines(arguments, _csv(facts))
+        write_lines(arguments, charge_lines(facts))
     elif arguments.json:
         write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
     else:
@@ -62,11 +59,12 @@ def _facts(
     facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
     spent = [one for one in spending(entries) if one.entry.seq in recent]
     for one in known:
-        runs = [run] if run else [r for r in ledger.runs(one.name) if r.run_key in active]
+        all_runs = {each.run_key: each for each in ledger.runs(one.name)}
+        runs = [run] if run else [r for r in all_runs.values() if r.run_key in active]
         shown = _population(ledger, one)
         shown["recoveries"] = [r for r in shown["recoveries"] if r["seq"] in recent]
         shown["spending"] = [
-            _spending(each)
+            charge_facts(each, all_runs.get(each.entry.run_key or ""))
             for each in spent
             if each.entry.population == one.name
             and (run is None or each.entry.run_key == run.run_key)
@@ -80,26 +78,6 @@ def _facts(
             if e.run_key == run.run_key and e.seq in recent
         ]
     return facts
-
-
-def _spending(one: Spending) -> dict[str, Any]:
-    entry, by = one.entry, one.entry.by
-    return {
-        "seq": entry.seq,
-        "at": entry.at,
-        "kind": entry.kind.value,
-        "release": None if one.run is None else one.run.release,
-        "period": None if one.run is None else one.run.period,
-        "run_key": entry.run_key,
-        "attempt": entry.attempt,
-        "epsilon": one.epsilon,
-        "delta": one.delta,
-        "spent": str(one.spent),
-        "spent_epsilon": decimal_text(one.spent.epsilon_units, EPSILON_UNIT),
-        "spent_delta": decimal_text(one.spent.delta_units, DELTA_UNIT),
-        "actor": None if by is None else by.actor,
-        "key_id": None if by is None else by.key_id,
-    }
 
 
 def _forecast(ledger: Ledger, name: str) -> dict[str, Any] | None:
@@ -252,23 +230,6 @@ def _spending_lines(population: dict[str, Any]) -> list[str]:
         "",
         f"  forecast   {told}",
     ]
-
-
-CSV_FIELDS = (
-    "population", "release", "period", "run_key", "attempt", "seq", "kind", "at", "actor", "key_id",
-    "epsilon", "delta", "spent_epsilon", "spent_delta", "budget",
-)  # fmt: skip
-"""Columns of `--csv`: `epsilon` and `delta` are what the entry changed, `spent_*` the sum."""
-
-
-def _csv(facts: dict[str, Any]) -> list[str]:
-    written = io.StringIO()
-    table = csv.DictWriter(written, CSV_FIELDS, extrasaction="ignore", lineterminator="\n")
-    table.writeheader()
-    for population in facts["populations"]:
-        terms = {"population": population["name"], "budget": population["budget"]}
-        table.writerows(terms | one for one in population["spending"])
-    return written.getvalue().splitlines()
 
 
 def _run_lines(runs: list[dict[str, Any]]) -> list[str]:

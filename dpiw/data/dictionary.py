@@ -122,6 +122,9 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
         raise SchemaError(f"column {name}: {field}: expected a path, and no `levels` beside it")
     if confidential is not None and is_same_file(base / named, confidential):
         raise SchemaError(f"column {name}: {field}: this is the confidential source")
+    if not (base / named).exists():
+        told = "no such file; a path starts at the data dictionary's folder"
+        raise SchemaError(f"column {name}: {field}: {told}")
     rest = {key: value for key, value in column.items() if key != field}
     return {**rest, **LEVEL_FILES[field](base / named, name, column.get("other"))}
 

@@ -100,11 +100,23 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
             )
     if run.counted_attempts >= run.max_attempts:
         raise GrantSpentError(
-            f"attempt {attempt.attempt}: this run has used its max_attempts={run.max_attempts}"
-            " (those given back do not count); a new period or source.snapshot is a new run"
+            f"{_lost(run)}attempt {attempt.attempt}: this run has used its max_attempts="
+            f"{run.max_attempts} (those given back do not count); a new period or source.snapshot"
+            " is a new run, and pays anew"
         )
     release = run.release or _release(entry)  # earlier versions did not state it
     return replace(run, attempts=(*run.attempts, attempt), release=release)
+
+
+def _lost(run: RunRecord) -> str:
+    """Which attempts a draw that left no output has cost."""
+    numbers = [
+        str(attempt.attempt)
+        for attempt in run.attempts
+        if any(stage.state is StageState.LOST for stage in attempt.stages.values())
+    ]
+    told = "was cut off in its draw: it is lost, and stays charged; "
+    return f"attempt {' and '.join(numbers)} {told}" if numbers else ""
 
 
 def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str, Any]) -> None:

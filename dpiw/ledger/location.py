@@ -20,7 +20,8 @@ REGISTER = f"dpiw ledger register {{name}} --ledger {{ledger}} {_TERMS}"
 """What a custodian types to register a population: a format of its name and the location."""
 
 HOW_TO_BEGIN = (
-    "a ledger is never created by opening it; to begin one:"
+    "a ledger is never created by opening it; to read or audit one, name its curator's file; to"
+    " begin one:"
     f" dpiw ledger register NAME --ledger PATH {_TERMS} --create"
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpiw.data.cell_formats import CellFormat, settled_formats
+from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.provenance import provenance_summary
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing
@@ -43,6 +45,37 @@ def _provenances(plan: Plan) -> list[str]:
     return [f"  bounds, levels  {told}"] if told else []
 
 
+def _cells(plan: Plan) -> list[str]:
+    """How cells are taken to be written: what is written otherwise is unreadable."""
+    source = plan.spec.source
+    settled = settled_formats(plan.schema, source.written, file_format=source.format)
+    groups: dict[str, list[str]] = {}
+    for column in plan.schema.released:
+        told = _written(column, settled[column.name])
+        if told:
+            groups.setdefault(told, []).append(column.name)
+    lines = [f"{told}: {_listed(names)}" for told, names in groups.items()]
+    if lines:
+        lines.append("what is written otherwise is unreadable: missing, or filled in")
+    return [f"  {'' if place else 'cells':<14}  {line}" for place, line in enumerate(lines)]
+
+
+def _written(column: Column, form: CellFormat) -> str:
+    """What a column's cells must look like; nothing for levels, which the dictionary lists."""
+    if column.kind is ColumnKind.BOOLEAN:
+        return f"{' '.join(column.true_values)} or {' '.join(column.false_values)}"
+    if column.kind in (ColumnKind.DATE, ColumnKind.DATETIME):
+        dated = column.kind is ColumnKind.DATE
+        return f"{column.kind.value}s {form.date_format if dated else form.datetime_format}"
+    if not column.is_numeric:
+        return ""
+    return f"numbers with decimal {form.decimal!r} and thousands {form.thousands}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
+
+
 def _constraints(plan: Plan) -> list[str]:
     names = ", ".join(constraint.name for constraint in plan.schema.constraints)
     return [f"  constraints     {names}: every published row satisfies them"] if names else []
@@ -65,6 +98,7 @@ def plan_table(plan: Plan) -> str:
         f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
         f"  synthetic rows  {spec.synthetic_rows}",
         *_provenances(plan),
+        *_cells(plan),
         *_constraints(plan),
         *_made_elsewhere(plan),
         f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dpiw.errors import PrivacyError
@@ -17,6 +18,33 @@ def event_to_json(event: PrivacyEvent) -> dict[str, Any]:
     fields = dataclasses.asdict(event)
     count = fields.pop("count")
     return {"type": name, **{key: float(value) for key, value in fields.items()}, "count": count}
+
+
+def events_text(events: Iterable[Mapping[str, Any]]) -> str:
+    """How often which mechanism draws, and its noise, for people.
+
+    Args:
+        events: as `event_to_json` writes them, or as the ledger stores them; their numbers may not
+            be sound, and a value that is no number is shown as it stands.
+    """
+    draws: Counter[str] = Counter()
+    for event in events:
+        scale = ", ".join(
+            f"{name.replace('_', ' ')} {_short(value)}"
+            for name, value in sorted(event.items())
+            if name not in ("type", "count")
+        )
+        count = event.get("count")
+        told = f"{event.get('type')} ({scale})" if scale else str(event.get("type"))
+        draws[told] += count if isinstance(count, int) else 1
+    return ", ".join(f"{count} × {drawn}" for drawn, count in draws.items())
+
+
+def _short(value: Any) -> str:
+    try:
+        return f"{float(value):.4g}"
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:

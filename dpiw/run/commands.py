@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 from dpiw.ledger.location import REGISTER
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.run import ledger_url
+
+
+def program() -> str:
+    """`dpiw` as this person has to type it: with its folder, if the environment is not active."""
+    if shutil.which("dpiw"):
+        return "dpiw"
+    return os.path.relpath(Path(sys.executable).parent / "dpiw")
 
 
 def ledger_place(spec: ReleaseSpec) -> str:
@@ -27,15 +36,16 @@ def filled_in(told: str, spec: ReleaseSpec) -> str:
         told: an error's text.
         spec: of the run that it ended; its paths are absolute.
     """
-    unit, name = spec.privacy_unit, spec.population
+    unit, place = spec.privacy_unit, shlex.quote(ledger_place(spec))
     person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"
     terms = f"--epsilon E --delta D --relation {unit.relation.value}{person}"
     terms += "" if unit.max_rows == 1 else f" --max-rows {unit.max_rows}"
-    register = f"dpiw ledger register {name} --ledger {shlex.quote(ledger_place(spec))} {terms}"
-    for generic in ("NAME", name):
-        told = told.replace(REGISTER.format(name=generic, ledger="PATH"), register)
+    for generic in ("NAME", spec.population, "OTHER"):
+        name = spec.population if generic == "NAME" else generic
+        command = REGISTER.format(name=generic, ledger="PATH")
+        told = told.replace(command, f"dpiw ledger register {name} --ledger {place} {terms}")
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
     return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
 
 
-__all__ = ["filled_in", "ledger_place"]
+__all__ = ["filled_in", "ledger_place", "program"]

@@ -6,14 +6,40 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from dpiw.errors import SpecError
-from dpiw.ledger import Ledger, StageState
+from dpiw.errors import SpecError, UnsupportedRelationError
+from dpiw.ledger import Ledger, Population, StageState
+from dpiw.ledger.location import REGISTER
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.late_levels import FindsLevels
+from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import GENERATOR_STAGE
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
 from dpiw.run.run import ReleaseRun, measurement_file, run_folder
+
+
+def check_registered(spec: ReleaseSpec, population: Population) -> None:
+    """Refuse a promise that is not the population's.
+
+    Raises:
+        UnsupportedRelationError, SpecError: naming the field, and what may be typed instead.
+    """
+    unit = spec.privacy_unit
+    mend = (
+        "; it keeps these terms for life: state them in the spec, or name another population there"
+        f" and register that: {REGISTER.format(name='OTHER', ledger='PATH')}"
+    )
+    name = f"population {population.name} is registered"
+    if population.relation is not unit.relation:
+        raise UnsupportedRelationError(
+            f"relation={unit.relation.value}: {name} under {population.relation.value}{mend}"
+        )
+    if population.max_rows != unit.max_rows:
+        raise SpecError(f"unit.max_rows={unit.max_rows}: {name} with {population.max_rows}{mend}")
+    if not population.protects(unit):
+        raise SpecError(
+            f"unit.id_column={unit.id_column}: {name} with {population.id_column}{mend}"
+        )
 
 
 def check_paid(run: ReleaseRun, ledger: Ledger) -> None:

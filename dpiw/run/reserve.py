@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from dpiw.data.files import check_is_file, sync_directory
 from dpiw.errors import (
     GrantSpentError,
     LedgerTamperedError,
-    SpecError,
-    UnsupportedRelationError,
+    SourceError,
 )
 from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
 from dpiw.plan.plan import promised_epsilon
+from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.release.signing import load_private_key
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
-from dpiw.run.declared import check_paid
+from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun
@@ -50,7 +51,7 @@ def reserve(run: ReleaseRun) -> None:
     key = load_private_key(Path(run.spec.signing_key))  # what cannot be signed is not paid for
     ledger = run.open_ledger(key=key)
     check_heads(run, ledger)
-    _check_promise(run, ledger)
+    check_registered(run.spec, ledger.population(run.spec.population))
     record = ledger.find_run(run.key)
     _check_not_recovered(run, ledger, record)
     if record is None:
@@ -68,6 +69,23 @@ def reserve(run: ReleaseRun) -> None:
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
 
 
+def check_source(spec: Path, period: str | None) -> None:
+    """Refuse at once, for a person, a source that is no file; a run that began may need it no more.
+
+    Raises:
+        SourceError: as `check_is_file`, with the path from here: only the custodian is told it.
+    """
+    if ReleaseRun.find(spec, period=period) is not None:
+        return
+    source, told = Path(load_spec(spec).source.path), ""
+    try:
+        check_is_file(source)
+    except SourceError as error:
+        told = str(error)
+    if told:
+        raise SourceError(f"{told} (looked for: {os.path.relpath(source)})")
+
+
 def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
     """A run whose release was recovered is spent, unless all it has to draw is committed here."""
     recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
@@ -78,26 +96,6 @@ def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | No
         raise GrantSpentError(
             f"this run's release was recovered by ledger entry {recovery.head.seq}; it is published"
             " and never drawn again"
-        )
-
-
-def _check_promise(run: ReleaseRun, ledger: Ledger) -> None:
-    population = ledger.population(run.spec.population)
-    unit = run.spec.privacy_unit
-    if population.relation is not unit.relation:
-        raise UnsupportedRelationError(
-            f"relation={unit.relation.value}: population {population.name} is registered under"
-            f" {population.relation.value}"
-        )
-    if population.max_rows != unit.max_rows:
-        raise SpecError(
-            f"unit.max_rows={unit.max_rows}: population {population.name} is registered with"
-            f" {population.max_rows}"
-        )
-    if not population.protects(unit):
-        raise SpecError(
-            f"unit.id_column={unit.id_column}: population {population.name} is registered with"
-            f" {population.id_column}"
         )
 
 

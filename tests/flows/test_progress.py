@@ -402,3 +402,4 @@ def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, re
 def test_weights_of_no_use_come_with_what_to_do(verdict):
     told = "\n".join(_advice(verdict, Path("town.yaml")))
     assert ("rehearse town.yaml" in told) == (verdict in ("do not use", "none"))
+    assert ("with and without weights" in told) == (verdict == "use with care")

@@ -40,6 +40,13 @@ AT_LENGTH = {
     "prefect work-pool set-concurrency-limit dpiw-gpu 1": "prefect",
     "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml":
         "prefect",
+    "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --name monthly"
+    " --param spec=$PWD/town/release.yaml --prefect-file deployments/prefect.yaml": "prefect",
+    "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --name weekly"
+    " --param ledger=$PWD/town/release.yaml --param key=$PWD/town/keys/curator.pub"
+    " --param out=$PWD/town/audit --prefect-file deployments/prefect.yaml": "prefect",
+    "prefect deployment schedule create dpiw-release/monthly --replace --accept-yes"
+    ' --cron "0 3 2 * *"': "prefect",
     "prefect deployment run dpiw-release/gpu": "prefect",
 }  # fmt: skip
 """Commands that the nightly tests type: which of their scripts."""

@@ -54,8 +54,9 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
     try:
         status = path.stat()
     except OSError as error:
+        near = nearest(path.name, _beside(path))
         raise LedgerError(
-            f"ledger {path}: no such file{nearest(path.name, _beside(path))}; {HOW_TO_BEGIN}"
+            f"ledger {path}: no such file, so no ledger is there{near}; {HOW_TO_BEGIN}"
         ) from error
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"ledger {path}: not a regular file; expected the ledger's own file")

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.names import folded_name, name_fault
-from dpiw.errors import SchemaError
+from dpiw.errors import SchemaError, nearest
 
 Bound = int | float | str
 """Of a numeric column in its own units, of a date or date-time as ISO text."""
@@ -193,8 +193,10 @@ class TableDraft:
 
     def with_role(self, name: str, role: ColumnRole, *, note: str | None = None) -> TableDraft:
         """The same, with another role for the column of that name; SchemaError if there is none."""
-        if name not in {column.name for column in self.columns}:
-            raise SchemaError(f"{role.value}: no column of that name in the metadata")
+        names = [column.name for column in self.columns]
+        if name not in names:
+            told = nearest(name, names)
+            raise SchemaError(f"{role.value}: no column of that name in the metadata{told}")
         return dataclasses.replace(
             self,
             columns=tuple(

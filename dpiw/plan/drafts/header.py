@@ -19,14 +19,22 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
         delimiter: one character.
 
     Raises:
-        SchemaError: no header, or one with a number for a name, as a row of a table would have.
-            The message quotes nothing.
+        SchemaError: no header, one whose names stand between another sign, or one with a number for
+            a name, as a row of a table would have. The message quotes nothing.
     """
     try:
         rows = list(csv.reader([line], delimiter=delimiter, strict=True))
     except csv.Error:
         rows = []
     names = [name.strip() for name in rows[0]] if len(rows) == 1 else []
+    other = next(
+        (sign for sign in ";\t|" if delimiter == "," and len(names) == 1 and sign in line), ""
+    )
+    if other:
+        told = "$'\\t'" if other == "\t" else f"'{other}'"
+        raise SchemaError(
+            f"header: its names stand between {told}, not ','; add --delimiter {told}"
+        )
     if not names or any("\n" in name for name in names):
         raise SchemaError("header: expected one line of column names")
     if any(_is_number(name) for name in names):

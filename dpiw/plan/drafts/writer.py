@@ -120,11 +120,14 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def spec_text(draft: TableDraft, *, name: str) -> str:
+def spec_text(draft: TableDraft, *, name: str, delimiter: str = ",") -> str:
     """A first release spec for the dictionary beside it, with what is to be decided left open."""
+    between = "" if delimiter == "," else f"\n  delimiter: {_scalar(delimiter)}"
     person = next((one.name for one in draft.columns if one.role is ColumnRole.IDENTIFIER), None)
     unit = _UNIT.format(column=_scalar(person), rows=draft.max_rows or OPEN) if person else _ROW
-    return _SPEC.format(name=_scalar(name), unit=unit, open=OPEN, dictionary=DICTIONARY)
+    return _SPEC.format(
+        name=_scalar(name), unit=unit, open=OPEN, dictionary=DICTIONARY, between=between
+    )
 
 
 _UNIT = """\
@@ -142,7 +145,7 @@ cadence: once
 
 source:
   path: {open}         # the confidential table, from this file's folder; opened by a release alone
-  format: csv
+  format: csv{between}
 schema: {dictionary}
 
 {unit}

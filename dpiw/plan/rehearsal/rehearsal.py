@@ -14,9 +14,11 @@ and no result can be published.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -41,6 +43,9 @@ FLOOR = "stand-in rows"
 """The stand-in table itself, scored: what no synthetic table can be expected to pass."""
 
 FAILED = "failed"
+
+Place = tuple[int, int]
+"""A kind of population by its number, and the run."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,9 +123,21 @@ class Rehearsal:
         object.__setattr__(self, "scorer", Scorer.of(self.schema, rng=rng))
 
     @property
-    def places(self) -> list[tuple[int, int]]:
+    def places(self) -> list[Place]:
         """Every (population, run), in order; one unit of work each."""
         return [(p, run) for run in range(self.runs) for p in range(len(self.populations))]
+
+
+class RehearsalStopped(KeyboardInterrupt):
+    """A rehearsal that was asked to stop, its processes with it.
+
+    Attributes:
+        scores: of the populations that were finished, in order.
+    """
+
+    def __init__(self, scores: list[Score]) -> None:
+        super().__init__()
+        self.scores = scores
 
 
 def rehearse(
@@ -134,29 +151,58 @@ def rehearse(
         rehearsal: what to play.
         jobs: processes.
         progress: told after each population how many of how many are done.
+
+    Raises:
+        RehearsalStopped: on a KeyboardInterrupt; no process is left.
     """
-    scores: list[Score] = []
+    scores: dict[Place, list[Score]] = {}
     places = rehearsal.places
-    for number, here in enumerate(_scores(rehearsal, places, jobs), start=1):
-        scores += here
-        if progress is not None:
-            progress(number, len(places))
-    return scores
+    try:
+        for place, here in _scores(rehearsal, places, jobs):
+            scores[place] = here
+            if progress is not None:
+                progress(len(scores), len(places))
+    except KeyboardInterrupt as stop:
+        raise RehearsalStopped(_in_order(scores, places)) from stop
+    return _in_order(scores, places)
+
+
+def _in_order(scores: Mapping[Place, list[Score]], places: list[Place]) -> list[Score]:
+    return [score for place in places for score in scores.get(place, ())]
 
 
 def _scores(
-    rehearsal: Rehearsal, places: list[tuple[int, int]], jobs: int
-) -> Iterator[list[Score]]:
+    rehearsal: Rehearsal, places: list[Place], jobs: int
+) -> Iterator[tuple[Place, list[Score]]]:
     work = partial(_on_one_population, rehearsal)
     if jobs <= 1:
-        yield from map(work, places)
+        yield from ((place, work(place)) for place in places)
         return
-    context = multiprocessing.get_context("spawn")
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
-        yield from pool.map(work, places)
+        try:
+            with _held_back():
+                waiting = {pool.submit(work, place): place for place in places}
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        except BaseException:
+            for worker in multiprocessing.active_children():
+                if worker not in others:
+                    worker.kill()
+            raise
 
 
-def _on_one_population(rehearsal: Rehearsal, place: tuple[int, int]) -> list[Score]:
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Processes started inside hear no Ctrl-C and no SIGTERM: whoever started them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _on_one_population(rehearsal: Rehearsal, place: Place) -> list[Score]:
     """All candidates on one population and one table of it, from the same random numbers."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 

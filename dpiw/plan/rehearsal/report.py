@@ -25,11 +25,17 @@ LEGEND = (
     " effective sample size of the weights, as certified. Stand-in rows: the table itself, a floor"
 )
 
+UNFINISHED = "the figures are of the populations that were played before it was stopped"
+
 _NAME, _CELL = 16, 17
 
 
 def report_lines(
-    rehearsal: Rehearsal, lines: Sequence[Line], *, stand_in: str | None = None
+    rehearsal: Rehearsal,
+    lines: Sequence[Line],
+    *,
+    stand_in: str | None = None,
+    finished: bool = True,
 ) -> list[str]:
     """The table and the recommendation, as text.
 
@@ -37,17 +43,20 @@ def report_lines(
         rehearsal: what was played.
         lines: of `summarise`.
         stand_in: what public rows were resampled; None for random populations.
+        finished: whether every population was played; else nothing is recommended.
     """
     report: list[str] = []
     for population in rehearsal.populations:
         told = stand_in if stand_in is not None else KINDS[population].told
-        report += ["", f"{population}: {told}; {rehearsal.runs} runs"]
+        here = [line for line in lines if line.population == population]
+        runs = max((sum(line.verdicts.values()) for line in here), default=0)
+        report += ["", f"{population}: {told}; {runs} runs"]
         names = [MEASURES[name] for name in rehearsal.scorer.measures]
         report.append(" " * _NAME + "".join(f"{name:<{_CELL}}" for name in names) + "ESS share")
-        for line in lines:
-            if line.population == population:
-                report += _told(line)
-    texts = (LEGEND, f"rule: {RULE}", f"recommendation: {advise(lines).text.removesuffix('.')}")
+        for line in here:
+            report += _told(line)
+    advice = advise(lines).text if finished else f"none, for it is unfinished: {UNFINISHED}"
+    texts = (LEGEND, f"rule: {RULE}", f"recommendation: {advice.removesuffix('.')}")
     for text in texts:
         report += ["", *textwrap.wrap(f"{text}.", width=100, break_on_hyphens=False)]
     return report
@@ -105,10 +114,15 @@ def _pm(value: float, error: float, *, sign: str = "") -> str:
 
 
 def to_json(
-    spec: ReleaseSpec, rehearsal: Rehearsal, scores: Sequence[Score], lines: Sequence[Line]
+    spec: ReleaseSpec,
+    rehearsal: Rehearsal,
+    scores: Sequence[Score],
+    lines: Sequence[Line],
+    *,
+    finished: bool = True,
 ) -> dict[str, Any]:
-    """Everything a rehearsal found, as JSON values; public."""
-    advice = advise(lines)
+    """Everything a rehearsal found, as JSON values; public. Unfinished, it recommends nothing."""
+    advice = advise(lines) if finished else None
     played = next(c.plan.spec for c in rehearsal.candidates if c.plan is not None)
     return {
         "dpiw": __version__,
@@ -128,6 +142,7 @@ def to_json(
             for score in scores
         ],
         "rule": RULE,
-        "recommended": advice.candidate,
-        "recommendation": advice.text,
+        "finished": finished,
+        "recommended": None if advice is None else advice.candidate,
+        "recommendation": UNFINISHED if advice is None else advice.text,
     }

@@ -20,7 +20,8 @@ from dpiw.audit import auditing as replay
 from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import _check_previous, _differences, release_folders
-from dpiw.audit.page import _forecast, author, build_page, next_steps
+from dpiw.audit.page import _forecast, author, build_page
+from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.audit.tally import tally
 from dpiw.data.documents import document_json
 from dpiw.errors import LedgerError, ReleaseError, SpecError
@@ -70,15 +71,21 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     assert population["budget"] == {"epsilon": "5", "delta": "0.0001"}
     assert [run["state"] for run in population["runs"]] == ["published", "published"]
     (attempt,) = population["runs"][0]["attempts"]
-    assert "gaussian" in attempt["stages"]["fit_generator"]["mechanisms"]
+    noise = attempt["stages"]["fit_generator"]
+    assert re.fullmatch(r"4 × gaussian \(noise multiplier \d.*\)", noise["mechanisms"])
+    assert float(noise["events"][0]["noise_multiplier"]) > 0
     page = page_path.read_text()
     assert page == build_page(report)
+    assert noise["mechanisms"] in page
     for words in ("No errors and no warnings", "2026-11", "2026-12", facts["head"]["hash"],
                   "released: 4", "left: 1 of 5", "Not checked",
                   "fit_generator committed: "):  # fmt: skip
         assert words in page
     assert not re.search(r"<script|https?://|src=|@import", page)
     assert str(site.releases) not in page + data_path.read_text()
+    write_report(report, tmp_path / "out")  # again: nothing is written over
+    kept = sorted(path.suffix for path in (tmp_path / "out").iterdir())
+    assert kept == [".html", ".html", ".json", ".json"]
 
 
 def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
@@ -143,10 +150,28 @@ def test_an_edited_entry(site):
     site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 4")
     report = site.audit()
     assert not report.ok
-    broken = {one.subject for one in report.findings if one.code == "chain_broken"}
-    assert "entry 4" in broken
-    assert report.findings[0].severity is Severity.ERROR
-    assert "are not in order" in build_page(report)
+    cause, *others = report.findings
+    assert (cause.code, cause.subject, cause.severity) == (
+        "chain_broken",
+        "entry 4",
+        Severity.ERROR,
+    )
+    assert report.number(Severity.ERROR) == 1
+    follow = [one for one in others if one.follows]
+    assert {one.code for one in follow} >= {"chain_broken"}
+    page = build_page(report)
+    assert "are not in order" in page
+    assert f"{len(follow)} more that may follow" in page
+
+
+def test_one_changed_digit_is_one_error(site):
+    site.sql("UPDATE entries SET payload = replace(payload, '2000', '1000') WHERE seq = 3")
+    report = site.audit()
+    assert [one.subject for one in report.findings if one.severity is Severity.ERROR] == ["entry 3"]
+    assert {"certificate_disagrees", "cost_above_charge"} <= {
+        one.code for one in report.findings if one.follows
+    }
+    assert "Withdraw" not in build_page(report)
 
 
 def test_a_forged_cost_in_a_perfect_chain(site):
@@ -183,7 +208,16 @@ def test_guards_that_were_removed(site):
     assert report.counted is None
     assert [folder.release is not None for folder in report.folders] == [True, True]
     assert b'"head": null' in report_json(report)
-    assert "could not be read" in build_page(report)
+    page = build_page(report)
+    assert "could not be read" in page
+    assert "against the ledger" not in page  # what was not done is not listed
+
+
+def test_what_was_not_checked_is_not_listed(site):
+    done = " ".join(checked(site.audit(releases=[])))
+    assert "entries of the ledger" in done
+    assert "folders" not in done
+    assert any("no folder was given" in one for one in not_checked(site.audit(releases=[])))
 
 
 def test_an_entry_that_cannot_be_read(site):
@@ -449,7 +483,7 @@ def test_a_folder_that_cannot_be_listed(site, monkeypatch):
     def refuse(folder, *, public_key):
         raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr("dpiw.audit.folders.verify", refuse)
+    monkeypatch.setattr("dpiw.audit.signatures.verify", refuse)
     report = site.audit()
     assert {one.code for one in report.findings} == {"folder_unsound"}
     assert "cannot be read: Permission denied" in report.findings[0].text
@@ -458,12 +492,21 @@ def test_a_folder_that_cannot_be_listed(site, monkeypatch):
 def test_another_key(site, tmp_path):
     _, other = create_key_pair(tmp_path, "other")
     report = site.audit(public_key=other)
-    assert {one.code for one in report.findings} == {"folder_unsound"}
-    assert "SignatureError" in report.findings[0].text
+    (told,) = [one.text for one in report.findings if one.code == "other_key"]  # once for all
+    (own,) = {verify(folder).key_id for folder in site.folders}
+    assert told == f"all 2 are whole, and signed by key id {own}, not by the given key"
+    assert not report.ok
+    assert f"SIGNED BY {own}" in build_page(report)
+    (site.folders[0] / "report.html").write_text("changed")
+    assert site.codes(public_key=other) == {"folder_unsound"}
 
 
 def test_no_key_and_two_keys(site, tmp_path):
-    assert site.codes(public_key=None) == {"key_not_pinned"}
+    report = site.audit(public_key=None)
+    assert [one.code for one in report.findings] == ["key_not_pinned"]
+    page = build_page(report)
+    assert page.count("signature not checked against a key") == 3  # at its head, and in two rows
+    assert "signed</" not in page
     key = load_private_key(create_key_pair(tmp_path, "other")[0])
     folder = site.folders[1]
     manifest = dataclasses.replace(verify(folder).manifest, public_key=key.public.raw.hex())

@@ -130,13 +130,19 @@ def test_options_reach_their_reader(desk, capsys):
     assert (
         "- {name: b, kind: TODO, nullable: true}\n" in (desk / "head" / "schema.yaml").read_text()
     )
+    assert '  format: csv\n  delimiter: ";"\n' in (desk / "head" / "release.yaml").read_text()
     capsys.readouterr()
     for wrong, told in (
         (["--sql", "persons.sql", "--table", "others"], "--table: persons"),
         (["--header", "a,b", "--delimiter", ";;"], "--delimiter: expected one character"),
         (["--header", "a,b", "--target", "c"], "target: no column of that name"),
+        (["--header", "patient_id,b", "--identifier", "patient"], "did you mean 'patient_id'?"),
+        (["--header", "a;b"], "header: its names stand between ';', not ','; add --delimiter ';'"),
+        (["--header", "a\tb", "--identifier", "a"], "add --delimiter $'\\t'"),
         (["--csvw", "persons.csv"], "csvw"),
     ):
         assert main(["init", "none", *wrong]) in (SpecError.exit_code, SchemaError.exit_code)
-        assert told in capsys.readouterr().err.replace("CSVW", "csvw")
+        shown = capsys.readouterr().err.replace("CSVW", "csvw")
+        assert told in shown
+        assert "mend it, then" not in shown  # the same command would not do
     assert not (desk / "none").exists()

@@ -18,9 +18,12 @@ import pytest
 from dpiw.cli import pipeline
 from dpiw.cli.main import main
 from dpiw.data.yaml import load_file
-from dpiw.errors import SchemaError
+from dpiw.errors import SchemaError, SourceError
 from dpiw.ledger import CompositionRule, Ledger
 from dpiw.plan.json_schema import SCHEMAS
+from dpiw.privacy.units import NeighbouringRelation
+from dpiw.run.reserve import check_source
+from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -157,6 +160,47 @@ def test_plan_says_how_many_such_releases_the_budget_allows(
     assert main(["plan", str(workplace.spec)]) == 0
     assert "not known what is left: ledger " in capsys.readouterr().out
     assert not workplace.ledger.exists()
+
+
+def test_who_stops_reading_is_no_error() -> None:
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "dpiw.cli.main", "completion", "bash"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert reader.stdout is not None
+    reader.stdout.close()
+    assert (reader.communicate()[1], reader.returncode) == ("", 141)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "told"),
+    [
+        ({"id_column": "person", "max_rows": 2}, 10, "unit.max_rows=1: population other"),
+        ({"id_column": "person"}, 10, "unit.id_column=None: population other"),
+        ({"relation": NeighbouringRelation.REPLACE_ONE}, 21, "relation=add_or_remove_one: "),
+    ],
+)
+def test_plan_refuses_what_a_release_would_refuse(
+    workplace: Any, capsys: pytest.CaptureFixture[str], change: Any, code: int, told: str
+) -> None:
+    Ledger.open(workplace.ledger).register(terms(name="other", **change))
+    spec = workplace.spec.read_text()
+    workplace.spec.write_text(spec.replace("population: town", "population: other"))
+    assert main(["plan", str(workplace.spec)]) == code
+    shown = capsys.readouterr()
+    assert "plan digest" in shown.out
+    assert told in shown.err
+    command = "dpiw ledger register OTHER --ledger "
+    assert command in shown.err
+    assert "--relation add_or_remove_one" in shown.err.partition(command)[2]
+
+
+def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any) -> None:
+    workplace.source.unlink()
+    with pytest.raises(SourceError, match=r"no such file.*looked for: .*data.csv"):
+        check_source(workplace.spec, None)
+    ReleaseRun.prepare(workplace.spec, period=None)
+    check_source(workplace.spec, None)  # a run that drew all it needs goes on without the table
 
 
 def test_plan_counts_by_the_population_s_own_rule(

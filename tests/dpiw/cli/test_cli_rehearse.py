@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
+import time
 
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.cli.rehearse import _usual_rows
+from dpiw.cli.rehearse import _tell, _usual_rows
 from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.plan.rehearsal.candidates import MEASURED
 from dpiw.plan.rehearsal.inputs import labelled_rows
@@ -72,6 +74,41 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(place, caps
     assert {c["name"] for c in found["candidates"]} == {"none", "spec", *MEASURED}
     assert len(found["scores"]) == 5 * (3 + len(MEASURED))  # and real rows, none, the spec
     assert found["recommendation"] in " ".join(shown.out.split())
+
+
+def stopped_by(number):
+    """What progress is told to, and stops the rehearsal after its third population."""
+
+    def tell(done, total, **_):
+        if done == 3:
+            signal.raise_signal(number)
+
+    return tell
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_rehearsal_that_is_stopped_shows_what_is_finished(
+    place, capsys, tmp_path, monkeypatch, number, code
+):
+    before, target = signal.getsignal(signal.SIGTERM), tmp_path / "found.json"
+    monkeypatch.setattr("dpiw.cli.rehearse._tell", stopped_by(number))
+    assert main(["rehearse", str(place.spec), *FAST, "--json", str(target)]) == code
+    shown = capsys.readouterr()
+    assert shown.err == "stopped after 3 of 5 populations; nothing was spent\n"
+    assert "correlations up to 0.8; 3 runs" in shown.out
+    assert "recommendation: none, for it is unfinished" in shown.out
+    found = json.loads(target.read_text())
+    assert (found["finished"], found["recommended"]) == (False, None)
+    assert {score["run"] for score in found["scores"]} == {0, 1, 2}
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_progress_says_how_much_time_is_left(capsys):
+    _tell(2, 8, started=time.monotonic() - 60, first=2)
+    _tell(3, 80, started=time.monotonic(), first=2)
+    _tell(8, 8, started=time.monotonic() - 240, first=2)
+    told = "2 of 8 populations, 60 s, about 180 s left\n8 of 8 populations, 240 s\n"
+    assert capsys.readouterr().err == told
 
 
 def test_the_source_can_not_be_offered_as_public_rows(place, capsys, tmp_path):

@@ -101,7 +101,8 @@ def test_a_file_of_levels_that_cannot_be_read_is_told_without_its_words(tmp_path
         if text is not None:
             place.write_bytes(text if isinstance(text, bytes) else text.encode())
         told = refused(dictionary(tmp_path, LEVELS))
-        assert told.startswith(f"{LEVELS_PLACE} expected a UTF-8 file")
+        expected = "no such file; a path starts" if text is None else "expected a UTF-8 file"
+        assert told.startswith(f"{LEVELS_PLACE} {expected}")
         assert "secret" not in told
     place.write_text("code\n0110\n0110\n")
     assert "two levels are equal" in refused(dictionary(tmp_path, LEVELS))

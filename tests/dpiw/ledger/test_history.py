@@ -127,6 +127,14 @@ def test_show_exports_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (row["epsilon"], row["spent_epsilon"], row["spent_delta"]) == ("0.5", "0.5", "1E-6")
     assert row["budget"] == "epsilon=2, delta=1E-5"
     assert (row["run_key"], row["key_id"]) == (digest(1), "")
+    assert (row["state"], row["relation"], row["max_rows"]) == (
+        "reserved",
+        "add_or_remove_one",
+        "1",
+    )
+    assert row["mechanisms"] == (
+        "generator: 3 × gaussian (noise multiplier 1.5); weights: 1 × laplace (noise multiplier 4)"
+    )
     assert (
         told("show", "--ledger", ledger.location, "--csv", "--population", "beta").count("\n") == 1
     )

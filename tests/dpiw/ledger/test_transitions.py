@@ -189,6 +189,20 @@ def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger: Ledg
     assert ledger.verify().ok
 
 
+def test_a_run_whose_last_attempt_was_lost_says_so(ledger: Ledger) -> None:
+    last = ask(max_attempts=1)
+    ledger.reserve(**last)
+    ledger.arm(RUN, 1, "generator")
+    ledger.lose(RUN, 1, "generator")
+    refused(
+        ledger,
+        GrantSpentError,
+        r"attempt 1 was cut off in its draw: it is lost, and stays charged; attempt 2: .* used its"
+        r" max_attempts=1 .*; a new period or source.snapshot is a new run, and pays anew",
+        lambda: ledger.reserve(**last | {"attempt": 2, "stages": {"generator": BOTH["generator"]}}),
+    )
+
+
 @pytest.mark.parametrize("state", [StageState.RESERVED, StageState.ARMED, StageState.COMMITTED])
 def test_only_a_lost_stage_may_be_drawn_again(ledger: Ledger, state: StageState) -> None:
     bring(ledger, state)

@@ -176,6 +176,8 @@ def test_the_page_for_people_says_what_matters():
                   "fit_generator (privbayes)", "exponential_mechanism", "tau=", "resolution",
                   "no data was read"):  # fmt: skip
         assert words in page
+    assert "true t yes y 1 or false f no n 0: " in page
+    assert "numbers with decimal '.' and thousands none: " in page
     told = json.loads(json.dumps(plan.to_json()))
     assert [stage["name"] for stage in told["stages"]] == ["fit_generator", "fit_weights"]
     assert told["weights_forecast"]["feasible"] is True

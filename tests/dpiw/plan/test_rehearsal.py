@@ -1,6 +1,7 @@
 """A release rehearsed on public stand-ins: what it plays, what it finds, what it recommends."""
 
 import hashlib
+import multiprocessing
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,14 @@ from dpiw.errors import SpecError, WeightError
 from dpiw.plan.rehearsal import rehearsal as module
 from dpiw.plan.rehearsal.candidates import Candidate, candidates, played_spec
 from dpiw.plan.rehearsal.populations import KINDS, random_law
-from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse, rehearse_release
+from dpiw.plan.rehearsal.rehearsal import (
+    FAILED,
+    FLOOR,
+    Rehearsal,
+    RehearsalStopped,
+    rehearse,
+    rehearse_release,
+)
 from dpiw.plan.rehearsal.summary import Change, Line, advise, summarise
 from dpiw.plan.spec import parse_spec
 
@@ -235,6 +243,20 @@ def test_progress_is_told():
     found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
     rehearse(found, progress=lambda done, total: told.append((done, total)))
     assert told == [(n, 5) for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.crash)])
+def test_a_stopped_rehearsal_keeps_what_is_finished_and_leaves_no_process(jobs):
+    def stop(done, total):
+        assert len(multiprocessing.active_children()) == (jobs if jobs > 1 else 0)
+        raise KeyboardInterrupt
+
+    found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
+    with pytest.raises(RehearsalStopped) as stopped:
+        rehearse(found, jobs=jobs, progress=stop)
+    assert {score.candidate for score in stopped.value.scores} == {FLOOR, "none"}
+    assert len(stopped.value.scores) == 2
+    assert multiprocessing.active_children() == []
 
 
 def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):

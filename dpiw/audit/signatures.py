@@ -1,0 +1,95 @@
+"""Published folders by themselves: is each whole, and who signed it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpiw.audit.findings import Finding
+from dpiw.audit.records import RunTally
+from dpiw.errors import ReleaseError, SignatureError
+from dpiw.release.verification import VerifiedRelease, manifest_digest, verify
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderFacts:
+    """One folder, as far as it could be read.
+
+    Attributes:
+        name: the folder's name; never its path, which is the auditor's own.
+        manifest_digest: SHA-256 of the manifest's bytes; None: there is none that could be read.
+        run_key: the run that published this digest; None: no run did.
+        release: what passed `dpiw.release.verification.verify`; None: it did not.
+        other_key: id of the key inside the folder, if that signed it and is not the given one.
+    """
+
+    name: str
+    manifest_digest: str | None
+    run_key: str | None
+    release: VerifiedRelease | None
+    other_key: str | None = None
+
+
+def check_folder(
+    folder: Path, public_key: Path | None, runs: Mapping[str, RunTally]
+) -> tuple[FolderFacts, list[Finding]]:
+    """Check one folder by itself.
+
+    Args:
+        folder: of a release.
+        public_key: the curator's, from elsewhere; None: anybody could have signed.
+        runs: the ledger's, by the digest of what they published.
+    """
+    digest = manifest_digest(folder)
+    run = runs.get(digest or "")
+    release, other_key, text = None, None, ""
+    try:
+        if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
+            raise ReleaseError("a link; expected a folder")
+        release = verify(folder, public_key=public_key)
+    except ReleaseError as error:
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, SignatureError) and public_key is not None:
+            other_key = _own_key(folder)
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+    facts = FolderFacts(
+        name=folder.name,
+        manifest_digest=digest,
+        run_key=None if run is None else run.key,
+        release=release,
+        other_key=other_key,
+    )
+    subject = f"release {folder.name}"
+    return facts, [Finding(code="folder_unsound", subject=subject, text=text)] if text else []
+
+
+def _own_key(folder: Path) -> str | None:
+    """The id of the key inside a folder that is whole under it."""
+    try:
+        return verify(folder).key_id
+    except (ReleaseError, OSError):
+        return None
+
+
+def by_one_other_key(facts: Sequence[FolderFacts], findings: list[Finding]) -> list[Finding]:
+    """Say it once if every folder is whole under one and the same key that is not the given one."""
+    keys = {one.other_key for one in facts}
+    if len(keys) != 1 or None in keys:
+        return findings
+    text = f"all {len(facts)} are whole, and signed by key id {keys.pop()}, not by the given key"
+    return [Finding(code="other_key", subject="releases", text=text)]
+
+
+def signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
+    """What is to be said of the keys that signed the whole folders."""
+    keys = sorted({one.release.key_id for one in facts if one.release is not None})
+    findings = []
+    if keys and not pinned:
+        text = "whole, but no public key was given: nothing shows who signed them"
+        findings.append(Finding(code="key_not_pinned", subject="releases", text=text))
+    if len(keys) > 1:
+        text = f"signed by key ids {', '.join(keys)}"
+        findings.append(Finding(code="several_keys", subject="releases", text=text))
+    return findings

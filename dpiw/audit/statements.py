@@ -1,0 +1,101 @@
+"""What an audit says of itself: what was checked, what was not, and what comes next."""
+
+from __future__ import annotations
+
+from dpiw.audit.auditing import AuditReport
+from dpiw.audit.costs import AGREEMENT
+from dpiw.audit.findings import Severity
+
+UNPINNED = "signature not checked against a key"
+"""Of folders that were checked against the key inside them alone."""
+
+
+def checked(report: AuditReport) -> tuple[str, ...]:
+    """Sentences about what was checked."""
+    ledger: tuple[str, ...] = ()
+    if report.counted is not None:
+        ledger = (
+            f"All {report.entries} entries of the ledger: the hash chain, and the legality of "
+            "every step, by the ledger's own replay and by a second implementation.",
+            "Every population's sum in whole units of 1e-12 and 1e-18, by both, against its "
+            "lifetime budget after every reservation; all of the entries of one moment, whoever "
+            "wrote in the meantime.",
+            f"The epsilon of {len(report.costs)} reservations at their charged delta, recomputed "
+            "from the stored events: by privacy loss distributions alone, by Renyi accounting "
+            "alone, and by the audit's own account, which inverts Laplace transforms and shares "
+            "no code with the two. The charge covers the least sound one and all that none can be "
+            f"below; each of the two agrees with the audit's within {AGREEMENT:.0%}. Selections by "
+            "the exponential mechanism agree within what is known of their composition, and Renyi "
+            "vectors order by order.",
+        )
+    return (*ledger, *_folders_checked(report))
+
+
+def _folders_checked(report: AuditReport) -> tuple[str, ...]:
+    key = (
+        "the given public key"
+        if report.pinned
+        else "the key inside the folder, as none was given: that shows wholeness, not who signed"
+    )
+    done = []
+    if report.folders:
+        done.append(
+            f"{len(report.folders)} published folders: signature under {key}, every file's size "
+            "and SHA-256, and that manifest, certificate and Parquet footer agree."
+        )
+    whole = sum(folder.release is not None for folder in report.folders)
+    if whole and report.counted is not None:
+        done.append(
+            f"{whole} whole folders against the ledger: the publishing entry, the head it was "
+            "built on, costs, attempts, sums, budget and events at that head, and the release "
+            "before it."
+        )
+    return tuple(done)
+
+
+def next_steps(report: AuditReport) -> tuple[str, ...]:
+    """Sentences about what an auditor does now."""
+    steps = []
+    if not report.ok:
+        steps.append("Stop: have nothing more released until every error above is explained.")
+    if not report.pinned:
+        steps.append("Get the curator's public key by another way, and audit again with --key.")
+    if not report.folders:
+        steps.append("Get the published folders, and audit again with --releases.")
+    if any(f.severity is Severity.WARNING for f in report.findings):
+        steps.append("Ask the curator about each warning; what to do stands beside it.")
+    if report.head is not None:
+        steps.append(
+            "Keep the ledger head below where the curator cannot change it. At the next audit: "
+            f"dpiw ledger verify --ledger URL --head {report.head.hash}"
+        )
+    steps.append(
+        "Ask the curator which public source each bound and level came from (schema.json of each "
+        "release says what was stated), and whether one identifier is one person."
+    )
+    return tuple(steps)
+
+
+def not_checked(report: AuditReport) -> tuple[str, ...]:
+    """Sentences about what was not checked, or cannot be from here."""
+    missing = []
+    if report.counted is None:
+        missing.append("The ledger, which could not be read; and no folder was compared with it.")
+    if not report.folders:
+        missing.append("Releases: no folder was given.")
+    elif not report.pinned:
+        missing.append("Who signed the folders: no public key was given.")
+    return (
+        *missing,
+        "No confidential file was read. Whether bounds, identifiers, units and snapshot labels "
+        "were declared truly cannot be seen from here.",
+        "The theorems themselves: where the accountants and the audit's own account use the same "
+        "one (which pair of tables is the worst, what a selection may lose), both would be wrong.",
+        "That released rows and weights follow from the drawn measurements, which stay in the "
+        "confidential workspace, and that their noise was what the events say.",
+        "Releases and ledgers that were not named; the same people under another population.",
+        "Entries cut off after the latest head that one of these folders carries. Compare the "
+        "head below with one noted elsewhere.",
+        "Who acted: an entry's author is what its writer said, proven only where it is signed. "
+        "The order is by number; times are labels of the writing host's clock.",
+    )
