@@ -24,8 +24,8 @@ from dpiw.data.cells import cell_texts
 from dpiw.data.columns import Column, ColumnRole
 from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.snapshots import write_snapshot
 from dpiw.data.sources import IngestLimits, RawTable, copy_source, read_csv, read_parquet
-from dpiw.data.tables import write_snapshot
 from dpiw.data.validation import (
     validate_constraints,
     validate_scaled,

@@ -17,7 +17,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw.data.tables import PrivateTable, SyntheticTable, read_snapshot
+from dpiw.data.snapshots import read_snapshot
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.histogram import Histogram

@@ -19,7 +19,7 @@ import pytest
 import dpiw.data.sources
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
-from dpiw.data.tables import read_snapshot
+from dpiw.data.snapshots import read_snapshot
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

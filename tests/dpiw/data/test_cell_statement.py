@@ -23,8 +23,8 @@ from dpiw.data.cell_reading import canonical_cells, canonical_frame
 from dpiw.data.cell_statement import statement
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
+from dpiw.data.snapshots import read_snapshot
 from dpiw.data.sources import read_csv
-from dpiw.data.tables import read_snapshot
 from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps

@@ -11,7 +11,7 @@ import pytest
 
 from dpiw.data.ingest import IngestLimits, ingest, rows_within_unit
 from dpiw.data.schema import PublicSchema
-from dpiw.data.tables import read_snapshot
+from dpiw.data.snapshots import read_snapshot
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY as SCHEMA

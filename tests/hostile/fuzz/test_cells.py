@@ -26,8 +26,8 @@ from dpiw.data.cell_statement import STATEMENT, statement
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.ingest import rows_within_unit, scaled_extremes
 from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.snapshots import read_snapshot, write_snapshot
 from dpiw.data.sources import IngestLimits, read_csv, read_parquet
-from dpiw.data.tables import read_snapshot, write_snapshot
 from dpiw.data.validation import admissible_types, scaled_limits
 from dpiw.errors import SourceError
 from dpiw.ledger import Ledger
