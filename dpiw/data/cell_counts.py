@@ -46,6 +46,10 @@ class CellCounts:
     rounded: int = 0
     unknown: int = 0
 
+    def __add__(self, other: CellCounts) -> CellCounts:
+        """Counts of both batches."""
+        return CellCounts(**{name: n + getattr(other, name) for name, n in vars(self).items()})
+
 
 def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
     """Count one column.

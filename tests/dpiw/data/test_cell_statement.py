@@ -20,7 +20,7 @@ from dpiw.data import cell_statement
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
 from dpiw.data.cell_reading import canonical_cells, canonical_frame
-from dpiw.data.cell_statement import statement
+from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import read_snapshot
@@ -64,7 +64,9 @@ def frame_of(**columns):
 
 def stated(frame, written=CANONICAL, schema=SCHEMA):
     formats = settled_formats(schema, written, file_format="csv")
-    return statement(frame, canonical_frame(frame, schema, formats), schema, formats)
+    tally = CellTally(schema)
+    tally.add(frame, canonical_frame(frame, schema, formats))
+    return statement(tally, schema, formats)
 
 
 def figures(text):

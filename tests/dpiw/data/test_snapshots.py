@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.data import snapshots
@@ -32,6 +32,7 @@ def _small(monkeypatch):
 def test_any_split_gives_the_same_snapshot(tmp_path_factory):
     folder, files = tmp_path_factory.mktemp("splits"), set()
 
+    @settings(max_examples=40, derandomize=True, database=None, deadline=None)
     @given(st.sets(st.integers(0, ROWS)))
     def splits(cuts):
         edges = [0, *sorted(cuts), ROWS]

@@ -226,7 +226,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/ledger/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
          "dpiw/ledger/test_histories.py::test_grants_are_those_of_exact_fractions"),
     leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",
-         "dpiw/data/ingest.py::rows_within_unit",
+         "dpiw/data/person_bound.py::rows_within_unit",
          "dpiw/data/test_ingest.py::test_at_most_k_rows_of_each_person",
          open="Without a declared identifier one row is taken for one person; nothing checks it."),
     leak(36, "the same people under another name", "H", "one budget per population in one ledger",
