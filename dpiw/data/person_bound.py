@@ -96,8 +96,8 @@ def _keyed(texts: pa.Array, key: str) -> Hashes:
     words = distinct.dictionary.to_numpy(zero_copy_only=False).astype(object)
     hashes = pd.util.hash_array(words, hash_key=key, categorize=False)
     places = pc.fill_null(distinct.indices, 0).to_numpy(zero_copy_only=False)
-    own = hashes[places] if len(words) else np.zeros(len(texts), dtype=np.uint64)
-    return np.maximum(own, np.uint64(1))
+    own: Hashes = hashes[places] if len(words) else np.zeros(len(texts), dtype=np.uint64)
+    return np.maximum(own, np.uint64(1), dtype=np.uint64)
 
 
 def _chunks(file: IO[bytes]) -> Iterator[tuple[int, Hashes]]:

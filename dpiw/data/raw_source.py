@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 import pyarrow as pa
@@ -82,7 +83,7 @@ class RawSource:
                 rows were read. Neither tells where.
         """
         for table in self._checked(columns):
-            yield attempt(lambda table=table: self.to_frame(table), "the file could not be read")
+            yield attempt(partial(self.to_frame, table), "the file could not be read")
 
     def whole(self, *, most_bytes: int) -> RawTable:
         """All rows at once, of a public file.

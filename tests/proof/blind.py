@@ -290,7 +290,7 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
 
     def believing(own: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
         stack, private = own.stack(base.schema), read_snapshot(seen[-1].snapshot)
-        exact = exact_sum(stack, private, constant=own.calibrated.constant)
+        exact = exact_sum(stack, [private], constant=own.calibrated.constant)
         told = dataclasses.replace(drawn, arrays={"sum": exact})
         features = stack.matrix(base.scaled)
         targets = own.targets(told, about=features.mean(axis=0))

@@ -147,19 +147,19 @@ def test_a_strange_row_changes_nothing_that_was_planned(cases, rng, tmp_path, pr
 def test_a_domain_from_the_data_is_found(rng, tmp_path, monkeypatch):
     """Test of the test: tables that leave out levels nobody has (the active domain)."""
     synthetic = SyntheticTable(schema=schema(), scaled=uniform_rows(schema(), 30, rng))
-    real = counting.ContingencyCounter.count
+    real = counting.ContingencyCounter.each
 
-    def active(self, columns):
-        counts = real(self, columns)
-        for axis in range(counts.ndim):
-            used = counts.sum(axis=tuple(a for a in range(counts.ndim) if a != axis)) > 0
-            counts = counts.compress(used, axis=axis)
-        return counts
+    def active(self, marginals):
+        for counts in real(self, marginals):
+            for axis in range(counts.ndim):
+                used = counts.sum(axis=tuple(a for a in range(counts.ndim) if a != axis)) > 0
+                counts = counts.compress(used, axis=axis)
+            yield counts
 
     rows = [("1", "3", "17.25", "é", "low", "ja", "1999-12-31", "1999-12-31T23:59:59")] * 3
     strange = [*rows, ("2", "9", "0", "b", "high", "nein", "1950-01-01", "1980-01-01T00:00:00")]
     assert fixed(table(tmp_path, rows), synthetic) == fixed(table(tmp_path, strange), synthetic)
-    monkeypatch.setattr(counting.ContingencyCounter, "count", active)
+    monkeypatch.setattr(counting.ContingencyCounter, "each", active)
     # A generator with an active domain would also draw noise of its shape.
     monkeypatch.setattr(
         mechanisms, "noisy_counts", lambda counts, *, law, noise: counts.astype(float)

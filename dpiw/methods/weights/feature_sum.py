@@ -6,6 +6,7 @@ Source: docs/method.md section 14.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,8 +105,10 @@ def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_row
     )
 
 
-def exact_sum(stack: Stack, rows: ScaledTable, *, constant: float) -> Array:
+def exact_sum(stack: Stack, batches: Iterable[ScaledTable], *, constant: float) -> Array:
     """Sum of the rounded features, and c times the number of rows; exact in doubles.
+
+    The same whatever the batches: sums of whole numbers.
 
     Privacy:
         Unprotected: of private rows it is confidential. One row changes it by that row's rounded
@@ -114,10 +117,12 @@ def exact_sum(stack: Stack, rows: ScaledTable, *, constant: float) -> Array:
     """
     total = np.zeros(stack.dimension, dtype=np.int64)
     most = (stack.norm * (1 + 1e-12)) ** 2
-    for start in range(0, rows.rows, _BLOCK):
-        block = stack.matrix(rows.take(np.arange(start, min(start + _BLOCK, rows.rows))))
-        block[~(np.einsum("ij,ij->i", block, block) <= most)] = 0.0
-        total += np.rint(block / UNIT).astype(np.int64).sum(axis=0)
+    count = 0
+    for rows in (block for batch in batches for block in batch.batches(_BLOCK)):
+        features = stack.matrix(rows)
+        features[~(np.einsum("ij,ij->i", features, features) <= most)] = 0.0
+        total += np.rint(features / UNIT).astype(np.int64).sum(axis=0)
+        count += rows.rows
     if constant:
-        total = np.append(total, rows.rows * round(constant / UNIT))
+        total = np.append(total, count * round(constant / UNIT))
     return np.asarray(np.clip(total, -_LARGEST, _LARGEST) * UNIT, dtype=np.float64)

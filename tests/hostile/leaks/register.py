@@ -227,7 +227,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/ledger/test_histories.py::test_grants_are_those_of_exact_fractions"),
     leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",
          "dpiw/data/person_bound.py::rows_within_unit",
-         "dpiw/data/test_ingest.py::test_at_most_k_rows_of_each_person",
+         "dpiw/data/test_person_bound.py::test_at_most_k_rows_of_each_person",
          open="Without a declared identifier one row is taken for one person; nothing checks it."),
     leak(36, "the same people under another name", "H", "one budget per population in one ledger",
          "dpiw/ledger/ledger.py::Ledger",
