@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.ledger import Ledger
@@ -48,7 +48,7 @@ class StepLog(logging.Handler):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self._bar: tuple[Progress, TaskID] | None = None
+        self._bar: tuple[bars.Progress, bars.TaskID] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show `start NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`, if anybody looks."""
@@ -62,8 +62,8 @@ class StepLog(logging.Handler):
         self.settle()
         if event == "done":
             print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
-        elif self._console.is_terminal:
-            print(f"  … {name}", end="\r", flush=True)
+        elif self._console.is_terminal:  # its seconds go on, whatever there is to read
+            self._draw(name, None, bars.TimeElapsedColumn())
 
     def settle(self) -> None:
         """Take a bar off the screen; its step is over."""
@@ -75,19 +75,20 @@ class StepLog(logging.Handler):
         if not self._console.is_terminal:
             print(f"    {name:<16}{step:>6} of {steps} steps", flush=True)
             return
-        if self._bar is None:
-            bar = Progress(
-                TextColumn("  … {task.description:<16}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-                refresh_per_second=2,
-            )
-            bar.start()
-            self._bar = bar, bar.add_task(name, total=steps)
-        self._bar[0].update(self._bar[1], completed=step)
+        if self._bar is None or self._bar[0].tasks[0].total is None:
+            self.settle()
+            told = bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left")
+            self._draw(name, steps, bars.BarColumn(bar_width=24), told, bars.TimeRemainingColumn())
+        if self._bar is not None:
+            self._bar[0].update(self._bar[1], completed=step)
+
+    def _draw(self, name: str, total: int | None, *columns: bars.ProgressColumn) -> None:
+        bar = bars.Progress(
+            bars.TextColumn("  … {task.description:<16}"), *columns, console=self._console,
+            transient=True, refresh_per_second=2,
+        )  # fmt: skip
+        self._bar = bar, bar.add_task(name, total=total)
+        bar.start()
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:

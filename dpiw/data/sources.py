@@ -30,7 +30,7 @@ TEXT = "text"
 
 _CHUNK = 1 << 20
 _BLOCK = 1 << 23
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 15
 _MAX_HEADER_BYTES = 1 << 24
 _PARQUET = b"PAR1"
 

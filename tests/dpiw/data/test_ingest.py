@@ -173,31 +173,48 @@ def test_bounding_an_empty_table(run):
 
 # Memory
 
+_BOMB = """
+import pathlib, resource, sys
+from dpiw.data import ingest, sources
+from dpiw.data.snapshots import open_snapshot
+from dpiw.errors import SourceError
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.dpiw.data.schema_example import TOY
 
-def test_a_parquet_bomb_ends_in_an_error_of_ours(tmp_path):
-    """Read whole, as public files are: our own limit; the operating system's."""
-    rows = 300_000
-    ones = pa.array(np.ones(rows, dtype=np.int64))
-    cells = pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), ["x" * 9_000])
+source, names = pathlib.Path(sys.argv[1]), [column.name for column in TOY.columns]
+for check in ("validate_structure", "validate_values", "validate_scaled"):
+    setattr(ingest, check, lambda *_, **__: {})  # Great Expectations takes seconds to import
+resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
+for most in (200_000_000, 100_000_000_000):
+    try:
+        sources.read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
+    except SourceError as error:
+        print(error)
+unit = PrivacyUnit(
+    relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1000, id_column="id"
+)
+path = ingest.ingest(
+    source, file_format="parquet", schema=TOY, unit=unit, directory=source.parent,
+    limits=sources.IngestLimits(max_memory_bytes=1),
+)
+print(sum(batch.rows for batch in open_snapshot(path).batches()))
+"""
+
+
+def test_a_table_larger_than_the_memory_is_read_in_batches_and_not_at_once(tmp_path):
+    """A Parquet bomb of 1.2 GB of text: ends a whole read, as of public files, by either limit."""
+    rows = 400_000
+    ids = pa.array(np.arange(rows) // 2000)
+    cells = pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), ["x" * 3_000])
     path = tmp_path / "bomb.parquet"
-    pq.write_table(pa.table({"id": ones, "n": ones, "c": cells}), path, store_schema=False)
-    assert path.stat().st_size < 1 << 20
-    code = (
-        "import resource, sys, pathlib\n"
-        "from dpiw.data.sources import IngestLimits, read_parquet\n"
-        "from dpiw.errors import SourceError\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
-        "for most in (200000000, 100000000000):\n"
-        "    limits = IngestLimits(max_memory_bytes=most)\n"
-        "    try:\n"
-        "        read_parquet(pathlib.Path(sys.argv[1]), ['id', 'n', 'c'], limits=limits)\n"
-        "    except SourceError as error:\n"
-        "        print(error)\n"
-    )
+    pq.write_table(pa.table({"id": ids, "n": ids, "c": cells}), path, store_schema=False)
+    assert path.stat().st_size < 1 << 22
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
+        [sys.executable, "-c", _BOMB, str(path)],
         capture_output=True, text=True, check=False, env=dict(os.environ), timeout=SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-500:]
-    assert len(done.stdout.splitlines()) == 2
+    assert done.stdout.splitlines()[0] == "the table exceeds max_memory_bytes=200000000"
+    assert "damaged" in done.stdout or "could not be read" in done.stdout
+    assert done.stdout.splitlines()[2:] == [str(rows // 2)]
     assert "xxx" not in done.stdout + done.stderr

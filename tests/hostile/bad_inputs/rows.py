@@ -87,7 +87,7 @@ ROWS: tuple[Row, ...] = (
     row(25, "formulas", "V", "`other`, never echoed", VALUES),
     row(26, "huge cell, 100,000 columns", "S", "refused by the limits", STRUCTURE),
     row(27, "Parquet bomb", "S", "refused by our limit or the process's",
-        "dpiw/data/test_ingest.py::test_a_parquet_bomb_ends_in_an_error_of_ours"),
+        "dpiw/data/test_ingest.py::test_a_table_larger_than_the_memory_is_read_in_batches_and_not_at_once"),
     row(28, "zip, gzip", "S", "refused", STRUCTURE,
         note="no packed format can be declared, so there is no ratio to cap"),
     row(29, "damaged Parquet", "S", "refused, or read within bounds", STRUCTURE,
