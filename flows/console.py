@@ -24,6 +24,7 @@ from rich.console import Console
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
+from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
@@ -127,9 +128,9 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     run = ReleaseRun.prepare(spec, period=period)
     told = failure_file(run.directory, error.stage)
     reason = told.read_text(encoding="utf-8").strip() if told.exists() else str(error)
-    return f"stage {error.stage}: {reason}\n(confidential log: {run.directory / 'log'})\n" + _reads(
-        run
-    )
+    held = held_rows(run.plan, error.stage)
+    told_of = [f"stage {error.stage}: {reason}", f"(confidential log: {run.directory / 'log'})"]
+    return "\n".join([*told_of, *([held] if held else []), _reads(run)])
 
 
 def _reads(run: ReleaseRun) -> str:

@@ -103,6 +103,7 @@ class AIM:
 
     method: ClassVar[str] = "aim"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
@@ -261,7 +262,7 @@ class AIM:
         draw = partial(noisy_marginal, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
         one_way = {f"one_way_{j}": draw(one) for j, one in enumerate(counter.one_way())}
         return Measurement(
-            kind=self.method,
+            kind=self.method, publishable=noise.publishable,
             arrays={**one_way, "rounds": np.zeros(0)},
             facts={
                 "bins": ready.bins,
@@ -272,8 +273,7 @@ class AIM:
                 "network": [],
                 "next": 1,
             },
-            publishable=noise.publishable,
-        )
+        )  # fmt: skip
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:
         if (checkpoint := watch.resumed()) is None:

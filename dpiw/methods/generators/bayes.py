@@ -99,6 +99,7 @@ class Bayes:
 
     method: ClassVar[str] = "bayes"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:

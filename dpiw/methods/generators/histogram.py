@@ -68,6 +68,7 @@ class Histogram:
 
     method: ClassVar[str] = "histogram"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:

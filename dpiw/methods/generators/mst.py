@@ -101,6 +101,7 @@ class MST:
 
     method: ClassVar[str] = "mst"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
@@ -234,11 +235,10 @@ class MST:
         ]
         sizes = [one.values.size for one in known]
         candidates = [*admissible_pairs(sizes, self.max_cells)]
+        tables = merged_counts(counter, candidates, merging)
         scores = {
             (a, b): distance(counts, rows * np.outer(shares[a], shares[b])) / UNIT
-            for (a, b), counts in zip(
-                candidates, merged_counts(counter, candidates, merging), strict=True
-            )
+            for (a, b), counts in zip(candidates, tables, strict=True)
         }
         forest, pairs = Forest(len(sizes)), list[Pair]()
         for _ in range(ready.pairs):

@@ -113,6 +113,7 @@ class PrivBayes:
 
     method: ClassVar[str] = "privbayes"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
