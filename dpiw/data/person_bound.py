@@ -1,12 +1,12 @@
 """The bound on rows per person, over a table of any number of rows.
 
-Ids become keyed 64-bit hashes in an unnamed file of the run's private folder, 8 bytes a row, and
-are worked through by ranges of hashes. What is held is one byte a row, whether it stays, and about
-50 bytes for each of some four million rows.
+Ids become keyed hashes in an unnamed file of the run's private folder, 16 bytes a row, and are
+worked through by ranges of hashes. What is held is one byte a row, whether it stays, and about 80
+bytes for each of some four million rows.
 
-Two persons of one hash count as one: rows are dropped, never added. The key is the operating
-system's, afresh each time, so that nobody can seek such ids; of n persons one meets another's hash
-with a chance of n/2^64.
+Two persons of one hash would count as one: rows are dropped, never added, but then one person bears
+on another's rows. So a hash has 128 bits, of two keys of the operating system's, afresh each time:
+nobody can seek such ids, and one person meets one of n others' hash with a chance of n/2^128.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from dpiw.data.columns import Column
 from dpiw.errors import SourceError
 from dpiw.privacy.units import PrivacyUnit
 
-Hashes = NDArray[np.uint64]
+Records = NDArray[np.void]
+
+_HASH = np.dtype([("one", "u8"), ("two", "u8")])
+_ROW = np.dtype([*_HASH.descr, ("key", "u8"), ("row", "i8")])
 
 RANGE_ROWS = 1 << 22
 """Rows of one range of hashes, about."""
 
 _CHUNK = 1 << 20
 _ALONE = np.uint64(0)
-"""In the place of a hash: a row that is a person of its own."""
+"""In the place of a hash's first half: a row that is a person of its own."""
 
 
 def rows_within_unit(
@@ -73,57 +76,61 @@ def rows_within_unit(
         for number in range(ranges):
             _keep(kept, _in_range(file, number, ranges), most=unit.max_rows)
         for start, hashes in _chunks(file):
-            kept[start : start + len(hashes)] |= hashes == _ALONE
+            kept[start : start + len(hashes)] |= hashes["one"] == _ALONE
     return kept
 
 
 def _hashed(cells: Iterable[pd.Series[Any]], file: IO[bytes]) -> tuple[int, bool]:
     """Write a hash for each row; how many rows there are, and whether an id is missing."""
-    key, rows, alone = secrets.token_hex(8), 0, False
+    keys, rows, alone = (secrets.token_hex(8), secrets.token_hex(8)), 0, False
     for batch in cells:
         texts = pc.utf8_trim(cell_texts(batch), characters=WHITE_SPACE)
         missing = pc.fill_null(pc.equal(texts, ""), True).to_numpy(zero_copy_only=False)
-        hashes = _keyed(texts, key) if len(texts) else np.empty(0, dtype=np.uint64)
-        hashes[missing] = _ALONE
+        hashes = np.zeros(len(texts), dtype=_HASH)
+        for name, key in zip(_HASH.names or (), keys, strict=True):
+            hashes[name] = _keyed(texts, key)
+        hashes["one"][missing] = _ALONE
         file.write(hashes.tobytes())
         rows, alone = rows + len(hashes), alone or bool(missing.any())
     return rows, alone
 
 
-def _keyed(texts: pa.Array, key: str) -> Hashes:
+def _keyed(texts: pa.Array, key: str) -> NDArray[np.uint64]:
     """SipHash-2-4 of each text; never the value of `_ALONE`."""
-    distinct = texts.dictionary_encode()
-    words = distinct.dictionary.to_numpy(zero_copy_only=False).astype(object)
-    hashes = pd.util.hash_array(words, hash_key=key, categorize=False)
-    places = pc.fill_null(distinct.indices, 0).to_numpy(zero_copy_only=False)
-    own: Hashes = hashes[places] if len(words) else np.zeros(len(texts), dtype=np.uint64)
-    return np.maximum(own, np.uint64(1), dtype=np.uint64)
+    words = pc.fill_null(texts, "").to_numpy(zero_copy_only=False).astype(object)
+    if not len(words):
+        return np.empty(0, dtype=np.uint64)
+    hashes: NDArray[np.uint64] = pd.util.hash_array(words, hash_key=key)
+    return np.maximum(hashes, np.uint64(1), dtype=np.uint64)
 
 
-def _chunks(file: IO[bytes]) -> Iterator[tuple[int, Hashes]]:
+def _chunks(file: IO[bytes]) -> Iterator[tuple[int, Records]]:
     """The hashes from the first row on, and which row each chunk starts at."""
     file.seek(0)
     start = 0
-    while data := file.read(8 * _CHUNK):
-        hashes = np.frombuffer(data, dtype=np.uint64)
+    while data := file.read(_HASH.itemsize * _CHUNK):
+        hashes = np.frombuffer(data, dtype=_HASH)
         yield start, hashes
         start += len(hashes)
 
 
-def _in_range(file: IO[bytes], number: int, ranges: int) -> Iterator[NDArray[np.void]]:
-    """Rows of one range of hashes: `row`, `hash` and a random `key`."""
+def _in_range(file: IO[bytes], number: int, ranges: int) -> Iterator[Records]:
+    """Rows of one range of hashes, each with a random key."""
     for start, hashes in _chunks(file):
-        places = np.flatnonzero((hashes % np.uint64(ranges) == number) & (hashes != _ALONE))
-        rows = np.empty(len(places), dtype=[("hash", "u8"), ("key", "u8"), ("row", "i8")])
-        rows["hash"], rows["row"] = hashes[places], places + start
+        first = hashes["one"]
+        places = np.flatnonzero((first % np.uint64(ranges) == number) & (first != _ALONE))
+        rows = np.empty(len(places), dtype=_ROW)
+        for name in _HASH.names or ():
+            rows[name] = hashes[name][places]
+        rows["row"] = places + start
         keys = np.frombuffer(secrets.token_bytes(8 * len(hashes)), dtype=np.uint64)
         rows["key"] = keys[places]
         yield rows
 
 
-def _keep(kept: NDArray[np.bool_], parts: Iterable[NDArray[np.void]], *, most: int) -> None:
+def _keep(kept: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> None:
     """Mark the rows of one range that stay; a person of very many rows is bounded on the way."""
-    waiting: list[NDArray[np.void]] = []
+    waiting: list[Records] = []
     for part in parts:
         waiting.append(part)
         if sum(map(len, waiting)) > 2 * RANGE_ROWS:
@@ -132,10 +139,10 @@ def _keep(kept: NDArray[np.bool_], parts: Iterable[NDArray[np.void]], *, most: i
         kept[_first_of_each(np.concatenate([rows, *waiting[1:]]), most)["row"]] = True
 
 
-def _first_of_each(rows: NDArray[np.void], most: int) -> NDArray[np.void]:
+def _first_of_each(rows: Records, most: int) -> Records:
     """Of each hash the rows of the `most` smallest keys."""
-    rows = rows[np.lexsort((rows["key"], rows["hash"]))]
-    hashes = rows["hash"]
+    rows = rows[np.lexsort((rows["key"], rows["two"], rows["one"]))]
+    hashes = rows[["one", "two"]]
     starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]][: len(rows)])
     lengths = np.diff(np.r_[starts, len(rows)])
     return rows[np.arange(len(rows)) - np.repeat(starts, lengths) < most]
