@@ -58,7 +58,8 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default", *SCAN),
     leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
          " errors raised outside the handler of the library's",
-         "dpiw/run/process.py::launch_stage dpiw/data/sources.py::attempt tasks/step.py::_guarded",
+         "dpiw/run/process.py::launch_stage dpiw/data/private_copy.py::attempt"
+         " tasks/step.py::_guarded",
          *SCAN,
          "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
          "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
