@@ -69,20 +69,19 @@ class CellTally:
         self.counts = {column.name: CellCounts() for column in schema.columns}
 
     def add(self, raw: pd.DataFrame, frame: pd.DataFrame) -> None:
-        """Count a batch; never raises, but what could not be counted makes the tally unusable.
+        """Count a batch; if that raises, the tally is of no use any more, and decides nothing.
 
         Args:
             raw: the cells as they were read from the source.
             frame: the same rows with canonical cells.
         """
         whole, self._whole = self._whole, False
-        with contextlib.suppress(Exception):
-            self.rows += len(frame)
-            for column in self._columns:
-                self.counts[column.name] += count_cells(column, frame[column.name])
-                if column.role is not ColumnRole.IDENTIFIER and not column.levels:
-                    self._texts[column.name].add(raw[column.name])
-            self._whole = whole
+        self.rows += len(frame)
+        for column in self._columns:
+            self.counts[column.name] += count_cells(column, frame[column.name])
+            if column.role is not ColumnRole.IDENTIFIER and not column.levels:
+                self._texts[column.name].add(raw[column.name])
+        self._whole = whole
 
     def check_whole(self) -> None:
         """Raise ValueError if a batch could not be counted."""

@@ -164,7 +164,8 @@ def _bounded(
     start = 0
     for cells_read in raw.frames():
         frame = canonical_frame(cells_read, schema, formats)
-        tally.add(cells_read, frame)
+        with contextlib.suppress(Exception):
+            tally.add(cells_read, frame)
         stop = start + len(frame)
         yield frame if kept is None else frame.take(np.flatnonzero(kept[start:stop]))
         start = stop

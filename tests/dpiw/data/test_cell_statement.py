@@ -448,7 +448,7 @@ def test_a_release_of_a_foreign_file_is_read_as_its_canonical_twin(make_workplac
 # Where it lies, and that it decides nothing
 
 
-@pytest.mark.parametrize("step", ["statement", "write_durably"])
+@pytest.mark.parametrize("step", ["count_cells", "statement", "write_durably"])
 @pytest.mark.parametrize("error", [ValueError, MemoryError, OSError])
 def test_a_statement_that_fails_ends_nothing(place, monkeypatch, step, error):
     def fail(*arguments, **settings):
