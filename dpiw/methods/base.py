@@ -23,7 +23,7 @@ class Method(Protocol):
 
     Formal guarantees:
         `events` is known before any data is read and is what `measure` does to the data.
-        `measure` reads the table once and returns only noisy values.
+        `measure` reads the table and returns only noisy values.
         What follows needs nothing but the measurement and the public settings: it is free, and may
         be repeated.
     """
