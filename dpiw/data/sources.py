@@ -28,9 +28,13 @@ from dpiw.errors import SourceError
 TEXT = "text"
 """The physical type of every CSV column."""
 
-_CHUNK = 1 << 20
-_BLOCK = 1 << 23
+_BLOCK = 1 << 22
+"""Bytes of a batch of CSV, unless a row may be longer; Arrow reads up to 32 of them ahead."""
+
 _BATCH_ROWS = 1 << 15
+"""Rows of a batch of Parquet."""
+
+_CHUNK = 1 << 20
 _MAX_HEADER_BYTES = 1 << 24
 _PARQUET = b"PAR1"
 
