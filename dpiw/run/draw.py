@@ -98,9 +98,7 @@ def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
             unit=spec.privacy_unit,
             directory=run.private,
             limits=IngestLimits(
-                max_columns=source.max_columns,
-                max_cell_bytes=source.max_cell_bytes,
-                max_memory_bytes=source.max_memory_bytes,
+                max_columns=source.max_columns, max_cell_bytes=source.max_cell_bytes
             ),
             encoding=source.encoding,
             delimiter=source.delimiter,
