@@ -2,12 +2,14 @@
 
 import json
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpiw.data import cell_statement, sources
+from dpiw.data.cell_statement import CellTally
 from dpiw.data.ingest import ingest
 from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
@@ -34,6 +36,7 @@ CELLS = st.tuples(
     st.sampled_from(["2000-02-03", "3.2.2000", "1999-01-01", ""]),
     st.sampled_from(["a", "b", "zz", ""]),
 )  # fmt: skip
+EVEN, ODD = ("7", "5", "0.25", "2000-02-03", "b"), ("7", "0", "9", "3.2.2000", "a")
 LIMITS = IngestLimits(max_cell_bytes=11)  # so that a batch may be as small as a few rows
 
 
@@ -69,6 +72,8 @@ def read(tmp_path, monkeypatch):
 def test_any_split_leaves_the_same_files(read):
     @settings(max_examples=20, derandomize=True, database=None, deadline=None)
     @given(st.lists(CELLS, max_size=60), st.integers(1, 2000))
+    @example([ODD, *[EVEN] * 59], 1)
+    @example([*[EVEN] * 59, ODD], 1)
     def same(rows, block):
         whole, split = read(rows, block=1 << 20), read(rows, block=block)
         assert whole == split
@@ -79,6 +84,20 @@ def test_any_split_leaves_the_same_files(read):
     assert b"rows read: 50" in whole["cells.txt"]
     assert b"declare decimal" in whole["cells.txt"]
     assert json.loads(whole["validation.json"])["values"]["constraint low"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_first_texts_are_those_of_the_whole_table(monkeypatch, size):
+    """A short text behind one that was too much is none of them, whatever batch it is in."""
+    monkeypatch.setattr(cell_statement, "_MAX_BYTES", 12)
+    cells = pd.Series(["0,555555", "0,666666", "0,7"], dtype="str")
+    tally = CellTally(PublicSchema(name="s", columns=[SCHEMA.column("x")]))
+    for start in range(0, 3, size):
+        frame = pd.DataFrame({"x": cells[start : start + size]})
+        tally.add(frame, frame)
+    texts = tally.first_texts(SCHEMA.column("x"))
+    assert texts.series().tolist() == ["0,555555"]
+    assert texts.full
 
 
 def test_rows_are_bounded_across_batches(read):
