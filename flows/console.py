@@ -17,14 +17,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dpiw.data.levels import level_file
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
 from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
@@ -50,7 +51,7 @@ class StepLog(logging.Handler):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self._bar: tuple[Progress, TaskID] | None = None
+        self._bar: tuple[bars.Progress, bars.TaskID] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show `start NAME`, `again NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`."""
@@ -66,8 +67,8 @@ class StepLog(logging.Handler):
             print(f"    {name:<16}goes on from its checkpoint, without a GPU", flush=True)
         elif event == "done":
             print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
-        elif self._console.is_terminal:
-            print(f"  … {name}", end="\r", flush=True)
+        elif self._console.is_terminal:  # its seconds go on, whatever there is to read
+            self._draw(name, None, bars.TimeElapsedColumn())
 
     def settle(self) -> None:
         """Take a bar off the screen; its step is over."""
@@ -79,19 +80,20 @@ class StepLog(logging.Handler):
         if not self._console.is_terminal:
             print(f"    {name:<16}{step:>6} of {steps} steps", flush=True)
             return
-        if self._bar is None:
-            bar = Progress(
-                TextColumn("  … {task.description:<16}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-                refresh_per_second=2,
-            )
-            bar.start()
-            self._bar = bar, bar.add_task(name, total=steps)
-        self._bar[0].update(self._bar[1], completed=step)
+        if self._bar is None or self._bar[0].tasks[0].total is None:
+            self.settle()
+            told = bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left")
+            self._draw(name, steps, bars.BarColumn(bar_width=24), told, bars.TimeRemainingColumn())
+        if self._bar is not None:
+            self._bar[0].update(self._bar[1], completed=step)
+
+    def _draw(self, name: str, total: int | None, *columns: bars.ProgressColumn) -> None:
+        bar = bars.Progress(
+            bars.TextColumn("  … {task.description:<16}"), *columns, console=self._console,
+            transient=True, refresh_per_second=2,
+        )  # fmt: skip
+        self._bar = bar, bar.add_task(name, total=total)
+        bar.start()
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -130,9 +132,9 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     run = ReleaseRun.prepare(spec, period=period)
     told = failure_file(run.directory, error.stage)
     reason = told.read_text(encoding="utf-8").strip() if told.exists() else str(error)
-    return f"stage {error.stage}: {reason}\n(confidential log: {run.directory / 'log'})\n" + _reads(
-        run
-    )
+    held = held_rows(run.plan, error.stage)
+    told_of = [f"stage {error.stage}: {reason}", f"(confidential log: {run.directory / 'log'})"]
+    return "\n".join([*told_of, *([held] if held else []), _reads(run)])
 
 
 def _reads(run: ReleaseRun) -> str:

@@ -183,10 +183,9 @@ def test_one_door_for_each_library(library, allowed):
 
 
 def test_only_measurements_open_the_hot_table():
-    """`confidential()` is called by what measures, and nowhere else."""
+    """`confidential()` and `batches()` are called by what measures, and nowhere else."""
     for name, path in MODULES.items():
-        calls = ".confidential()" in path.read_text()
-        if calls:
+        if any(call in path.read_text() for call in (".confidential()", "table.batches()")):
             assert name.startswith(("dpiw.methods.generators", "dpiw.methods.weights")), name
 
 
@@ -369,11 +368,10 @@ DEBTS = {
     "dpiw.analysis.noise": 340,
     "dpiw.audit.tally": 399,
     "dpiw.data.columns": 346,
-    "dpiw.data.encoding": 349,
-    "dpiw.data.sources": 333,
+    "dpiw.data.encoding": 339,
     "dpiw.ledger.stores.sqlite": 309,
     "dpiw.methods.generators.pategan": 347,
-    "dpiw.methods.generators.privbayes": 318,
+    "dpiw.methods.generators.privbayes": 309,
     "dpiw.methods.neural.dp_sgd": 330,
     "dpiw.methods.weights.beta": 348,
     "dpiw.methods.weights.dp_mlp": 354,

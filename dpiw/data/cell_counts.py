@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpiw.data.cells import cell_texts
@@ -22,10 +21,10 @@ from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
 from dpiw.data.encoding import exact_number, read_cells
 from dpiw.data.levels import known_texts
+from dpiw.data.plain_numbers import plain_numbers
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
-_PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +44,10 @@ class CellCounts:
     outside: int = 0
     rounded: int = 0
     unknown: int = 0
+
+    def __add__(self, other: CellCounts) -> CellCounts:
+        """Counts of both batches."""
+        return CellCounts(**{name: n + getattr(other, name) for name, n in vars(self).items()})
 
 
 def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
@@ -100,12 +103,12 @@ def _by_text(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     judge = cell_judge(column)
     counts = _counted(np.full(texts.null_count, _MISSING))
     texts = texts.drop_null()
-    if column.kind is ColumnKind.CONTINUOUS and column.role is not ColumnRole.IDENTIFIER:
-        plain = pc.match_substring_regex(texts, _PLAIN)
-        numbers = pc.cast(texts.filter(plain), pa.float64()).to_numpy(zero_copy_only=False)
-        outside = (numbers < column.lower_number) | (numbers > column.upper_number)
+    if column.is_numeric and column.role is not ColumnRole.IDENTIFIER:
+        numbers, plain = plain_numbers(column, texts)
+        low, high = column.number(column.lower), column.number(column.upper)
+        outside = (numbers[plain] < low) | (numbers[plain] > high)
         counts += _counted(np.where(outside, _OUTSIDE, _FINE))
-        texts = texts.filter(pc.invert(plain))
+        texts = texts.filter(pa.array(~plain))
     encoded = texts.dictionary_encode()
     verdicts = np.array([*map(judge, encoded.dictionary.to_pylist())], dtype=np.int64)
     return np.asarray(counts + _counted(verdicts[encoded.indices.to_numpy()]))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -30,7 +31,7 @@ STATEMENT = "cells.txt"
 _SOME = 0.01
 """Share of cells from which clamped, filled and unknown ones are worth a sentence."""
 
-_MAX_TEXTS = 10_000
+_MAX_TEXTS, _MAX_BYTES = 10_000, 1 << 22
 _FEW_TEXTS = 3
 _HEADER = ("column", "kind", "missing", "unreadable", "out of bounds", "rounded", "no level")
 _OPENING = """\
@@ -52,20 +53,74 @@ _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
 
 
+class CellTally:
+    """What became of the cells read so far, and the first different texts of each column.
+
+    Privacy:
+        Exact counts and cells: they are shown in the run's private folder only.
+    """
+
+    def __init__(self, schema: PublicSchema) -> None:
+        """Take the columns that will be counted, identifiers included."""
+        self._columns = schema.columns
+        self._whole = True
+        self._texts = {column.name: _FirstTexts() for column in schema.columns}
+        self.rows = 0
+        self.counts = {column.name: CellCounts() for column in schema.columns}
+
+    def add(self, raw: pd.DataFrame, frame: pd.DataFrame) -> None:
+        """Count a batch; if that raises, the tally is of no use any more, and decides nothing.
+
+        Args:
+            raw: the cells as they were read from the source.
+            frame: the same rows with canonical cells.
+        """
+        whole, self._whole = self._whole, False
+        self.rows += len(frame)
+        for column in self._columns:
+            self.counts[column.name] += count_cells(column, frame[column.name])
+            if column.role is not ColumnRole.IDENTIFIER and not column.levels:
+                self._texts[column.name].add(raw[column.name])
+        self._whole = whole
+
+    def check_whole(self) -> None:
+        """Raise ValueError if a batch could not be counted."""
+        if not self._whole:
+            raise ValueError("a batch could not be counted")
+
+    def first_texts(self, column: Column) -> _FirstTexts:
+        """Of the raw cells of a column that could be unreadable."""
+        return self._texts[column.name]
+
+
+class _FirstTexts:
+    """The first different texts of a column of texts; how many batches there are is all one."""
+
+    def __init__(self) -> None:
+        self._texts: Any = pa.array([], type=pa.large_string())
+        self.full = False
+
+    def add(self, cells: pd.Series[Any]) -> None:
+        if self.full or not isinstance(cells.dtype, pd.StringDtype):
+            return
+        texts = pc.unique(cell_texts(cells)).drop_null()
+        texts = pc.unique(pa.concat_arrays([self._texts, texts]))[:_MAX_TEXTS]
+        sizes = np.cumsum(pc.binary_length(texts).to_numpy())
+        self._texts = texts[: np.searchsorted(sizes, _MAX_BYTES, side="right")]
+        self.full = len(self._texts) < len(texts) or len(texts) == _MAX_TEXTS
+
+    def series(self) -> pd.Series[Any]:
+        return pd.Series(self._texts, dtype="str")
+
+
 def leave_statement(
-    directory: Path,
-    *,
-    raw: pd.DataFrame,
-    frame: pd.DataFrame,
-    schema: PublicSchema,
-    formats: Mapping[str, CellFormat],
+    directory: Path, *, tally: CellTally, schema: PublicSchema, formats: Mapping[str, CellFormat]
 ) -> None:
     """Write the statement into the run's private folder; never raises.
 
     Args:
         directory: the run's private folder.
-        raw: the cells as they were read from the source.
-        frame: the same rows with canonical cells.
+        tally: of all cells.
         schema: the public schema.
         formats: how each column is declared to be written.
 
@@ -74,28 +129,28 @@ def leave_statement(
         be made changes no outcome.
     """
     with contextlib.suppress(Exception):
-        text = statement(raw, frame, schema, formats)
+        text = statement(tally, schema, formats)
         write_durably(directory / STATEMENT, text.encode())
 
 
-def statement(
-    raw: pd.DataFrame,
-    frame: pd.DataFrame,
-    schema: PublicSchema,
-    formats: Mapping[str, CellFormat],
-) -> str:
-    """The statement's text. As confidential as the cells it counts."""
+def statement(tally: CellTally, schema: PublicSchema, formats: Mapping[str, CellFormat]) -> str:
+    """The statement's text. As confidential as the cells it counts.
+
+    Raises:
+        ValueError: not all cells were counted.
+    """
+    tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]
     told: list[str] = []
     for column in schema.columns:
-        counts = count_cells(column, frame[column.name])
+        counts = tally.counts[column.name]
         identifier = column.role is ColumnRole.IDENTIFIER
         figures = (
             counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown,
         )  # fmt: skip
         kind = column.role.value if identifier else column.kind.value
         rows.append((column.name, kind, *(f"{figure:,}" for figure in figures)))
-        told += _told(column, counts, raw[column.name], formats[column.name])
+        told += _told(column, tally, formats[column.name])
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
     table = [
         "  ".join(
@@ -105,21 +160,20 @@ def statement(
         for row in rows
     ]
     closing = ["Look at:", *(f"- {one}" for one in told)] if told else ["Nothing stands out."]
-    return "\n".join([_OPENING, f"rows read: {len(frame):,}", "", *table, "", *closing, ""])
+    return "\n".join([_OPENING, f"rows read: {tally.rows:,}", "", *table, "", *closing, ""])
 
 
-def _told(
-    column: Column, counts: CellCounts, raw: pd.Series[Any], written: CellFormat
-) -> list[str]:
+def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
     """A sentence for each count that a custodian should look into."""
-    rows, told = len(raw), []
+    rows, counts, told = tally.rows, tally.counts[column.name], list[str]()
 
     def say(count: int, what: str) -> None:
         told.append(f"column {column.name}: {count:,} of {rows:,} cells {what}")
 
     if counts.unreadable:
         what = f"could not be read as {column.kind.value}"
-        say(counts.unreadable, what + _hint(column, counts.unreadable, raw, written))
+        hint = _hint(column, counts.unreadable, tally.first_texts(column), written)
+        say(counts.unreadable, what + hint)
     if counts.outside > _SOME * rows:
         say(counts.outside, "lay out of bounds and were clamped; are the bounds in the same unit?")
     if counts.rounded:
@@ -138,11 +192,11 @@ def _told(
 # Hints
 
 
-def _hint(column: Column, count: int, raw: pd.Series[Any], written: CellFormat) -> str:
+def _hint(column: Column, count: int, texts: _FirstTexts, written: CellFormat) -> str:
     """What might be declared instead; quotes no cell."""
-    if not isinstance(raw.dtype, pd.StringDtype):
+    distinct = texts.series()
+    if distinct.empty:
         return ""
-    distinct = pd.Series(pc.unique(cell_texts(raw))[:_MAX_TEXTS], dtype="str").dropna()
     unreadable = distinct[_unreadable(column, distinct, written)]
     forms = _other_forms(column)
     read = {
@@ -154,7 +208,7 @@ def _hint(column: Column, count: int, raw: pd.Series[Any], written: CellFormat) 
         best = [words for words in forms if read[words] == most]
         least = min(_settings(forms[words]) for words in best)
         return "; " + ", or ".join(words for words in best if _settings(forms[words]) == least)
-    if len(unreadable) <= _FEW_TEXTS < count and len(distinct) < _MAX_TEXTS:
+    if len(unreadable) <= _FEW_TEXTS < count and not texts.full:
         boolean = column.kind is ColumnKind.BOOLEAN
         fields = "true_values, false_values or missing" if boolean else "missing, if they mean that"
         return f"; they are few different texts: declare them in {fields}"

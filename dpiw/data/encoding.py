@@ -28,10 +28,9 @@ from dpiw.data.dates import (
     zone_offsets,
 )
 from dpiw.data.levels import level_reader, text_reader
+from dpiw.data.plain_numbers import plain_numbers
 
 _INT64 = np.iinfo(np.int64)
-_PLAIN_WHOLE = r"^-?[0-9]{1,18}$"
-_PLAIN_REAL = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$"
 _NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _MAX_EXPONENT_DIGITS = 6
@@ -228,34 +227,25 @@ def _whole_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDA
             return _exact_whole(text, low, high)
         return None if value is None else min(max(value, low), high)
 
-    plain = _PLAIN_WHOLE if column.kind is ColumnKind.INTEGER else None
-    return _parsed(texts, plain, pa.int64(), read)
+    return _parsed(column, texts, read)
 
 
 def _real_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     low, high = column.lower_number, column.upper_number
-    return _parsed(texts, _PLAIN_REAL, pa.float64(), lambda text: _exact_real(text, low, high))
+    return _parsed(column, texts, lambda text: _exact_real(text, low, high))
 
 
-def _parsed(
-    texts: pa.Array, plain: str | None, dtype: pa.DataType, read: Any
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Plain cells by one vectorised cast; each distinct odd cell once by `read`."""
-    kind = dtype.to_pandas_dtype()
-    values = np.zeros(len(texts), dtype=kind)
+    values, plain = plain_numbers(column, texts)
     missing = pc.is_null(texts).to_numpy(zero_copy_only=False).copy()
-    odd = ~missing
-    if plain is not None:
-        texts = pc.utf8_trim_whitespace(texts)
-        easy = pc.fill_null(pc.match_substring_regex(texts, plain), False)
-        mask = easy.to_numpy(zero_copy_only=False)
-        values[mask] = pc.cast(texts.filter(easy), dtype).to_numpy(zero_copy_only=False)
-        odd &= ~mask
+    odd = ~missing & ~plain
     if odd.any():
         encoded = texts.filter(pa.array(odd)).dictionary_encode()
         readings = [read(text) for text in encoded.dictionary.to_pylist()]
         indices = encoded.indices.to_numpy()
-        values[odd] = np.array([0 if value is None else value for value in readings], kind)[indices]
+        own = np.array([0 if value is None else value for value in readings], values.dtype)
+        values[odd] = own[indices]
         missing[odd] = np.array([value is None for value in readings], bool)[indices]
     return values, missing
 

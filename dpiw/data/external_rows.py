@@ -14,8 +14,9 @@ from dpiw.data.cell_counts import count_cells
 from dpiw.data.columns import Column
 from dpiw.data.dictionary import is_same_file
 from dpiw.data.public_rows import check_digest
+from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.sources import IngestLimits, read_parquet
+from dpiw.data.sources import read_parquet
 from dpiw.data.validation import admissible_types
 from dpiw.errors import SourceError, SpecError
 

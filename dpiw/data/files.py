@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
 import secrets
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from dpiw.errors import SourceError, SpecError
 
@@ -96,13 +99,17 @@ def check_room(folder: Path, *, size: int = 2**20) -> None:
         probe.unlink(missing_ok=True)
 
 
-def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Write `data` to a private temporary file, fsync it, rename it to `path`, fsync the folder."""
+@contextlib.contextmanager
+def durable_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A private temporary file to write to, which is at `path`, durably, once the block ends.
+
+    Where the block raises, nothing is left.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
@@ -110,6 +117,12 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Write `data` to a private temporary file, fsync it, rename it to `path`, fsync the folder."""
+    with durable_file(path, mode=mode) as file:
+        file.write(data)
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -1,33 +1,37 @@
 """From a confidential file to a scaled snapshot: the first confidential stage.
 
-Copy, read, validate the structure, read cells by their declared format, bound the rows per person,
-scale, validate, write; then leave the custodian's statement of what became of cells. Every step
-is row-local or structural, except the bound on rows per person, which enters the privacy unit.
-Nothing leaves the run's private directory.
+Copy, validate the structure, and then batch by batch: read cells by their declared format, bound
+the rows per person, scale, write; validate what was found, and leave the custodian's statement of
+what became of cells. Every step is row-local or structural, except the bound on rows per person,
+which enters the privacy unit. What is held is one batch, but for a byte a row where rows per person
+are bounded. Nothing leaves the run's private directory, and a read that fails leaves nothing in it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_frame
-from dpiw.data.cell_statement import leave_statement
-from dpiw.data.cells import cell_texts
+from dpiw.data.cell_reading import canonical_cells, canonical_frame
+from dpiw.data.cell_statement import CellTally, leave_statement
 from dpiw.data.columns import Column, ColumnRole
 from dpiw.data.files import write_durably
-from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.sources import IngestLimits, RawTable, copy_source, read_csv, read_parquet
-from dpiw.data.tables import write_snapshot
+from dpiw.data.person_bound import rows_within_unit
+from dpiw.data.private_copy import copy_source
+from dpiw.data.raw_source import IngestLimits, RawSource
+from dpiw.data.schema import PublicSchema
+from dpiw.data.snapshots import snapshot_writer
+from dpiw.data.sources import open_csv, open_parquet
 from dpiw.data.validation import (
-    validate_constraints,
+    Results,
+    ScaledFacts,
     validate_scaled,
     validate_structure,
     validate_values,
@@ -85,21 +89,30 @@ def ingest(
     """
     person = _check_settings(file_format, schema, unit, public_rows)
     formats = settled_formats(schema, written, file_format=file_format)
-    raw = _read(source, file_format, schema, directory, limits, encoding, delimiter)
-    structure = validate_structure(raw.types, schema, file_format=file_format)
-    canonical = frame = canonical_frame(raw.frame, schema, formats)
-    if person is not None:
-        frame = frame.take(rows_within_unit(frame, person, unit))
-    if public_rows is not None and len(frame) != public_rows:
-        raise SourceError("the number of rows is not the one declared for the replace-one relation")
-    scaled = schema.scale(frame)
-    values = _value_verdicts(frame, scaled, schema)
-    encoded = validate_scaled(scaled_extremes(scaled, schema), schema)
-    verdicts = {"structure": structure, "values": values, "scaled": encoded}
-    write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
-    snapshot = directory / SNAPSHOT
-    write_snapshot(scaled, snapshot)
-    leave_statement(directory, raw=raw.frame, frame=canonical, schema=schema, formats=formats)
+    names = [column.name for column in schema.columns]
+    snapshot, tally, facts, rows = directory / SNAPSHOT, CellTally(schema), ScaledFacts(), 0
+    with contextlib.ExitStack() as stack:
+        copy = stack.enter_context(_copied(source, directory))
+        raw = stack.enter_context(
+            open_csv(copy, names, limits=limits, encoding=encoding, delimiter=delimiter)
+            if file_format == "csv"
+            else open_parquet(copy, names, limits=limits)
+        )
+        structure = validate_structure(raw.types, schema, file_format=file_format)
+        append = stack.enter_context(snapshot_writer(snapshot))
+        for frame in _bounded(raw, person, unit, schema, formats, tally, directory):
+            scaled = schema.scale(frame)
+            facts, rows = facts.and_of(scaled, schema), rows + scaled.rows
+            append(scaled)
+        if public_rows is not None and rows != public_rows:
+            raise SourceError(
+                "the number of rows is not the one declared for the replace-one relation"
+            )
+        encoded = validate_scaled(facts.extremes, schema)
+        values = _value_verdicts(tally, facts, schema)
+        verdicts = {"structure": structure, "values": values, "scaled": encoded}
+        write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
+    leave_statement(directory, tally=tally, schema=schema, formats=formats)
     return snapshot
 
 
@@ -122,88 +135,49 @@ def _check_settings(
     return person
 
 
-def _read(
-    source: Path,
-    file_format: str,
-    schema: PublicSchema,
-    directory: Path,
-    limits: IngestLimits,
-    encoding: str,
-    delimiter: str,
-) -> RawTable:
-    """Read a private copy, which is removed again whatever happens."""
-    names = [column.name for column in schema.columns]
+@contextlib.contextmanager
+def _copied(source: Path, directory: Path) -> Iterator[Path]:
+    """A private copy, which is removed again whatever happens."""
     copy = directory / f".source-{secrets.token_hex(8)}"
     try:
         copy_source(source, copy)
-        if file_format == "csv":
-            return read_csv(copy, names, limits=limits, encoding=encoding, delimiter=delimiter)
-        return read_parquet(copy, names, limits=limits)
+        yield copy
     finally:
         copy.unlink(missing_ok=True)
 
 
-def rows_within_unit(frame: pd.DataFrame, person: Column, unit: PrivacyUnit) -> NDArray[np.int64]:
-    """Indices of the rows kept: at most `unit.max_rows` of each person, in file order.
-
-    Each row gets an independent random key from the operating system and a person keeps the rows
-    of the smallest keys, so no person's rows bear on another's, and file order decides nothing.
-
-    Privacy:
-        Unit: afterwards adding or removing a person adds or removes at most `max_rows` rows.
-
-    Raises:
-        SourceError: a row without id, unless the identifier declares `null_is_own_person`.
-    """
-    ids, _ = pd.factorize(np.array(_person_ids(frame[person.name]), dtype=object))
-    alone = ids < 0
-    if alone.any() and not person.null_is_own_person:
-        raise SourceError(
-            f"column {person.name}: an id is missing and null_is_own_person is not set"
-        )
-    keys = np.frombuffer(secrets.token_bytes(8 * len(ids)), dtype=np.uint64)
-    order = np.lexsort((keys, ids))
-    sorted_ids = ids[order]
-    starts = np.flatnonzero(np.r_[True, sorted_ids[1:] != sorted_ids[:-1]][: len(ids)])
-    lengths = np.diff(np.r_[starts, len(ids)])
-    rank = np.empty(len(ids), dtype=np.int64)
-    rank[order] = np.arange(len(ids)) - np.repeat(starts, lengths)
-    return np.flatnonzero(alone | (rank < unit.max_rows))
+def _bounded(
+    raw: RawSource,
+    person: Column | None,
+    unit: PrivacyUnit,
+    schema: PublicSchema,
+    formats: Mapping[str, CellFormat],
+    tally: CellTally,
+    directory: Path,
+) -> Iterator[pd.DataFrame]:
+    """Canonical cells of the rows within the unit, in batches; all that are read are tallied."""
+    kept = None
+    if person is not None:
+        cells = (frame[person.name] for frame in raw.frames([person.name]))
+        ids = (canonical_cells(person, one, formats[person.name]) for one in cells)
+        kept = rows_within_unit(ids, person, unit, directory=directory)
+    start = 0
+    for cells_read in raw.frames():
+        frame = canonical_frame(cells_read, schema, formats)
+        with contextlib.suppress(Exception):
+            tally.add(cells_read, frame)
+        stop = start + len(frame)
+        yield frame if kept is None else frame.take(np.flatnonzero(kept[start:stop]))
+        start = stop
 
 
-def _person_ids(cells: pd.Series[Any]) -> list[str | None]:
-    stripped = (None if text is None else text.strip() for text in cell_texts(cells).to_pylist())
-    return [text or None for text in stripped]
-
-
-def _value_verdicts(
-    frame: pd.DataFrame, scaled: ScaledTable, schema: PublicSchema
-) -> dict[str, bool] | None:
+def _value_verdicts(tally: CellTally, facts: ScaledFacts, schema: PublicSchema) -> Results | None:
     """Verdicts on raw values and on constraints, None where they could not be had.
 
     They never decide anything.
     """
     try:
-        return validate_values(frame, schema) | validate_constraints(scaled, schema)
+        tally.check_whole()
+        return validate_values(tally.counts, schema) | facts.constraints()
     except Exception:
         return None
-
-
-def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
-    """Minimum and maximum of every scaled column, as two rows.
-
-    A missing number that may be there is left out; one that may not passes through as NaN. Of a
-    column without values: zeros, which are admissible.
-
-    Privacy:
-        Exact extremes: validated and dropped inside the stage.
-    """
-    extremes = {}
-    for column in schema.released:
-        values = scaled.columns[column.name]
-        if column.unseen:  # texts, which have no least one
-            values = values[:0]
-        if column.is_numeric and column.nullable:
-            values = values[~np.isnan(values)]
-        extremes[column.name] = [values.min(), values.max()] if values.size else [0.0, 0.0]
-    return pd.DataFrame(extremes, dtype=np.float64)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.dictionary import is_same_file
+from dpiw.data.private_copy import copy_source
+from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.sources import IngestLimits, copy_source, read_csv
+from dpiw.data.sources import read_csv
 from dpiw.errors import SourceError, SpecError
 
 FIELD = "weights.post_processing: beta_calibrate.rows"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,12 +60,24 @@ class ScaledTable:
             for name, values in self.columns.items()
         )
 
+    def batches(self, rows: int) -> Iterator[ScaledTable]:
+        """The same rows in order, at most `rows` at a time, as views; at least one batch."""
+        for start in range(0, max(1, self.rows), rows):
+            stop = min(start + rows, self.rows)
+            views = {name: values[start:stop] for name, values in self.columns.items()}
+            yield ScaledTable(views, stop - start)
+
     def to_arrow(self) -> pa.Table:
         """For storage: the same arrays, no metadata; missing stays NaN and -1, never null."""
-        return pa.table({name: pa.array(values) for name, values in self.columns.items()})
+        return pa.table({name: _stored(values) for name, values in self.columns.items()})
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> ScaledTable:
         """Read what `to_arrow` gave."""
         columns = {name: table.column(name).to_numpy() for name in table.column_names}
         return cls(columns, table.num_rows)
+
+
+def _stored(values: NDArray[Any]) -> pa.Array:
+    texts = values.dtype == object  # of which an empty array would have no type
+    return pa.array(values, type=pa.large_string() if texts else None)

@@ -1,174 +1,68 @@
-"""Reading a confidential file: a private copy, then raw cells by declared types, never inferred.
+"""Reading a confidential file in batches: raw cells by declared types, never inferred.
 
-Structure may fail, loudly and with a message that holds nothing of the file; values never do
-(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). Errors of the libraries below quote
-cells, so they are dropped, not chained: our error is raised after their handler has ended.
+Structure may fail, loudly and with a message that holds nothing of the file, nor of where in it;
+values never do (tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). What is held is one
+batch, whatever the number of rows; only public files are read whole.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
-import errno
-import hashlib
 import os
-import stat
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dpiw.data.cells import NULLABLE, valid_text
 from dpiw.data.headers import check_names, header_cells
-from dpiw.errors import SourceError, SpecError
-
-T = TypeVar("T")
+from dpiw.data.private_copy import attempt
+from dpiw.data.raw_source import IngestLimits, RawSource, RawTable
+from dpiw.errors import SourceError
 
 TEXT = "text"
 """The physical type of every CSV column."""
 
-MAX_BYTES = 1 << 42
-"""Bytes of a file that is copied at all: far more than a stage could hold in memory."""
+_BLOCK = 1 << 22
+"""Bytes of a batch of CSV, unless a row may be longer; Arrow reads up to 32 of them ahead."""
+
+_BATCH_ROWS = 1 << 15
+"""Rows of a batch of Parquet."""
 
 _CHUNK = 1 << 20
-_BATCH_ROWS = 1 << 16
 _MAX_HEADER_BYTES = 1 << 24
-_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
 _PARQUET = b"PAR1"
-_DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-_FAILURES = (
-    pa.ArrowException, OSError, ValueError, LookupError, TypeError, ArithmeticError, RuntimeError,
-    MemoryError, csv.Error,
-)  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class IngestLimits:
-    """What a file may be at most. All public settings of the spec, and part of a run's identity.
-
-    There is no limit on rows, nor on bytes but `MAX_BYTES`: what fails at one tells their number.
-
-    Attributes:
-        max_columns: columns in it.
-        max_cell_bytes: bytes of one text cell.
-        max_memory_bytes: bytes of the table in memory. The stage process has its own limit besides.
-    """
-
-    max_columns: int = 1_000
-    max_cell_bytes: int = 10_000
-    max_memory_bytes: int = 16 << 30
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                raise SpecError(f"source.{name}: expected a whole number >= 1")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawTable:
-    """Raw cells and the physical types they were stored in. Confidential.
-
-    Attributes:
-        frame: one column per file column, in file order; `str` for text.
-        types: physical type by column: `text` or the Arrow type's name.
-    """
-
-    frame: pd.DataFrame
-    types: dict[str, str]
-
-    def __repr__(self) -> str:
-        return "RawTable"
-
-
-def attempt(action: Callable[[], T], failure: str) -> T:
-    """Do `action`; whatever a library says of it becomes a SourceError that quotes nothing.
-
-    A full, read-only or damaged disk is no fault of the source, and stays an OSError.
-    """
-    try:
-        return action()
-    except _FAILURES as error:
-        if getattr(error, "errno", None) in _DISK_FAILURES:
-            raise
-    raise SourceError(failure)
-
-
-# A private copy
-
-
-def copy_source(source: Path, target: Path) -> None:
-    """Copy a regular file, and refuse it if it changed meanwhile.
-
-    Args:
-        source: a regular file; its last path component may not be a symbolic link.
-        target: a new file, created with mode 0600.
-
-    Raises:
-        SourceError: not there, not regular, too large, packed, or changed while it was read.
-    """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = attempt(
-        lambda: os.open(source, flags), "the source file cannot be opened, or is a symbolic link"
-    )
-    before = os.fstat(descriptor)
-    if not stat.S_ISREG(before.st_mode):
-        os.close(descriptor)
-        raise SourceError("the source is not a regular file")
-    with os.fdopen(descriptor, "rb") as stream:
-        if before.st_size > MAX_BYTES:
-            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
-        if stream.read(8).startswith(_PACKED):
-            raise SourceError(
-                "the source file is compressed or an archive (as workbooks are); unpack it, or save"
-                " it as CSV"
-            )
-        stream.seek(0)
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
-            copied = _digest(stream, copy.write)
-        stream.seek(0)
-        again = _digest(stream, lambda chunk: None)
-        after = os.fstat(descriptor)
-    unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
-    if copied != again or not unchanged:
-        raise SourceError("the source file changed while it was read")
-
-
-def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
-    """SHA-256 of a stream, passed on chunk by chunk; kept in memory only."""
-    digest, size = hashlib.sha256(), 0
-    while chunk := stream.read(_CHUNK):
-        size += len(chunk)
-        if size > MAX_BYTES:  # it grew
-            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
-        digest.update(chunk)
-        write(chunk)
-    return digest.digest()
+def _each(tables: Iterator[pa.Table], failure: str) -> Iterator[pa.Table]:
+    while (table := attempt(lambda: next(tables, None), failure)) is not None:
+        yield table
 
 
 # CSV
 
 
-def read_csv(
+@contextlib.contextmanager
+def open_csv(
     path: Path, names: list[str], *, limits: IngestLimits, encoding: str, delimiter: str
-) -> RawTable:
-    """Read a CSV file, every cell as text.
+) -> Iterator[RawSource]:
+    """Open a CSV file, every cell of which is text.
 
     Args:
         path: the private copy.
         names: the declared column names; the header must hold exactly these, in any order.
-        limits: column, cell and memory limits.
+        limits: column and cell limits.
         encoding: declared text encoding; a byte-order mark is dropped, invalid bytes become
             U+FFFD (and thereby an unknown cell).
         delimiter: one character.
 
     Raises:
-        SourceError: no header as declared, a ragged row, an unbalanced quote, a limit exceeded.
+        SourceError: no header as declared, an unbalanced quote.
     """
     clean = path.with_name(path.name + ".utf8")
     try:
@@ -182,9 +76,22 @@ def read_csv(
         check_names(header, names, max_columns=limits.max_columns)
         if quoted:
             _check_quotes(clean, limits, delimiter)
-        return _read_clean_csv(clean, header, limits, delimiter)
+        yield RawSource(
+            types=dict.fromkeys(header, TEXT),
+            tables=lambda columns: _csv_tables(clean, header, columns, limits, delimiter),
+            to_frame=lambda table: table.to_pandas(),
+            max_cell_bytes=limits.max_cell_bytes,
+        )
     finally:
         clean.unlink(missing_ok=True)
+
+
+def read_csv(
+    path: Path, names: list[str], *, limits: IngestLimits, encoding: str, delimiter: str
+) -> RawTable:
+    """Read a public CSV file whole; arguments and errors as `open_csv` and `RawSource.whole`."""
+    with open_csv(path, names, limits=limits, encoding=encoding, delimiter=delimiter) as raw:
+        return raw.whole(most_bytes=limits.max_memory_bytes)
 
 
 def _transcode(path: Path, clean: Path, encoding: str) -> bool:
@@ -231,16 +138,16 @@ def _first_line(clean: Path) -> str:
     return attempt(read, "the CSV header is not readable")
 
 
-def _read_clean_csv(
-    clean: Path, header: list[str], limits: IngestLimits, delimiter: str
-) -> RawTable:
+def _csv_tables(
+    clean: Path, header: list[str], columns: list[str], limits: IngestLimits, delimiter: str
+) -> Iterator[pa.Table]:
     longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in a cell is doubled
 
-    def read() -> pa.Table:
-        return pyarrow.csv.read_csv(
+    def tables() -> Iterator[pa.Table]:
+        reader = pyarrow.csv.open_csv(
             clean,
             read_options=pyarrow.csv.ReadOptions(
-                use_threads=False, block_size=min(max(_CHUNK, longest_row), 1 << 30)
+                use_threads=False, block_size=min(max(_BLOCK, longest_row), 1 << 30)
             ),
             parse_options=pyarrow.csv.ParseOptions(
                 delimiter=delimiter,
@@ -248,41 +155,31 @@ def _read_clean_csv(
                 ignore_empty_lines=len(header) > 1,  # in one column an empty line is a cell
             ),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False
+                column_types=dict.fromkeys(header, pa.string()),
+                strings_can_be_null=False,
+                include_columns=columns,
             ),
         )
+        with reader:
+            yield reader.schema.empty_table()
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
 
-    table = attempt(read, "the CSV file is ragged, or a row exceeds the declared cell sizes")
-    _check_size(table, limits)
-    types = dict.fromkeys(header, TEXT)
-    frame = attempt(lambda: table.to_pandas(), "the CSV file could not be read")
-    return RawTable(frame=frame, types=types)
-
-
-def _check_size(table: pa.Table, limits: IngestLimits) -> None:
-    if table.nbytes > limits.max_memory_bytes:
-        raise SourceError(f"the table exceeds max_memory_bytes={limits.max_memory_bytes}")
-    for name in table.column_names:
-        column = table.column(name)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            longest = pc.max(pc.binary_length(column)).as_py()
-            if longest is not None and longest > limits.max_cell_bytes:
-                raise SourceError(
-                    f"column {name}: a cell exceeds max_cell_bytes={limits.max_cell_bytes}"
-                )
+    return _each(tables(), "the CSV file is ragged, or a row exceeds the declared cell sizes")
 
 
 # Parquet
 
 
-def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
-    """Read a Parquet file in bounded batches.
+@contextlib.contextmanager
+def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Iterator[RawSource]:
+    """Open a Parquet file.
 
     Embedded Arrow and pandas metadata decide nothing but the time zone of timestamps. Footers are
     not believed: limits are applied to what was read.
 
     Raises:
-        SourceError: damaged, encrypted, other columns than declared, or a limit exceeded.
+        SourceError: damaged, encrypted, or other columns than declared.
     """
     with path.open("rb") as stream:
         if stream.read(4) != _PARQUET:
@@ -294,11 +191,20 @@ def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTa
         )
         schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
         check_names(list(schema.names), names, max_columns=limits.max_columns)
-        types = {field.name: _physical_type(field) for field in schema}
-        table = attempt(lambda: _bounded(file, schema, limits), "the Parquet file is damaged")
-    _check_size(table, limits)
-    frame = attempt(lambda: _to_frame(table), "the Parquet file could not be read")
-    return RawTable(frame=frame, types=types)
+        yield RawSource(
+            types={field.name: _physical_type(field) for field in schema},
+            tables=lambda columns: _each(
+                _parquet_tables(file, schema, columns), "the Parquet file is damaged"
+            ),
+            to_frame=_to_frame,
+            max_cell_bytes=limits.max_cell_bytes,
+        )
+
+
+def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
+    """Read a public Parquet file whole; errors as `open_parquet` and `RawSource.whole`."""
+    with open_parquet(path, names, limits=limits) as raw:
+        return raw.whole(most_bytes=limits.max_memory_bytes)
 
 
 def _physical_type(field: pa.Field) -> str:
@@ -314,14 +220,13 @@ def _physical_type(field: pa.Field) -> str:
     return TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else str(kind)
 
 
-def _bounded(file: pq.ParquetFile, schema: pa.Schema, limits: IngestLimits) -> pa.Table:
-    batches, size = [], 0
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
-        batches.append(batch.replace_schema_metadata(None))
-        size += batch.nbytes
-        if size > limits.max_memory_bytes:
-            raise SourceError(f"the table exceeds max_memory_bytes={limits.max_memory_bytes}")
-    return pa.Table.from_batches(batches, schema=schema.remove_metadata())
+def _parquet_tables(
+    file: pq.ParquetFile, schema: pa.Schema, columns: list[str]
+) -> Iterator[pa.Table]:
+    own = pa.schema([schema.field(name) for name in columns])
+    yield own.empty_table()
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False):
+        yield pa.Table.from_batches([batch.replace_schema_metadata(None)], schema=own)
 
 
 def _to_frame(table: pa.Table) -> pd.DataFrame:

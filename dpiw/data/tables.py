@@ -7,16 +7,15 @@ the stage's cost has been reserved and armed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.snapshots import BATCH_ROWS, DAMAGED, Snapshot, open_snapshot
 from dpiw.errors import PrivacyError, SchemaError, SourceError
 
 
@@ -61,13 +60,14 @@ def _sealed(action: str) -> NoReturn:
 class PrivateTable:
     """Confidential rows inside a stage (hot). No length, no iteration, no truth, no pickling.
 
-    Only generators and weight estimators call `confidential`, and what they return went through
-    `dpiw.privacy.mechanisms`. The seal prevents accidents, not a hostile programmer.
+    Only generators and weight estimators call `batches` or `confidential`, and what they return
+    went through `dpiw.privacy.mechanisms`. The seal prevents accidents, not a hostile programmer.
     """
 
     __slots__ = ("__scaled", "__schema")
 
-    def __init__(self, *, schema: PublicSchema, scaled: ScaledTable) -> None:
+    def __init__(self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot) -> None:
+        """Take rows in memory, or a file of them, of which no row is read yet."""
         names = [column.name for column in schema.released]
         if list(scaled.columns) != names:
             raise SchemaError("a private table must have exactly the released columns, in order")
@@ -79,14 +79,26 @@ class PrivateTable:
         """The public schema."""
         return self.__schema
 
-    def confidential(self) -> ScaledTable:
-        """The exact rows.
+    def batches(self) -> Iterator[ScaledTable]:
+        """The exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
+
+        Memory is that of one batch, whatever the number of rows. Each call reads them once more.
 
         Privacy:
             Unprotected. Call only inside `measure`, and return nothing that was not drawn by
             `dpiw.privacy.mechanisms` (or DP-SGD) with the sensitivity of the schema and unit.
         """
-        return self.__scaled
+        rows = self.__scaled
+        return rows.batches() if isinstance(rows, Snapshot) else rows.batches(BATCH_ROWS)
+
+    def confidential(self) -> ScaledTable:
+        """All exact rows at once: only for what cannot be measured in `batches`.
+
+        Privacy:
+            As `batches`.
+        """
+        rows = self.__scaled
+        return rows.read() if isinstance(rows, Snapshot) else rows
 
     def __repr__(self) -> str:
         return f"PrivateTable(schema={self.__schema.name})"
@@ -132,7 +144,7 @@ class PrivateTable:
         _sealed("pickled or copied")
 
     def __dir__(self) -> list[str]:
-        return ["confidential", "schema"]
+        return ["batches", "confidential", "schema"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +163,7 @@ class PrivateSource:
         return f"PrivateSource(schema={self.schema.name})"  # the path is confidential
 
     def open(self, grant: Any, ledger: ConfirmsGrants) -> PrivateTable:
-        """Read the snapshot, after the ledger has confirmed that its cost is reserved.
+        """Open the snapshot, after the ledger has confirmed that its cost is reserved.
 
         Privacy:
             Returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
@@ -162,36 +174,7 @@ class PrivateSource:
             SourceError: the snapshot is missing, damaged or of another schema.
         """
         ledger.confirm(grant)
-        scaled = read_snapshot(self.snapshot)
-        names = [column.name for column in self.schema.released]
-        if scaled is None or list(scaled.columns) != names:
-            raise SourceError("the confidential snapshot is missing, damaged or of another schema")
-        return PrivateTable(schema=self.schema, scaled=scaled)
-
-
-def write_snapshot(scaled: ScaledTable, path: Path) -> None:
-    """Write scaled rows durably as Parquet, without column statistics and without metadata.
-
-    Privacy:
-        The file is exact: it belongs in the confidential workspace only.
-    """
-    buffer = pa.BufferOutputStream()
-    pq.write_table(
-        scaled.to_arrow(), buffer, write_statistics=False, store_schema=False, compression="zstd"
-    )
-    write_durably(path, buffer.getvalue())
-
-
-def read_snapshot(path: Path) -> ScaledTable | None:
-    """Read `write_snapshot`'s file; None if it cannot be read.
-
-    Privacy:
-        Returns exact rows; called only by `PrivateSource.open` and the ingest stage.
-    """
-    try:
-        with path.open("rb") as stream:
-            # No threads: one still reading a Python file at exit aborts the process (measured).
-            file = pq.ParquetFile(stream, pre_buffer=False)
-            return ScaledTable.from_arrow(file.read(use_threads=False))
-    except (OSError, pa.ArrowException, SchemaError):
-        return None  # the reason may quote values; it is not passed on
+        snapshot = open_snapshot(self.snapshot)
+        if snapshot.columns != tuple(column.name for column in self.schema.released):
+            raise SourceError(DAMAGED)
+        return PrivateTable(schema=self.schema, scaled=snapshot)

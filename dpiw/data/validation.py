@@ -7,14 +7,17 @@ abort (whether a run aborts is an output); their verdicts stay in the confidenti
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from dpiw.data.cell_counts import CellCounts
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.levels import known_texts
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SourceError, StageFailedError
 
@@ -80,53 +83,39 @@ def validate_structure(
     return results
 
 
-def validate_values(frame: pd.DataFrame, schema: PublicSchema) -> Results:
+def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> Results:
     """Whether raw values are as declared, before clamping. Never raises on a value.
 
-    Numbers inside bounds, levels known, nothing missing where a column is not nullable.
+    Numbers inside bounds, levels known, nothing missing where a column is not nullable. What is
+    judged is a stand-in of each column: one good cell, and a bad one of every kind that occurred.
+
+    Args:
+        counts: of all cells, by column.
+        schema: the public schema.
 
     Privacy:
         The verdicts depend on exact rows: confidential workspace only.
     """
     import great_expectations.expectations as expect
 
-    readable, checks = {}, []
+    stand_ins, checks = {}, []
     for column in schema.released:
-        cells = frame[column.name]
-        if isinstance(cells.dtype, pd.StringDtype):
-            cells = cells.where(cells.str.strip() != "")
-        if column.is_numeric and pd.api.types.is_datetime64_any_dtype(cells.dtype):
-            cells = cells.notna().where(cells.notna(), None)  # GX compares dates by local rules
-        elif column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
-            cells = pd.to_numeric(cells, errors="coerce").astype("float64")
+        told, name = counts[column.name], column.name
+        number = column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER)
+        missing = bool(told.missing or (number and told.unreadable))
+        good = column.lower_number if number else 1.0
+        bad = np.inf if told.outside else 0.0 if told.unknown else good
+        stand_ins[name] = [good, bad, np.nan if missing else good]
+        if number:
+            low, high = column.lower_number, column.upper_number
             checks.append(
-                expect.ExpectColumnValuesToBeBetween(
-                    column=column.name, min_value=column.lower_number, max_value=column.upper_number
-                )
+                expect.ExpectColumnValuesToBeBetween(column=name, min_value=low, max_value=high)
             )
         elif column.levels:
-            known = known_texts(column)
-            cells = cells.map(lambda cell, known=known: known(str(cell)), na_action="ignore")
-            checks.append(
-                # not the levels themselves: GX copies them many times, and there may be 10,000
-                expect.ExpectColumnValuesToBeInSet(column=column.name, value_set=[True])
-            )
+            checks.append(expect.ExpectColumnValuesToBeInSet(column=name, value_set=[1.0]))
         if not column.nullable:
-            checks.append(expect.ExpectColumnValuesToNotBeNull(column=column.name))
-        readable[column.name] = cells
-    return run_checks(pd.DataFrame(readable), checks) if checks and len(frame) else {}
-
-
-def validate_constraints(scaled: ScaledTable, schema: PublicSchema) -> Results:
-    """Whether all rows satisfy each of the dictionary's constraints. Never raises on a value.
-
-    Rows that do not are used as they are, as values out of bounds are once they were clamped.
-
-    Privacy:
-        The verdicts depend on exact rows: confidential workspace only.
-    """
-    broken = {} if schema.rules is None else schema.rules.broken(scaled)
-    return {f"constraint {name}": not mask.any() for name, mask in broken.items()}
+            checks.append(expect.ExpectColumnValuesToNotBeNull(column=name))
+    return run_checks(pd.DataFrame(stand_ins), checks) if checks else {}
 
 
 def scaled_limits(column: Column) -> tuple[float, float]:
@@ -164,6 +153,80 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     if not all(results.values()):
         raise StageFailedError("ingest", StageFailedError.exit_code)
     return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledFacts:
+    """What is to be known of a scaled table, from its batches.
+
+    Attributes:
+        extremes: of `scaled_extremes`; no columns before the first batch.
+        broken: which constraints some row breaks; None: it could not be found out.
+
+    Privacy:
+        Exact: confidential workspace only.
+    """
+
+    extremes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    broken: frozenset[str] | None = frozenset()
+    names: tuple[str, ...] = ()
+
+    def and_of(self, scaled: ScaledTable, schema: PublicSchema) -> ScaledFacts:
+        """With one more batch."""
+        return ScaledFacts(
+            extremes=_widest(self.extremes, scaled_extremes(scaled, schema)),
+            broken=_broken(self.broken, scaled, schema),
+            names=tuple(one.name for one in schema.constraints),
+        )
+
+    def constraints(self) -> Results:
+        """Whether all rows satisfy each constraint of the dictionary.
+
+        Rows that do not are used as they are, as values out of bounds are once they were clamped.
+
+        Raises:
+            ValueError: it could not be found out.
+        """
+        if self.broken is None:
+            raise ValueError("a batch could not be judged")
+        return {f"constraint {name}": name not in self.broken for name in self.names}
+
+
+def _widest(one: pd.DataFrame, two: pd.DataFrame) -> pd.DataFrame:
+    if one.empty:
+        return two
+    ends = [np.minimum(one.loc[0], two.loc[0]), np.maximum(one.loc[1], two.loc[1])]  # NaN stays
+    return pd.DataFrame(ends, index=[0, 1])
+
+
+def _broken(
+    before: frozenset[str] | None, scaled: ScaledTable, schema: PublicSchema
+) -> frozenset[str] | None:
+    """Never raises: it decides nothing."""
+    with contextlib.suppress(Exception):
+        masks = {} if schema.rules is None else schema.rules.broken(scaled)
+        return None if before is None else before | {n for n, mask in masks.items() if mask.any()}
+    return None
+
+
+def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
+    """Minimum and maximum of every scaled column, as two rows.
+
+    A missing number that may be there is left out; one that may not passes through as NaN. Of a
+    column without values: zeros, which are admissible.
+
+    Privacy:
+        Exact extremes: validated and dropped inside the stage.
+    """
+    extremes = {}
+    for column in schema.released:
+        values = scaled.columns[column.name]
+        if column.unseen:  # texts, which have no least one
+            values = values[:0]
+        if column.is_numeric and column.nullable:
+            values = values[~np.isnan(values)]
+        extremes[column.name] = [values.min(), values.max()] if values.size else [0.0, 0.0]
+    return pd.DataFrame(extremes, dtype=np.float64)
 
 
 def load_checks() -> None:

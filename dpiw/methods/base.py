@@ -6,7 +6,7 @@ import abc
 import enum
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ class Method(Protocol):
 
     Formal guarantees:
         `events` is known before any data is read and is what `measure` does to the data.
-        `measure` reads the table once and returns only noisy values.
+        `measure` reads the table and returns only noisy values.
         What follows needs nothing but the measurement and the public settings: it is free, and may
         be repeated.
     """
@@ -57,6 +57,16 @@ class Method(Protocol):
     @abc.abstractmethod
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise scales, JSON values only, for plan and certificate."""
+        ...
+
+
+@runtime_checkable
+class ReadsBatches(Protocol):
+    """A method whose `measure` holds a batch of rows at a time; others hold all rows at once."""
+
+    @property
+    def in_batches(self) -> bool:
+        """True."""
         ...
 
 

@@ -47,7 +47,7 @@ class SourceFormat(Section):
         snapshot: your public label of this state of the file; part of the run's identity.
         max_columns: the most columns that are read.
         max_cell_bytes: the most bytes that a cell may have.
-        max_memory_bytes: the most memory that a stage may take.
+        max_memory_bytes: the most memory that a stage may hold at once; the table may be larger.
     """
 
     format: Literal["csv", "parquet"]

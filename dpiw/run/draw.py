@@ -86,8 +86,9 @@ def ingest(run: ReleaseRun) -> None:
 
 def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
     source, spec = run.spec.source, run.spec
-    for leftover in run.private.glob(".source-*"):  # of an ingest that was killed
-        leftover.unlink(missing_ok=True)
+    for left in (".source-*", f".{run.snapshot.name}.*"):  # by an ingest that was killed
+        for leftover in run.private.glob(left):
+            leftover.unlink(missing_ok=True)
     replace_one = spec.relation == "replace_one"
     try:
         read_source(
@@ -97,9 +98,7 @@ def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
             unit=spec.privacy_unit,
             directory=run.private,
             limits=IngestLimits(
-                max_columns=source.max_columns,
-                max_cell_bytes=source.max_cell_bytes,
-                max_memory_bytes=source.max_memory_bytes,
+                max_columns=source.max_columns, max_cell_bytes=source.max_cell_bytes
             ),
             encoding=source.encoding,
             delimiter=source.delimiter,

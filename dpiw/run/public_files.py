@@ -8,10 +8,11 @@ import secrets
 from pathlib import Path
 
 from dpiw.data.files import write_durably
+from dpiw.data.private_copy import copy_source
 from dpiw.data.public_rows import read_public_rows
+from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
-from dpiw.data.sources import IngestLimits, copy_source
-from dpiw.data.tables import write_snapshot
+from dpiw.data.snapshots import write_snapshot
 from dpiw.errors import SourceError, SpecError
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing

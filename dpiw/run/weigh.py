@@ -15,8 +15,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import write_durably
-from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import SyntheticTable, read_snapshot, write_snapshot
+from dpiw.data.schema import PublicSchema
+from dpiw.data.snapshots import read_snapshot, write_snapshot
+from dpiw.data.tables import SyntheticTable
 from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
@@ -61,13 +62,6 @@ def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
     return measurement
 
 
-def _write_rows(run: ReleaseRun, name: str, scaled: ScaledTable) -> None:
-    temporary = run.directory / f".{name}.{secrets.token_hex(4)}"
-    write_snapshot(scaled, temporary)
-    write_durably(run.directory / name, temporary.read_bytes())
-    temporary.unlink()
-
-
 def published_schema(run: ReleaseRun) -> PublicSchema:
     """Of the rows: the plan's, or with the levels that were found and whose they are.
 
@@ -107,7 +101,7 @@ def draw_synthetic(run: ReleaseRun) -> None:
                 if admission is not None:  # before its rows: who finds them, finds this
                     record = compact_json(dataclasses.asdict(admission)).encode()
                     write_durably(_admission_path(run, name), record)
-                _write_rows(run, name, drawn.scaled)
+                write_snapshot(drawn.scaled, run.directory / name)
 
 
 def _admission_path(run: ReleaseRun, rows: str) -> Path:

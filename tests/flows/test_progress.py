@@ -355,7 +355,10 @@ def test_a_terminal_that_lacks_a_sign_is_shown_another_one(monkeypatch):
 def test_on_a_terminal_a_training_has_one_bar(capsys):
     screen = io.StringIO()
     log = StepLog(Console(file=screen, force_terminal=True, width=100))
-    say(log, "start fit_generator", "at fit_generator 0 800", "at fit_generator 400 800")
+    say(log, "start fit_generator")
+    clock = log._bar[0]
+    say(log, "at fit_generator 0 800", "at fit_generator 400 800")
+    assert not clock.live.is_started
     bar = log._bar[0]
     say(log, "at fit_generator 800 800")
     assert log._bar[0] is bar
@@ -365,6 +368,16 @@ def test_on_a_terminal_a_training_has_one_bar(capsys):
     assert not bar.live.is_started
     assert "800 of 800 steps" in screen.getvalue()
     assert "of 800" not in capsys.readouterr().out  # no lines beside it
+
+
+def test_on_a_terminal_a_step_shows_its_seconds_and_no_more():
+    screen = io.StringIO()
+    log = StepLog(Console(file=screen, force_terminal=True, width=100))
+    say(log, "start ingest")
+    log._bar[0].refresh()
+    say(log, "done ingest 7.0")
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert re.fullmatch(r"(…|ingest|0:0\d:\d\d|\s)+", shown)
 
 
 def test_a_bar_is_taken_down_when_a_training_fails():

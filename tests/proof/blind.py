@@ -17,7 +17,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw.data.tables import PrivateTable, SyntheticTable, read_snapshot
+from dpiw.data.snapshots import read_snapshot
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.histogram import Histogram
@@ -246,24 +247,23 @@ def in_the_report(patch: pytest.MonkeyPatch) -> None:
 
 def in_the_number_of_rows(patch: pytest.MonkeyPatch) -> None:
     """As many synthetic rows as private ones."""
-    real = leaks.POSTPROCESSING._write_rows
+    real = leaks.POSTPROCESSING.write_snapshot
 
-    def writing(run: ReleaseRun, name: str, scaled: Any) -> None:
-        real(run, name, scaled.take(np.arange(rows_of(run))))
+    def writing(scaled: Any, path: Path) -> None:
+        real(scaled.take(np.arange(rows_of(ReleaseRun.load(path.parent)))), path)
 
-    patch.setattr(leaks.POSTPROCESSING, "_write_rows", writing)
+    patch.setattr(leaks.POSTPROCESSING, "write_snapshot", writing)
 
 
 def in_how_a_step_ends(patch: pytest.MonkeyPatch) -> None:
-    real = leaks.INGEST._read
+    real = leaks.INGEST._value_verdicts
 
-    def reading(*given: Any) -> Any:
-        raw = real(*given)
-        if len(raw.frame) < 5:
+    def judging(tally: Any, *given: Any) -> Any:
+        if tally.rows < 5:
             raise StageFailedError("ingest", 70)
-        return raw
+        return real(tally, *given)
 
-    patch.setattr(leaks.INGEST, "_read", reading)
+    patch.setattr(leaks.INGEST, "_value_verdicts", judging)
 
 
 def in_a_fact(patch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,7 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
 
     def believing(own: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
         stack, private = own.stack(base.schema), read_snapshot(seen[-1].snapshot)
-        exact = exact_sum(stack, private, constant=own.calibrated.constant)
+        exact = exact_sum(stack, [private], constant=own.calibrated.constant)
         told = dataclasses.replace(drawn, arrays={"sum": exact})
         features = stack.matrix(base.scaled)
         targets = own.targets(told, about=features.mean(axis=0))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,7 +150,9 @@ def check_gaussian_noise_costs_a_delta() -> None:
 def check_rows_per_person() -> None:
     unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="id")
     frame = pd.DataFrame({"id": ["7"] * 9 + ["8"]})
-    assert len(ingest.rows_within_unit(frame, TOY.column("id"), unit)) <= 3
+    with tempfile.TemporaryDirectory() as folder:
+        ids, person = [frame["id"]], TOY.column("id")
+        assert ingest.rows_within_unit(ids, person, unit, directory=Path(folder)).sum() <= 3
 
 
 CHECKS = [
@@ -258,7 +262,11 @@ def no_delta(patch: Patch) -> None:
 
 
 def every_row_of_a_person(patch: Patch) -> None:
-    patch.setattr(ingest, "rows_within_unit", lambda frame, column, unit: np.arange(len(frame)))
+    patch.setattr(
+        ingest,
+        "rows_within_unit",
+        lambda ids, *_, **__: np.ones(sum(map(len, ids)), dtype=bool),
+    )
 
 
 def a_buffer_that_is_forked(patch: Patch) -> None:

@@ -241,7 +241,7 @@ def credit_from_private_rows(patch: Patch) -> None:
     def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
         found = real(self, table, synthetic, noise=noise)
         stack = self.stack(table.schema)
-        exact = measured.exact_sum(stack, table.confidential(), constant=self.calibrated.constant)
+        exact = measured.exact_sum(stack, table.batches(), constant=self.calibrated.constant)
         features = stack.matrix(synthetic.scaled)
         told = dataclasses.replace(found, arrays={"sum": exact})
         targets = self.targets(told, about=features.mean(axis=0))

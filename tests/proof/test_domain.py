@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data import ingest
+from dpiw.data import person_bound
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, read_csv
@@ -147,19 +147,19 @@ def test_a_strange_row_changes_nothing_that_was_planned(cases, rng, tmp_path, pr
 def test_a_domain_from_the_data_is_found(rng, tmp_path, monkeypatch):
     """Test of the test: tables that leave out levels nobody has (the active domain)."""
     synthetic = SyntheticTable(schema=schema(), scaled=uniform_rows(schema(), 30, rng))
-    real = counting.ContingencyCounter.count
+    real = counting.ContingencyCounter.each
 
-    def active(self, columns):
-        counts = real(self, columns)
-        for axis in range(counts.ndim):
-            used = counts.sum(axis=tuple(a for a in range(counts.ndim) if a != axis)) > 0
-            counts = counts.compress(used, axis=axis)
-        return counts
+    def active(self, marginals):
+        for counts in real(self, marginals):
+            for axis in range(counts.ndim):
+                used = counts.sum(axis=tuple(a for a in range(counts.ndim) if a != axis)) > 0
+                counts = counts.compress(used, axis=axis)
+            yield counts
 
     rows = [("1", "3", "17.25", "é", "low", "ja", "1999-12-31", "1999-12-31T23:59:59")] * 3
     strange = [*rows, ("2", "9", "0", "b", "high", "nein", "1950-01-01", "1980-01-01T00:00:00")]
     assert fixed(table(tmp_path, rows), synthetic) == fixed(table(tmp_path, strange), synthetic)
-    monkeypatch.setattr(counting.ContingencyCounter, "count", active)
+    monkeypatch.setattr(counting.ContingencyCounter, "each", active)
     # A generator with an active domain would also draw noise of its shape.
     monkeypatch.setattr(
         mechanisms, "noisy_counts", lambda counts, *, law, noise: counts.astype(float)
@@ -184,11 +184,15 @@ def prepared(frame: pd.DataFrame, own: PublicSchema) -> dict[str, np.ndarray]:
     return forms
 
 
-def kept_rows(frame: pd.DataFrame, keys: np.ndarray, patch: pytest.MonkeyPatch) -> np.ndarray:
+def kept_rows(
+    folder: Path, frame: pd.DataFrame, keys: np.ndarray, patch: pytest.MonkeyPatch
+) -> np.ndarray:
     """Rows that bounding the unit keeps, given each row's random key."""
     with patch.context() as patched:
-        patched.setattr(ingest.secrets, "token_bytes", lambda size: keys.tobytes()[:size])
-        return ingest.rows_within_unit(frame, schema().identifier, UNIT)
+        patched.setattr(person_bound.secrets, "token_bytes", lambda size: keys.tobytes()[:size])
+        person = schema().identifier
+        kept = person_bound.rows_within_unit([frame["id"]], person, UNIT, directory=folder)
+    return np.flatnonzero(kept)
 
 
 def alike(one: np.ndarray, two: np.ndarray, name: str) -> bool:
@@ -209,8 +213,8 @@ def touched(folder: Path, rows: list[Row], place: int, more: Row, rng, patch) ->
     )
     keys = rng.integers(2**63, size=len(rows) + 1).astype(np.uint64)
     kept = [
-        {rest[i] for i in kept_rows(frames[0], keys[rest], patch)},
-        set(kept_rows(frames[1], keys, patch).tolist()),
+        {rest[i] for i in kept_rows(folder, frames[0], keys[rest], patch)},
+        set(kept_rows(folder, frames[1], keys, patch).tolist()),
     ]
     persons = frames[1]["id"].to_numpy()
     others = {persons[i] for i in kept[0] ^ kept[1]} - {more[0]}

@@ -7,11 +7,12 @@ the same fault in two tables of other cells has the same words.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,16 +151,18 @@ def test_faults_of_many_tables(template: Any, prove: Callable[..., None]) -> Non
 
 
 def test_an_error_that_quotes_a_cell_is_seen(template: Any, monkeypatch: Any) -> None:
-    real = leaks.INGEST._read
+    real = leaks.INGEST.open_csv
 
-    def quoting(*given: Any) -> Any:
+    @contextlib.contextmanager
+    def quoting(path: Path, *given: Any, **settings: Any) -> Iterator[Any]:
         try:
-            return real(*given)
+            with real(path, *given, **settings) as raw:
+                yield raw
         except DPIWError as error:
-            error.args = (f"{error}: {Path(given[0]).read_bytes()[-20:]!r}",)
+            error.args = (f"{error}: {path.read_bytes()[-20:]!r}",)
             raise
 
-    monkeypatch.setattr(leaks.INGEST, "_read", quoting)
+    monkeypatch.setattr(leaks.INGEST, "open_csv", quoting)
     with pytest.raises(AssertionError):
         compare_endings(template, "a_missing_column", 3, 90_000)
 

@@ -124,7 +124,7 @@ def measured_sum(size: int) -> Sample:
     rows = uniform_rows(schema, 5, np.random.default_rng(0))
     private = PrivateTable(schema=schema, scaled=rows)
     public = SyntheticTable(schema=schema, scaled=rows)
-    exact = exact_sum(own.stack(schema), rows, constant=0.5)
+    exact = exact_sum(own.stack(schema), [rows], constant=0.5)
     drawn = [
         own.measure(private, public, noise=NOISE).arrays["sum"] - exact
         for _ in range(-(-size // exact.size))

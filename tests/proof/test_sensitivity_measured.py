@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,7 @@ def share_of(own: Measured, schema: PublicSchema, pair: Tables) -> float:
         )  # fmt: skip
     assert scales == [ready.law.scale] * 2  # one draw each, of the stated scale
     stack = own.stack(schema)
-    exact = [exact_sum(stack, table, constant=ready.constant) for table in pair]
+    exact = [exact_sum(stack, [table], constant=ready.constant) for table in pair]
     assert np.abs(one - exact[0]).max() <= lattice_step(scales[0]) / 2
     assert np.linalg.norm(exact[0] - exact[1]) <= ready.sensitivity
     return float(np.linalg.norm(one - two) * ready.multiplier / scales[0])
@@ -225,24 +225,25 @@ def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rn
         if number % 8 == 7 and stack.dimension < 300:
             rows = int(rng.choice([1, 2]) * feature_sum._BLOCK + rng.integers(-1, 3))
         table = uniform_rows(schema, rows, rng)
-        matrix, total = stack.matrix(table), exact_sum(stack, table, constant=constant)
+        matrix, total = stack.matrix(table), exact_sum(stack, [table], constant=constant)
         order = rng.permutation(rows)
         assert bits(stack.matrix(table.take(order))) == bits(matrix[order])
-        assert bits(exact_sum(stack, table.take(order), constant=constant)) == bits(total)
+        assert bits(exact_sum(stack, [table.take(order)], constant=constant)) == bits(total)
         for place in rng.integers(0, rows, 5):
             alone = table.take([place])
-            part = exact_sum(stack, alone, constant=constant)
+            part = exact_sum(stack, [alone], constant=constant)
             assert bits(stack.matrix(alone)[0]) == bits(matrix[place])
             rounded = np.rint(matrix[place] / UNIT) * UNIT + 0.0  # no minus zeros
             assert bits(part) == bits(np.append(rounded, constant) if constant else rounded)
-            rest = exact_sum(stack, table.take(np.arange(rows) != place), constant=constant)
+            rest = exact_sum(stack, [table.take(np.arange(rows) != place)], constant=constant)
             # Differences of multiples of the unit are exact in doubles.
             assert bits(total - rest + 0.0) == bits(part + 0.0)
             checked += 1
         half = rows // 2
         parts = (table.take(np.arange(half)), table.take(np.arange(half, rows)))
-        sums = [exact_sum(stack, part, constant=constant) for part in parts]
+        sums = [exact_sum(stack, [part], constant=constant) for part in parts]
         assert bits(sums[0] + sums[1] + 0.0) == bits(total + 0.0)
+        assert bits(exact_sum(stack, parts, constant=constant)) == bits(total)
     prove(
         "P3", "measured sum, one row's part to the last bit",
         power="a sum in doubles, a centred table and a matrix product are found:"
@@ -255,7 +256,8 @@ def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rn
 def in_doubles(patch: pytest.MonkeyPatch) -> None:
     """Features are summed as they are."""
 
-    def total(stack: Stack, rows: ScaledTable, *, constant: float) -> Array:
+    def total(stack: Stack, batches: Sequence[ScaledTable], *, constant: float) -> Array:
+        rows = ScaledTable.concatenate(batches)
         found = stack.matrix(rows).sum(axis=0)
         return np.append(found, rows.rows * constant) if constant else found
 
@@ -301,7 +303,7 @@ def test_no_row_of_the_box_is_left_out(shares, rng):
     stack = Stack(schema=schema, shares=shares, frequencies=2048)
     rows = extreme_rows(schema, 100, rng)
     wanted = (np.rint(stack.matrix(rows) / UNIT) * UNIT).sum(axis=0) + 0.0
-    assert bits(exact_sum(stack, rows, constant=0.0)) == bits(wanted)
+    assert bits(exact_sum(stack, [rows], constant=0.0)) == bits(wanted)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 5.0, -1e3, 1e300])

@@ -214,7 +214,7 @@ def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) ->
     domain = Domain.from_schema(schema, bins=own.calibrated.bins)
     exact = []
     for table in _tables(unit, schema, adversarial, rng):
-        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        counter = ContingencyCounter.of(table, domain)
         exact.append(np.concatenate([counter.count((j,)) for j in range(len(domain.sizes))]))
     facts = own.measure(table, noise=Zeros()).facts
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=facts["scale"], dimension=exact[0].size)

@@ -103,6 +103,7 @@ class AIM:
 
     method: ClassVar[str] = "aim"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
@@ -225,7 +226,7 @@ class AIM:
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
-        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        counter = ContingencyCounter.of(table, domain)
         steps, sizes, workload = ready.parts, domain.sizes, self._workload(domain.sizes)
         drawn = self._resumed(watch, publishable=noise.publishable)
         check_fits()  # before the first draw; a run did before it was charged, and this is no more
@@ -258,10 +259,10 @@ class AIM:
     ) -> Measurement:
         """The one-way marginals."""
         scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.part, unit=ready.unit)
-        draw = partial(noisy_marginal, counter, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
-        one_way = {f"one_way_{j}": draw((j,)) for j in range(len(domain.sizes))}
+        draw = partial(noisy_marginal, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
+        one_way = {f"one_way_{j}": draw(one) for j, one in enumerate(counter.one_way())}
         return Measurement(
-            kind=self.method,
+            kind=self.method, publishable=noise.publishable,
             arrays={**one_way, "rounds": np.zeros(0)},
             facts={
                 "bins": ready.bins,
@@ -272,8 +273,7 @@ class AIM:
                 "network": [],
                 "next": 1,
             },
-            publishable=noise.publishable,
-        )
+        )  # fmt: skip
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:
         if (checkpoint := watch.resumed()) is None:

@@ -265,10 +265,11 @@ def draw_round(
         Event: together at most `price.parts` Gaussian mechanisms of multiplier `price.part`.
     """
     scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=price.multiplier, unit=unit)
-    scores = {
-        one: score(counter.count(one), said, weight=weights[one], stddev=scale)
-        for one, said in expected
-    }
+    scores: dict[Columns, float] = {}
+    for _, group in groupby(expected, key=lambda one: one[0][0]):
+        said = dict(group)  # of one first column: so many are held, and counted in one pass
+        for one, counts in zip(said, counter.each(said), strict=True):
+            scores[one] = score(counts, said[one], weight=weights[one], stddev=scale)
     candidates = list(scores)
     chosen = mechanisms.select(
         np.array(list(scores.values())),
@@ -277,7 +278,8 @@ def draw_round(
         noise=noise,
     )
     columns = candidates[chosen]
-    values = noisy_marginal(counter, columns, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
+    counts = counter.count(columns)
+    values = noisy_marginal(counts, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
     network = [*drawn.facts["network"], [list(columns), price.parts, scale]]
     rounds = np.append(drawn.arrays["rounds"], values.ravel())
     return replace(

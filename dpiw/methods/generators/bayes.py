@@ -99,6 +99,7 @@ class Bayes:
 
     method: ClassVar[str] = "bayes"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
@@ -217,14 +218,15 @@ class Bayes:
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
-        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        counter = ContingencyCounter.of(table, domain)
         design = self._design(domain)
         arrays: dict[str, NDArray[np.int64]] = {}
-        for column, size in enumerate(domain.sizes):
-            counts = counter.count(design.family(column).members).reshape(-1, size)
+        families = [design.family(column).members for column in range(len(domain.sizes))]
+        for column, counts in enumerate(counter.each(families)):
             arrays[f"points_{column}"] = self._draw(
-                counts, design.law(column), window=ready.window, noise=noise
-            )
+                counts.reshape(-1, domain.sizes[column]), design.law(column),
+                window=ready.window, noise=noise,
+            )  # fmt: skip
         return Measurement(
             kind=self.method,
             arrays=arrays,

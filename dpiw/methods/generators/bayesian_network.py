@@ -133,8 +133,9 @@ def choose_network(
     pool = [(Family(child=child, parents=()), 0.0) for child in waiting]
     while waiting:
         placed = [family.child for family in families]
-        for family in _new_families(placed, waiting, sizes, degree, max_cells):
-            table = counter.count(family.members)
+        new = [*_new_families(placed, waiting, sizes, degree, max_cells)]
+        tables = counter.each(family.members for family in new)
+        for family, table in zip(new, tables, strict=True):
             # On the scores' own grid, so that the difference is exact.
             penalty = floor(cell_penalty * table.size * 2 * SHARE_UNIT) / (2 * SHARE_UNIT)
             pool.append((family, dependence(table, shares[family.child]) - penalty))

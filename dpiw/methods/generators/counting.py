@@ -1,4 +1,4 @@
-"""Exact contingency tables from integer codes, fast.
+"""Exact contingency tables of a table of any size, in as few passes over it as may be.
 
 Everything here is exact and therefore confidential: callers add noise through
 `dpiw.privacy.mechanisms` before anything leaves the stage.
@@ -6,70 +6,153 @@ Everything here is exact and therefore confidential: callers add noise through
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.data.discretisation import Domain
+from dpiw.data.tables import PrivateTable
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
+Columns = Sequence[int]
+Counts = NDArray[np.int64]
+
+HELD_BYTES = 1 << 28
+"""Codes of a table that are kept for the next pass; of a larger table each pass reads it anew."""
+
+_HELD_CELLS = 1 << 23
+"""Cells of the tables that one pass fills, unless a single one has more."""
+
 
 class ContingencyCounter:
-    """Counts marginals of one coded table; keeps the combined codes of pairs it has met.
+    """Counts marginals of one coded table.
+
+    Held are the cells of one pass, one batch and at most `HELD_BYTES` of codes, whatever the number
+    of rows.
 
     Privacy:
         Holds the exact table. One row adds 1 to one cell of every marginal, so a marginal has
         L1 = L2 = max_rows under add/remove; 2 max_rows and sqrt(2) max_rows under replace-one.
     """
 
-    def __init__(self, codes: NDArray[np.int32], sizes: Sequence[int]) -> None:
-        """Take codes, shape (rows, d), column j in 0 .. sizes[j] - 1."""
-        self._sizes = tuple(sizes)
-        # bincount wants machine integers: convert each column once, not at each of 500 counts.
-        self._columns = [
-            np.ascontiguousarray(codes[:, j], dtype=np.intp) for j in range(len(sizes))
-        ]
+    def __init__(
+        self, batches: Callable[[], Iterable[NDArray[np.integer[Any]]]], sizes: Sequence[int]
+    ) -> None:
+        """Take what gives the codes of all rows once more.
+
+        Args:
+            batches: gives codes, each of shape (rows, d), column j in 0 .. sizes[j] - 1.
+            sizes: codes of each column.
+        """
+        self._read, self._sizes = batches, tuple(sizes)
+        self._held: list[NDArray[np.integer[Any]]] | None = None
+        self._smallest = np.min_scalar_type(max(self._sizes) - 1)
+
+    @classmethod
+    def of(cls, table: PrivateTable, domain: Domain) -> ContingencyCounter:
+        """Of a private table's codes in a public domain.
+
+        Privacy:
+            As the class: nothing is read before something is counted.
+        """
+        return cls(lambda: map(domain.codes, table.batches()), domain.sizes)
+
+    def count(self, columns: Columns) -> Counts:
+        """Exact counts of the joint of `columns`, shape their sizes, in the order given."""
+        (counts,) = self.each([columns])
+        return counts
+
+    def one_way(self) -> Iterator[Counts]:
+        """Exact counts of every column by itself."""
+        return self.each((j,) for j in range(len(self._sizes)))
+
+    def each(self, marginals: Iterable[Columns]) -> Iterator[Counts]:
+        """Exact counts of several joints, in order, as many in one pass as may be held."""
+        group: list[Columns] = []
+        cells = 0
+        for columns in marginals:
+            size = self._cells(columns)
+            if group and cells + size > _HELD_CELLS:
+                yield from self._counted(group)
+                group, cells = [], 0
+            group.append(columns)
+            cells += size
+        yield from self._counted(group)
+
+    def _cells(self, columns: Columns) -> int:
+        return prod(self._sizes[j] for j in columns)
+
+    def _counted(self, group: Sequence[Columns]) -> Iterator[Counts]:
+        tables = [np.zeros(self._cells(columns), dtype=np.int64) for columns in group]
+        for codes in self._codes() if group else ():
+            packed = _Packed(codes, self._sizes)
+            for columns, table in zip(group, tables, strict=True):
+                code = packed.of(tuple(columns))
+                if table.size > 4 * len(code):  # few of its cells are met in this batch
+                    np.add.at(table, code, 1)
+                else:
+                    table += np.bincount(code, minlength=table.size)
+        for columns, table in zip(group, tables, strict=True):
+            yield table.reshape(tuple(self._sizes[j] for j in columns))
+
+    def _codes(self) -> Iterator[NDArray[np.integer[Any]]]:
+        """Batches of codes in few bytes; those of a small table are kept."""
+        if self._held is not None:
+            yield from self._held
+            return
+        held, size = [], 0
+        for codes in self._read():
+            few = codes.astype(self._smallest, order="F")
+            size += few.nbytes
+            if size <= HELD_BYTES:
+                held.append(few)
+            else:
+                held.clear()
+            yield few
+        self._held = held if size <= HELD_BYTES else None
+
+
+class _Packed:
+    """One code per row for the joint of some columns; the latest but its last is kept."""
+
+    def __init__(self, codes: NDArray[np.integer[Any]], sizes: tuple[int, ...]) -> None:
+        self._codes, self._sizes = codes, sizes
+        self._columns: dict[int, NDArray[np.intp]] = {}
         self._last: tuple[tuple[int, ...], NDArray[np.intp]] = ((), np.empty(0, dtype=np.intp))
 
-    def count(self, columns: Sequence[int]) -> NDArray[np.int64]:
-        """Exact counts of the joint of `columns`, shape their sizes, in the order given."""
-        shape = tuple(self._sizes[j] for j in columns)
-        packed = self._prefix(tuple(columns[:-1]))
-        last = self._columns[columns[-1]]
-        code = last if packed is None else packed * shape[-1] + last
-        return np.bincount(code, minlength=prod(shape)).astype(np.int64, copy=False).reshape(shape)
-
-    def _prefix(self, columns: tuple[int, ...]) -> NDArray[np.intp] | None:
-        """One code per row for the joint of `columns`; the latest is kept for the next count."""
-        if not columns:
-            return None
+    def of(self, columns: tuple[int, ...]) -> NDArray[np.intp]:
+        last = self._column(columns[-1])
         if len(columns) == 1:
-            return self._columns[columns[0]]
+            return last
+        return self._prefix(columns[:-1]) * self._sizes[columns[-1]] + last
+
+    def _prefix(self, columns: tuple[int, ...]) -> NDArray[np.intp]:
+        if len(columns) == 1:
+            return self._column(columns[0])
         if self._last[0] != columns:
-            head = self._prefix(columns[:-1])
-            assert head is not None
-            packed = head * self._sizes[columns[-1]] + self._columns[columns[-1]]
-            self._last = (columns, packed)
+            self._last = (columns, self.of(columns))
         return self._last[1]
+
+    def _column(self, column: int) -> NDArray[np.intp]:
+        # bincount wants machine integers: convert each column once, not at each of 500 counts.
+        if column not in self._columns:
+            self._columns[column] = self._codes[:, column].astype(np.intp)
+        return self._columns[column]
 
 
 def noisy_marginal(
-    counter: ContingencyCounter,
-    columns: Sequence[int],
-    *,
-    kind: NoiseKind,
-    scale: float,
-    noise: NoiseSource,
+    counts: Counts, *, kind: NoiseKind, scale: float, noise: NoiseSource
 ) -> NDArray[np.float64]:
-    """Release the joint counts of `columns`, shape their sizes, with noise of a scale in rows.
+    """Release exact counts, of their shape, with noise of a scale in rows.
 
     Privacy:
         Unit: as the caller's scale; see `ContingencyCounter`.
         Event: one `GaussianEvent` or `LaplaceEvent` of multiplier scale / sensitivity.
     """
-    counts = counter.count(columns)
     law = NoiseLaw(kind=kind, scale=scale, dimension=counts.size)
     return mechanisms.noisy_counts(counts, law=law, noise=noise)

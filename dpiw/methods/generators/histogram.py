@@ -22,7 +22,7 @@ from dpiw.methods.generators.consistency import (
     project_to_total,
     total_variance,
 )
-from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import measured_domain
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
@@ -35,11 +35,10 @@ from dpiw.methods.generators.marginal_noise import (
 )
 from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
-from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +68,7 @@ class Histogram:
 
     method: ClassVar[str] = "histogram"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
@@ -127,15 +127,11 @@ class Histogram:
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
-        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        counter = ContingencyCounter.of(table, domain)
         scale = noise_scale(self.noise, multiplier=ready.multiplier, unit=ready.unit)
         arrays = {
-            f"one_way_{j}": mechanisms.noisy_counts(
-                counter.count((j,)),
-                law=NoiseLaw(kind=self.noise, scale=scale, dimension=size),
-                noise=noise,
-            )
-            for j, size in enumerate(domain.sizes)
+            f"one_way_{j}": noisy_marginal(counts, kind=self.noise, scale=scale, noise=noise)
+            for j, counts in enumerate(counter.one_way())
         }
         return Measurement(
             kind=self.method,

@@ -7,13 +7,14 @@ merged level are dealt evenly. Source: McKenna, Miklau & Sheldon (2021), section
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.generators.consistency import marginal
+from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import NoisyMarginal
 
 Array = NDArray[np.float64]
@@ -69,6 +70,20 @@ class Merging:
 def merging_of(one_way: Sequence[NoisyMarginal]) -> list[Merging]:
     """How each column's rare levels are merged: of its noisy counts, so free."""
     return [Merging.of(one.values, stddev=float(np.sqrt(one.variance))) for one in one_way]
+
+
+def merged_counts(
+    counter: ContingencyCounter, pairs: Sequence[tuple[int, int]], merging: Sequence[Merging]
+) -> Iterator[NDArray[np.int64]]:
+    """Exact counts of pairs of columns in their new codes, in order.
+
+    Privacy:
+        As `ContingencyCounter`: a row is in one cell of each, whatever was merged.
+    """
+    for (a, b), counts in zip(pairs, counter.each(pairs), strict=True):
+        merged = np.zeros((merging[a].size, merging[b].size), dtype=np.int64)
+        np.add.at(merged, np.ix_(merging[a].codes, merging[b].codes), counts)
+        yield merged
 
 
 def spread(table: Array, merging: Sequence[Merging]) -> Array:

@@ -38,7 +38,7 @@ from dpiw.methods.generators.marginal_noise import (
     useful_bins,
     with_noise,
 )
-from dpiw.methods.generators.merging import Merging, merging_of, unmerged_votes
+from dpiw.methods.generators.merging import Merging, merged_counts, merging_of, unmerged_votes
 from dpiw.methods.generators.pair_scores import (
     UNIT,
     Forest,
@@ -101,6 +101,7 @@ class MST:
 
     method: ClassVar[str] = "mst"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
@@ -192,8 +193,7 @@ class MST:
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
-        codes = domain.codes(table.confidential())
-        counter = ContingencyCounter(codes, domain.sizes)
+        counter = ContingencyCounter.of(table, domain)
         facts: dict[str, Any] = {
             "bins": ready.bins,
             "columns": [column.name for column in table.schema.released],
@@ -204,16 +204,14 @@ class MST:
         }
         draw = partial(noisy_marginal, kind=self.noise, noise=noise)
         arrays = {
-            f"one_way_{j}": draw(counter, (j,), scale=facts["one_way_scale"])
-            for j in range(len(domain.sizes))
+            f"one_way_{j}": draw(counts, scale=facts["one_way_scale"])
+            for j, counts in enumerate(counter.one_way())
         }
         known = _one_way(arrays, facts)
         merging = merging_of(known)
-        merged = [one.codes[codes[:, j]] for j, one in enumerate(merging)]
-        counter = ContingencyCounter(np.column_stack(merged), [one.size for one in merging])
         pairs = self._select(counter, known, merging, ready, noise)
-        for number, pair in enumerate(pairs):
-            arrays[f"pair_{number}"] = draw(counter, pair, scale=facts["pair_scale"]).ravel()
+        for number, counts in enumerate(merged_counts(counter, pairs, merging)):
+            arrays[f"pair_{number}"] = draw(counts, scale=facts["pair_scale"]).ravel()
         return Measurement(
             kind=self.method,
             arrays=arrays,
@@ -236,9 +234,11 @@ class MST:
             for one, merged in zip(known, merging, strict=True)
         ]
         sizes = [one.values.size for one in known]
+        candidates = [*admissible_pairs(sizes, self.max_cells)]
+        tables = merged_counts(counter, candidates, merging)
         scores = {
-            (a, b): distance(counter.count((a, b)), rows * np.outer(shares[a], shares[b])) / UNIT
-            for a, b in admissible_pairs(sizes, self.max_cells)
+            (a, b): distance(counts, rows * np.outer(shares[a], shares[b])) / UNIT
+            for (a, b), counts in zip(candidates, tables, strict=True)
         }
         forest, pairs = Forest(len(sizes)), list[Pair]()
         for _ in range(ready.pairs):

@@ -113,6 +113,7 @@ class PrivBayes:
 
     method: ClassVar[str] = "privbayes"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
@@ -215,18 +216,19 @@ class PrivBayes:
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         bins = useful_bins(self.bins, ready.nominal_rows)
         domain = Domain.from_schema(table.schema, bins=bins)
-        counter = ContingencyCounter(domain.codes(table.confidential()), domain.sizes)
+        counter = ContingencyCounter.of(table, domain)
+        draw = partial(noisy_marginal, kind=self.noise, noise=noise)
+        scale = self._scale(ready, ready.one_way)
         arrays = {
-            f"one_way_{j}": self._noisy(counter, (j,), ready, ready.one_way, noise)
-            for j in range(len(domain.sizes))
+            f"one_way_{j}": draw(counts, scale=scale) for j, counts in enumerate(counter.one_way())
         }
         families = self._network(counter, domain, arrays, ready, noise)
         # A column without parents has its one-way marginal measured once more: the number of
         # mechanisms is the declared one whatever was selected, and nothing paid for is wasted.
-        for family in families[1:]:
-            arrays[f"family_{family.child}"] = self._noisy(
-                counter, family.members, ready, ready.family, noise
-            )
+        tables = counter.each(family.members for family in families[1:])
+        for family, counts in zip(families[1:], tables, strict=True):
+            scale = self._scale(ready, ready.family)
+            arrays[f"family_{family.child}"] = draw(counts, scale=scale)
         return Measurement(
             kind=self.method,
             arrays=arrays,
@@ -242,17 +244,6 @@ class PrivBayes:
             },
             publishable=noise.publishable,
         )
-
-    def _noisy(
-        self,
-        counter: ContingencyCounter,
-        columns: tuple[int, ...],
-        ready: PrivBayesNoise,
-        multiplier: float,
-        noise: NoiseSource,
-    ) -> NDArray[np.float64]:
-        scale = self._scale(ready, multiplier)
-        return noisy_marginal(counter, columns, kind=self.noise, scale=scale, noise=noise)
 
     def _network(
         self,

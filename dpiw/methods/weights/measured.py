@@ -107,6 +107,7 @@ class Measured(WeightEstimator):
 
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
     keeps_one_way: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
     """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
@@ -293,13 +294,12 @@ class Measured(WeightEstimator):
         """
         ready, stack = self._ready(), self.stack(table.schema)
         calibrated_for(ready, ready.is_of(stack), method=self.method)
-        exact = exact_sum(stack, table.confidential(), constant=ready.constant)
+        exact = exact_sum(stack, table.batches(), constant=ready.constant)
         return Measurement(
-            kind=MEASUREMENT_KIND,
+            kind=MEASUREMENT_KIND, publishable=noise.publishable,
             arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
             facts={**self._facts(), "schema": table.schema.name},
-            publishable=noise.publishable,
-        )
+        )  # fmt: skip
 
     def weigh(
         self,

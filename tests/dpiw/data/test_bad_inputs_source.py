@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import dpiw.data.sources
+import dpiw.data.private_copy
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
-from dpiw.data.tables import read_snapshot
+from dpiw.data.snapshots import read_snapshot
+from dpiw.data.sources import read_csv
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -153,7 +154,6 @@ def test_other_encodings_are_refused(tmp_path):
     [
         ({"max_columns": 2}, "max_columns=2"),
         ({"max_cell_bytes": 5}, "column c: a cell exceeds max_cell_bytes=5"),
-        ({"max_memory_bytes": 20}, "max_memory_bytes=20"),
     ],
 )
 def test_limits(tmp_path, limits, match):
@@ -161,6 +161,15 @@ def test_limits(tmp_path, limits, match):
     _refused(tmp_path, ("id,n,c\n" + rows).encode(), match, limits=IngestLimits(**limits))
     three = {"id": pa.array([1, 2, 3]), "n": pa.array([1, 2, 3]), "c": pa.array([CANARY] * 3)}
     _refused(tmp_path, _parquet(**three), match, suffix="parquet", limits=IngestLimits(**limits))
+
+
+def test_only_what_is_read_whole_has_a_limit_of_memory(tmp_path):
+    limits = IngestLimits(max_memory_bytes=20)
+    text = f"id,n,c\n1,1,{CANARY}\n".encode()
+    assert len(_ingest(tmp_path, text, limits=limits)) == 1
+    with pytest.raises(SourceError, match="max_memory_bytes=20"):
+        read_csv(tmp_path / "source.csv", ["id", "n", "c"], limits=limits, encoding="utf-8",
+                 delimiter=",")  # fmt: skip
 
 
 def test_a_huge_cell_and_a_huge_header(tmp_path):
@@ -206,7 +215,7 @@ def test_only_regular_files_are_opened(tmp_path, kind):
 @pytest.mark.parametrize("change", ["rewrite", "append", "touch"])
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, change):
     source = tmp_path / "source.csv"
-    digest = dpiw.data.sources._digest
+    digest = dpiw.data.private_copy._digest
 
     def meddling(*arguments):
         found = digest(*arguments)
@@ -220,7 +229,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
             os.utime(source, ns=(1, 1))
         return found
 
-    monkeypatch.setattr(dpiw.data.sources, "_digest", meddling)
+    monkeypatch.setattr(dpiw.data.private_copy, "_digest", meddling)
     _refused(tmp_path, f"id,n,c\n1,1,{CANARY}\n".encode(), "changed while")
 
 

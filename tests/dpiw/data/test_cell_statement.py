@@ -20,11 +20,11 @@ from dpiw.data import cell_statement
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
 from dpiw.data.cell_reading import canonical_cells, canonical_frame
-from dpiw.data.cell_statement import statement
+from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
+from dpiw.data.snapshots import read_snapshot
 from dpiw.data.sources import read_csv
-from dpiw.data.tables import read_snapshot
 from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps
@@ -64,7 +64,9 @@ def frame_of(**columns):
 
 def stated(frame, written=CANONICAL, schema=SCHEMA):
     formats = settled_formats(schema, written, file_format="csv")
-    return statement(frame, canonical_frame(frame, schema, formats), schema, formats)
+    tally = CellTally(schema)
+    tally.add(frame, canonical_frame(frame, schema, formats))
+    return statement(tally, schema, formats)
 
 
 def figures(text):
@@ -446,7 +448,7 @@ def test_a_release_of_a_foreign_file_is_read_as_its_canonical_twin(make_workplac
 # Where it lies, and that it decides nothing
 
 
-@pytest.mark.parametrize("step", ["statement", "write_durably"])
+@pytest.mark.parametrize("step", ["count_cells", "statement", "write_durably"])
 @pytest.mark.parametrize("error", [ValueError, MemoryError, OSError])
 def test_a_statement_that_fails_ends_nothing(place, monkeypatch, step, error):
     def fail(*arguments, **settings):

@@ -7,13 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.data.tables import (
-    PrivateSource,
-    PrivateTable,
-    SyntheticTable,
-    read_snapshot,
-    write_snapshot,
-)
+from dpiw.data.snapshots import read_snapshot, write_snapshot
+from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SchemaError, SourceError
 
 SCHEMA = PublicSchema(

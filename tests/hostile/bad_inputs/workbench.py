@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw.data.tables import read_snapshot
+from dpiw.data.snapshots import read_snapshot
 from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun

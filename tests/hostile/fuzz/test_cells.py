@@ -22,13 +22,13 @@ from dpiw.data import encoding as scaling
 from dpiw.data import sources
 from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS, settled_formats
 from dpiw.data.cell_reading import canonical_frame
-from dpiw.data.cell_statement import STATEMENT, statement
+from dpiw.data.cell_statement import STATEMENT, CellTally, statement
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.ingest import rows_within_unit, scaled_extremes
+from dpiw.data.person_bound import rows_within_unit
 from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.snapshots import read_snapshot, write_snapshot
 from dpiw.data.sources import IngestLimits, read_csv, read_parquet
-from dpiw.data.tables import read_snapshot, write_snapshot
-from dpiw.data.validation import admissible_types, scaled_limits
+from dpiw.data.validation import admissible_types, scaled_extremes, scaled_limits
 from dpiw.errors import SourceError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
@@ -156,8 +156,11 @@ def scaled_of(case: Case, folder) -> list[ScaledTable]:
         assert len(frame) == case.rows, "another number of rows"
         formats = settled_formats(SCHEMA, case.written, file_format=case.file_format)
         raw, frame = frame, canonical_frame(frame, SCHEMA, formats)
-        assert f"rows read: {case.rows}" in statement(raw, frame, SCHEMA, formats)
-        kept = rows_within_unit(frame, SCHEMA.column("person"), UNIT)
+        tally = CellTally(SCHEMA)
+        tally.add(raw, frame)
+        assert f"rows read: {case.rows}" in statement(tally, SCHEMA, formats)
+        person = SCHEMA.column("person")
+        kept = rows_within_unit([frame["person"]], person, UNIT, directory=folder)
         scaled = SCHEMA.scale(frame)
         check_admissible(scaled)
         write_snapshot(scaled.take(kept), folder / "snapshot")

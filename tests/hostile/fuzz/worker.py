@@ -25,9 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dpiw.data.ingest import rows_within_unit
+from dpiw.data.person_bound import rows_within_unit
+from dpiw.data.private_copy import copy_source
+from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
-from dpiw.data.sources import IngestLimits, copy_source, read_csv, read_parquet
+from dpiw.data.sources import read_csv, read_parquet
 from dpiw.data.validation import admissible_types
 from dpiw.errors import DPIWError, SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
@@ -86,7 +88,8 @@ def read_table(data: bytes, file_format: str, folder: Path, index: int) -> None:
     _check_types(raw.types, file_format)
     frame = raw.frame
     assert sorted(frame.columns) == sorted(names), "other columns"
-    frame = frame.take(rows_within_unit(frame, schema.column("id"), corpus.UNIT))
+    ids = [frame["id"]]
+    frame = frame[rows_within_unit(ids, schema.column("id"), corpus.UNIT, directory=folder)]
     scaled = schema.scale(frame)
     assert scaled.rows == len(frame), "other number of rows"
     assert list(scaled.columns) == [column.name for column in schema.released], "other columns"

@@ -58,7 +58,8 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default", *SCAN),
     leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
          " errors raised outside the handler of the library's",
-         "dpiw/run/process.py::launch_stage dpiw/data/sources.py::attempt tasks/step.py::_guarded",
+         "dpiw/run/process.py::launch_stage dpiw/data/private_copy.py::attempt"
+         " tasks/step.py::_guarded",
          *SCAN,
          "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
          "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
@@ -230,8 +231,8 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/ledger/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
          "dpiw/ledger/test_histories.py::test_grants_are_those_of_exact_fractions"),
     leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",
-         "dpiw/data/ingest.py::rows_within_unit",
-         "dpiw/data/test_ingest.py::test_at_most_k_rows_of_each_person",
+         "dpiw/data/person_bound.py::rows_within_unit",
+         "dpiw/data/test_person_bound.py::test_at_most_k_rows_of_each_person",
          open="Without a declared identifier one row is taken for one person; nothing checks it."),
     leak(36, "the same people under another name", "H", "one budget per population in one ledger",
          "dpiw/ledger/ledger.py::Ledger",

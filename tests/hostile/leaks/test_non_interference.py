@@ -93,7 +93,7 @@ def torn(root):
 def crashed(root):
     """A read that ends without a word, under code 70."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(INGEST, "_read", lambda *_: 1 / 0)
+        patch.setattr(INGEST, "open_csv", lambda *_, **__: 1 / 0)
         run = ReleaseRun.prepare(root / "release.yaml", period=None)
         steps.reserve(run)
         with pytest.raises(ZeroDivisionError):
@@ -164,15 +164,14 @@ def test_a_row_count_in_the_certificate_is_seen(template, monkeypatch):
 
 
 def test_an_abort_on_a_value_is_seen(template, monkeypatch):
-    real = INGEST._read
+    real = INGEST.canonical_frame
 
-    def reading(*arguments):
-        raw = real(*arguments)
-        if (raw.frame["region"] == "mars").any():
+    def reading(frame, *arguments):
+        if (frame["region"] == "mars").any():
             raise StageFailedError("ingest", 70)
-        return raw
+        return real(frame, *arguments)
 
-    monkeypatch.setattr(INGEST, "_read", reading)
+    monkeypatch.setattr(INGEST, "canonical_frame", reading)
     one, two = (public_view(root) for root in worlds(template, 91_000))
     assert "ends" in [name for name, *_ in differences(one, two)]
 

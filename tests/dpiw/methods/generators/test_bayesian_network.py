@@ -121,7 +121,7 @@ def test_greedy_search_equals_the_naive_twin(degree: int) -> None:
     codes = np.column_stack(
         [(hidden * (j + 2) + rng.integers(0, 3, 400)) % size for j, size in enumerate(sizes)]
     ).astype(np.int32)
-    counter = ContingencyCounter(codes, sizes)
+    counter = ContingencyCounter(lambda: [codes], sizes)
     shares = [
         whole_shares(np.bincount(codes[:, j], minlength=s) / 400) for j, s in enumerate(sizes)
     ]
@@ -162,7 +162,7 @@ def test_candidates_follow_from_selections_not_from_data() -> None:
             return min(2, len(scores) - 1)
 
         families = choose_network(
-            ContingencyCounter(codes, sizes),
+            ContingencyCounter(lambda codes=codes: [codes], sizes),
             sizes=sizes,
             shares=shares,
             root=1,
@@ -186,7 +186,7 @@ def test_scores_are_on_a_grid_that_sums_exactly() -> None:
         return 0
 
     choose_network(
-        ContingencyCounter(codes, (3, 3, 3)),
+        ContingencyCounter(lambda: [codes], (3, 3, 3)),
         sizes=(3, 3, 3),
         shares=shares,
         root=0,

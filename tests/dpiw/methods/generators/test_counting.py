@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpiw.errors import UnsupportedRelationError
+from dpiw.methods.generators import counting
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.marginal_noise import (
     marginal_sensitivity,
@@ -39,13 +40,34 @@ def _naive(codes: Any, columns: tuple[int, ...]) -> Any:
 @pytest.mark.parametrize("rows", [0, 1, 137])
 def test_counts_equal_the_naive_twin(rows: int) -> None:
     codes = _codes(rows)
-    counter = ContingencyCounter(codes, SIZES)
+    counter = ContingencyCounter(lambda: [codes], SIZES)
     # Every order, so that the kept prefix is used, replaced and used again.
     for length in (1, 2, 3, 4):
         for columns in itertools.permutations(range(5), length):
             table = counter.count(columns)
             assert table.dtype == np.int64
             assert np.array_equal(table, _naive(codes, columns))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 137])
+def test_any_split_into_batches_and_passes_counts_the_same(rows, monkeypatch) -> None:
+    codes, passes = _codes(rows), []
+    marginals = [c for n in (1, 2, 3) for c in itertools.combinations(range(5), n)]
+    whole = [*ContingencyCounter(lambda: [codes], SIZES).each(marginals)]
+    # A table whose codes are too many to be kept, and cells for a few marginals a pass.
+    monkeypatch.setattr(counting, "HELD_BYTES", 100)
+    monkeypatch.setattr(counting, "_HELD_CELLS", 50)
+
+    def batches():
+        passes.append(1)
+        return (codes[start : start + 20] for start in range(0, max(1, rows), 20))
+
+    counter = ContingencyCounter(batches, SIZES)
+    for _ in range(2):
+        counted = [*counter.each(marginals)]
+        assert all(np.array_equal(a, b) for a, b in zip(counted, whole, strict=True))
+    assert len(passes) == 1 if rows < 2 else len(passes) > 4
+    assert [*counter.each([])] == []
 
 
 def _unit(relation: NeighbouringRelation, rows: int) -> PrivacyUnit:

@@ -89,7 +89,7 @@ def chances(own: MST, cells: list[str]) -> dict[tuple[tuple[int, int], ...], flo
     for chosen in product(range(3), range(2)):
         source: Any = Replaying(chosen)
         assert own.calibrated is not None
-        counter = ContingencyCounter(codes, [2, 2, 2])
+        counter = ContingencyCounter(lambda: [codes], [2, 2, 2])
         pairs = own._select(counter, known, merging, own.calibrated, source)
         found[tuple(pairs)] = found.get(tuple(pairs), 0.0) + source.chance
     return found

@@ -173,12 +173,12 @@ def test_a_measurement_of_other_settings_is_refused(
 def test_the_sum_is_exact_in_any_order() -> None:
     schema, rng = mixed_schema(), np.random.default_rng(6)
     stack, rows = method().stack(schema), uniform_rows(schema, 9000, rng)
-    whole = exact_sum(stack, rows, constant=0.5)
-    assert np.array_equal(exact_sum(stack, rows.take(rng.permutation(9000)), constant=0.5), whole)
+    whole = exact_sum(stack, [rows], constant=0.5)
+    assert np.array_equal(exact_sum(stack, [rows.take(rng.permutation(9000))], constant=0.5), whole)
     assert whole[-1] == 4500
     assert np.array_equal(whole, np.rint(whole / UNIT) * UNIT)
-    less = exact_sum(stack, rows.take(np.arange(8999)), constant=0.5)
-    own = exact_sum(stack, rows.take(np.array([8999])), constant=0.5)
+    less = exact_sum(stack, [rows.take(np.arange(8999))], constant=0.5)
+    own = exact_sum(stack, [rows.take(np.array([8999]))], constant=0.5)
     assert np.array_equal(less + own, whole)
 
 

@@ -1,0 +1,123 @@
+"""Raw cells of a file, batch by batch, and what a file may be at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpiw.data.private_copy import attempt
+from dpiw.errors import SourceError, SpecError
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestLimits:
+    """What a file may be at most. All public settings of the spec, and part of a run's identity.
+
+    There is no limit on rows, nor on bytes but of what is copied: what fails at one tells their
+    number.
+
+    Attributes:
+        max_columns: columns in it.
+        max_cell_bytes: bytes of one text cell.
+        max_memory_bytes: bytes of a public table that is read whole; the confidential one is not.
+    """
+
+    max_columns: int = 1_000
+    max_cell_bytes: int = 10_000
+    max_memory_bytes: int = 16 << 30
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise SpecError(f"source.{name}: expected a whole number >= 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawTable:
+    """Raw cells and the physical types they were stored in.
+
+    Attributes:
+        frame: one column per file column, in file order; `str` for text.
+        types: physical type by column: `text` or the Arrow type's name.
+    """
+
+    frame: pd.DataFrame
+    types: dict[str, str]
+
+    def __repr__(self) -> str:
+        return "RawTable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawSource:
+    """A file of raw cells that is open, and how to read it once more. Confidential.
+
+    Attributes:
+        types: physical type by column, in file order: `text` or the Arrow type's name.
+        tables: the rows of some columns in batches of bounded size; any number of batches.
+        to_frame: of a batch.
+        max_cell_bytes: bytes of one text cell.
+    """
+
+    types: dict[str, str]
+    tables: Callable[[list[str]], Iterator[pa.Table]]
+    to_frame: Callable[[pa.Table], pd.DataFrame]
+    max_cell_bytes: int
+
+    def __repr__(self) -> str:
+        return "RawSource"
+
+    def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+        """The rows in order, batch by batch; at least one batch, perhaps of no rows.
+
+        Args:
+            columns: of which columns; None: of all, in file order.
+
+        Raises:
+            SourceError: as soon as the file is damaged or ragged; a cell that is too long, once all
+                rows were read. Neither tells where.
+        """
+        for table in self._checked(columns):
+            yield attempt(partial(self.to_frame, table), "the file could not be read")
+
+    def whole(self, *, most_bytes: int) -> RawTable:
+        """All rows at once, of a public file.
+
+        Raises:
+            SourceError: as `frames`; or the table takes more memory.
+        """
+        tables, size = [], 0
+        for table in self._checked(None):
+            tables.append(table)
+            size += table.nbytes
+            if size > most_bytes:
+                raise SourceError(f"the table exceeds max_memory_bytes={most_bytes}")
+        frame = attempt(
+            lambda: self.to_frame(pa.concat_tables(tables)), "the file could not be read"
+        )
+        return RawTable(frame=frame, types=self.types)
+
+    def _checked(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        names = [name for name in self.types if columns is None or name in columns]
+        longest = dict.fromkeys(names, 0)
+        for table in self.tables(names):
+            for name in names:
+                longest[name] = max(longest[name], _longest_text(table.column(name)))
+            yield table
+        for name in names:
+            if longest[name] > self.max_cell_bytes:
+                raise SourceError(
+                    f"column {name}: a cell exceeds max_cell_bytes={self.max_cell_bytes}"
+                )
+
+
+def _longest_text(column: pa.ChunkedArray) -> int:
+    """Bytes of the longest text; 0 of other columns."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return 0
+    return int(pc.max(pc.binary_length(column)).as_py() or 0)

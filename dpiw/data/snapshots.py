@@ -1,0 +1,132 @@
+"""Scaled rows in a Parquet file: written and read batch by batch, whatever their number.
+
+No column statistics and no metadata; row groups of one public size, so that where one ends tells
+nothing of the rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpiw.data.files import durable_file
+from dpiw.data.schema import ScaledTable
+from dpiw.errors import SchemaError, SourceError
+
+BATCH_ROWS = 1 << 16
+"""Rows of every batch and of every row group but the last."""
+
+DAMAGED = "the confidential snapshot is missing, damaged or of another schema"
+
+
+@contextlib.contextmanager
+def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
+    """Write scaled rows durably: what is appended is at `path` once the block ends, or nothing.
+
+    Yields:
+        A function that appends rows: batches of any size, of the same columns, at least one.
+
+    Privacy:
+        The file is exact: it belongs in the confidential workspace only.
+    """
+    with durable_file(path) as file, contextlib.ExitStack() as stack:
+        writers: list[pq.ParquetWriter] = []
+        waiting: list[ScaledTable] = []
+
+        def write(rows: ScaledTable) -> None:
+            table = rows.to_arrow()
+            if not writers:
+                writer = pq.ParquetWriter(
+                    file, table.schema, write_statistics=False, store_schema=False,
+                    compression="zstd",
+                )  # fmt: skip
+                writers.append(stack.enter_context(writer))
+            writers[0].write_table(table)
+
+        def append(rows: ScaledTable) -> None:
+            for batch in ScaledTable.concatenate([*waiting, rows]).batches(BATCH_ROWS):
+                if batch.rows == BATCH_ROWS:
+                    write(batch)
+            waiting[:] = [batch.take(range(batch.rows % BATCH_ROWS))]
+
+        yield append
+        if waiting[0].rows or not writers:
+            write(waiting[0])
+
+
+def write_snapshot(scaled: ScaledTable, path: Path) -> None:
+    """Write rows that are in memory, as `snapshot_writer` does."""
+    with snapshot_writer(path) as append:
+        append(scaled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A file of scaled rows that is there and looks whole.
+
+    Attributes:
+        path: of the file; confidential.
+        columns: names, in order.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Snapshot({', '.join(self.columns)})"
+
+    def batches(self) -> Iterator[ScaledTable]:
+        """The rows in order, at most `BATCH_ROWS` at a time; at least one batch.
+
+        Privacy:
+            Exact rows: read by `PrivateTable` and the ingest stage only.
+
+        Raises:
+            SourceError: the file is damaged. The reason may quote values; it is not passed on.
+        """
+        with contextlib.closing(_tables(self.path)) as tables:
+            while (table := _attempt(tables)) is not None:
+                yield table
+
+    def read(self) -> ScaledTable:
+        """All rows at once."""
+        return ScaledTable.concatenate([*self.batches()])
+
+
+def open_snapshot(path: Path) -> Snapshot:
+    """Look whether there is a snapshot, and of which columns; no row is read.
+
+    Raises:
+        SourceError: missing or damaged.
+    """
+    with contextlib.suppress(OSError, pa.ArrowException), path.open("rb") as stream:
+        return Snapshot(path=path, columns=tuple(pq.ParquetFile(stream).schema_arrow.names))
+    raise SourceError(DAMAGED)
+
+
+def read_snapshot(path: Path) -> ScaledTable | None:
+    """All rows of a snapshot; None if it cannot be read."""
+    with contextlib.suppress(SourceError):
+        return open_snapshot(path).read()
+    return None
+
+
+def _tables(path: Path) -> Generator[ScaledTable]:
+    with path.open("rb") as stream:
+        # No threads: one still reading a Python file at exit aborts the process (measured).
+        file = pq.ParquetFile(stream, pre_buffer=False)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+            yield ScaledTable.from_arrow(pa.Table.from_batches([batch]))
+        if file.metadata.num_rows == 0:
+            yield ScaledTable.from_arrow(file.schema_arrow.empty_table())
+
+
+def _attempt(tables: Iterator[ScaledTable]) -> ScaledTable | None:
+    with contextlib.suppress(OSError, pa.ArrowException, SchemaError):
+        return next(tables, None)
+    raise SourceError(DAMAGED)
