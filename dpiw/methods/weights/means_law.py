@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
-"""Least support for `use` and `use with care`, chosen by coverage before intervals held the pull. With
-it they hold below, too; but there the interval is most of what is told."""
+"""Least support for `use` and `use with care`, chosen by coverage before intervals held the pull.
+With it they hold below, too; but there the interval is most of what is told."""
 
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
