@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,10 +96,16 @@ def read_csv(
 
 
 def _transcode(path: Path, clean: Path, encoding: str) -> bool:
-    """Write the text as UTF-8, ended by a newline; whether it holds quotes."""
+    """Write the text as UTF-8, ended by a newline; whether it holds quotes.
+
+    Lines end in LF alone, within quotes too: of a CR and an LF that the edge of a block parted,
+    Arrow would lose one, and where an edge lies depends on other rows.
+    """
     name = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     b"a".decode(name, "replace")  # LookupError for a codec that is not of text
-    decoder = codecs.getincrementaldecoder(name)(errors="replace")
+    decoder = io.IncrementalNewlineDecoder(
+        codecs.getincrementaldecoder(name)(errors="replace"), translate=True
+    )
     quoted, last = False, ""
     descriptor = os.open(clean, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with path.open("rb") as source, os.fdopen(descriptor, "wb") as target:
@@ -110,7 +117,7 @@ def _transcode(path: Path, clean: Path, encoding: str) -> bool:
             target.write(text.encode("utf-8", "replace"))
             if not chunk:
                 break
-        if last not in ("", "\n", "\r"):
+        if last not in ("", "\n"):
             target.write(b"\n")
     return quoted
 

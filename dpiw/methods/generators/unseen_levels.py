@@ -167,9 +167,9 @@ class UnseenLevels:
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         levels: list[list[str]] = []
         arrays: dict[str, NDArray[np.float64]] = {}
+        columns = table.confidential().columns
         for place, column in enumerate(_unseen(table.schema)):
-            texts = table.confidential().columns[column.name]
-            shown, counts, missing = _shown(texts, ready=ready, noise=noise)
+            shown, counts, missing = _shown(columns[column.name], ready=ready, noise=noise)
             levels.append(shown)
             arrays |= {f"counts_{place}": counts, f"missing_{place}": missing}
         return Measurement(

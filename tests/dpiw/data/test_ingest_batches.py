@@ -121,3 +121,19 @@ def test_a_fault_is_told_alike_wherever_it_stands(read, bad, match, place):
         read(rows, block=1)
     assert not any(digits in str(caught.value) for digits in ("70", "139", "141"))
     assert [*read.private.iterdir()] == []
+
+
+def test_a_line_s_end_inside_a_cell_is_one_whatever_lies_before_it(tmp_path, monkeypatch):
+    """A block's edge between CR and LF took the LF: one person's id read as two, by other rows."""
+    monkeypatch.setattr(sources, "_BLOCK", 64)
+    limits, clean = IngestLimits(max_cell_bytes=11), tmp_path / "copy"
+    read = set()
+    for before in range(60):
+        other = b"z" * (before % 6) + b",1\n"
+        rows = b"z,1\n" * (before // 6 + 10) + other + b'"x\r\ny",2\n'
+        clean.write_bytes(b"a,b\n" + rows)
+        with sources.open_csv(
+            clean, ["a", "b"], limits=limits, encoding="utf-8", delimiter=","
+        ) as raw:
+            read |= {cell for frame in raw.frames() for cell in frame["a"] if "x" in cell}
+    assert read == {"x\ny"}

@@ -128,7 +128,7 @@ def test_a_file_of_groups_is_levels_and_members(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        (None, "codes.csv", "expected a .csv file"),
+        (None, "codes.csv", "no such file"),
         ("code\nsecret\n", "codes.csv", "expected a .csv file"),
         ("code,chapter\nsecret\n", "codes.csv", "expected a .csv file"),
         ("secret A\n", "codes.txt", "expected a .csv file"),

@@ -52,7 +52,7 @@ ANALYSES: dict[str, Slip] = {
         lambda release: release.mean("region"), "for text give a function such as lambda table"),
     "a truth value as the source wrote it": slip(
         lambda release: analysis.mean(release, "age", where="ill == 'yes'"),
-        "no row with weight meets `where`"),
+        "column 'ill' holds truth values, not text"),
     "a total without a scale": slip(
         lambda release: release.total("income"), "weights.normalisation: unnormalised"),
     "a group misspelt": slip(
