@@ -130,7 +130,8 @@ def exact_sum(stack: Stack, batches: Iterable[ScaledTable], *, constant: float) 
     total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
     with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
         for batch in batches:
-            for part in pool.map(partial(_block_sum, stack), batch.batches(_BLOCK)):
+            each = map if batch.rows <= _BLOCK else pool.map  # a thread costs more than few rows
+            for part in each(partial(_block_sum, stack), batch.batches(_BLOCK)):
                 total += part
             rows += batch.rows
     if constant:
