@@ -265,12 +265,12 @@ def test_a_server_that_starts_during_ctrl_c_is_stopped(monkeypatch: pytest.Monke
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
-    def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
-        started.append(real(["sleep", "600"]))
+    def interrupted(*command: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        started.append(real(*command, **settings))
         signal.raise_signal(signal.SIGINT)
         return started[0]
 
-    monkeypatch.setattr(server.subprocess, "Popen", sleeper)
+    monkeypatch.setattr(server.subprocess, "Popen", interrupted)
     with pytest.raises(KeyboardInterrupt), server._own_server():
         pass
     assert started[0].returncode is not None
