@@ -355,7 +355,7 @@ def test_sums_that_are_clipped_move_no_further(rng, monkeypatch):
         matrix = ready.stack(schema).matrix(pool)
         for limit in (0.0, 0.1, 1.0, 5.0):
             monkeypatch.setattr(feature_sum, "_LARGEST", round(limit / UNIT))
-            for _ in range(10):
+            for _ in range(4):
                 assert share_of(ready, schema, random_tables(unit, pool, rng)) <= 1
                 assert share_of(ready, schema, adversarial_tables(unit, pool, matrix, rng)) <= 1
 

@@ -16,7 +16,7 @@ from tests.hostile.fuzz import corpus, worker
 from tests.hostile.fuzz.campaign import run_campaign, run_slice
 from tests.hostile.fuzz.mutators import make_case
 
-FAST = {"csv": 300, "parquet": 150, "spec": 100, "schema": 80}
+FAST = {"csv": 200, "parquet": 100, "spec": 70, "schema": 60}
 LONG = {"csv": 40_000, "parquet": 35_000, "spec": 14_000, "schema": 10_500, "plan": 500}
 
 
