@@ -219,6 +219,20 @@ MOVED = (
            "[median]"),
     _moved("nightly", "test_site.py::test_what_leads_nowhere_ends_the_build",
            "test_site.py::test_the_site_is_whole_and_loads_nothing_from_elsewhere"),
+    _moved("crash", "flows/test_published_before.py::test_a_run_that_is_new_asks_the_server",
+           "flows/test_published_before.py::test_nothing_is_started_spent_or_written"),
+    _moved("crash", "crash/test_random_kills.py::test_a_few_random_kills",
+           "crash/test_kill_matrix.py::test_a_few_histories"),
+    _moved("crash", "crash/test_failing_disk.py::test_a_few_failing_operations",
+           "crash/test_failing_disk.py::test_a_disk_that_is_full_before_a_draw_costs_nothing"),
+    _moved("nightly", "dpiw/release/test_report_in_browser.py::"
+           "test_the_readme_s_picture_is_small_and_can_be_taken_again",
+           "dpiw/release/test_report_in_browser.py::"
+           "test_nothing_is_cut_off_or_hard_to_read_at_any_width"),
+    _moved("crash", "dpiw/ledger/test_store_postgresql_failures.py::"
+           "test_a_standby_is_refused_and_a_late_one_lacks_the_published_head",
+           "dpiw/ledger/test_store_postgresql_failures.py::"
+           "test_what_was_acknowledged_survives_the_server"),
 )  # fmt: skip
 
 

@@ -68,9 +68,8 @@ def test_verify_and_describe(released, workplace, capsys):
     assert main(["describe", str(released), "--json"]) == 0
     certificate = json.loads(capsys.readouterr().out)
     assert certificate["population"] == "town"
-    reasons = certificate["diagnostics"]["reasons"]
-    assert reasons
-    assert told.splitlines()[-len(reasons) :] == [f"  {reason}" for reason in reasons]
+    reasons = certificate["diagnostics"]["reasons"]  # none, where the noise was kind
+    assert told.endswith("".join(f"  {reason}\n" for reason in reasons))
 
 
 def test_verify_has_an_exit_code_for_each_way_to_fail(released, workplace, capsys):
