@@ -104,10 +104,13 @@ TABLE = ("banknote", "breast", "boston", "adult")
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     "privbayes": {"degree": 2, "bins": 16},
     "histogram": {"bins": 16},
+    "mst": {},
+    "aim": {},
     "dpgan": {},
+    "dpcgan": {},
     "pategan": {},
 }
-"""Settings; of networks the defaults."""
+"""Settings; of graphical models and networks the defaults."""
 
 TABULAR = ("privbayes", "histogram")
 """Those of the weights table: networks train for minutes."""
