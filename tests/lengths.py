@@ -120,6 +120,10 @@ MOVED = (
     _moved("crash", "dpiw/ledger/test_races_of_processes.py::"
            "test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost",
            "dpiw/ledger/test_races_of_processes.py::test_killed_in_a_write_transaction"),
+    _moved("crash", "dpiw/ledger/test_races_of_processes.py::"
+           "test_racers_get_exactly_the_budget",
+           "dpiw/ledger/test_races_of_processes.py::test_racers_get_exactly_the_budget",
+           "-1]", "-2]"),
     _moved("crash", "dpiw/run/test_steps.py::test_two_processes_draw_a_stage_once",
            "dpiw/run/test_steps.py::test_a_stage_killed_while_it_draws_is_settled_as_lost"),
     _moved("nightly", "dpiw/run/test_resuming.py::test_what_cannot_be_resumed_as_it_was_is_lost",

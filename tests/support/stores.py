@@ -31,6 +31,7 @@ from sqlalchemy.engine import make_url
 
 from dpiw.ledger.stores import postgresql_guards as guards_postgresql
 from dpiw.ledger.stores import sqlite as store_sqlite
+from tests.memory_disk import memory_disk
 from tests.support.patience import SECONDS
 
 NOBODY = 65534
@@ -221,6 +222,8 @@ class PostgreSQLServer:
 def _new_server() -> Iterator[PostgreSQLServer]:
     # Not below pytest's own folder: that one is closed to other users, and too deep for a socket.
     places = [Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp")]
+    if "TMPDIR" not in os.environ and (disk := memory_disk()) is not None:
+        places.insert(0, disk)
     place = next(place for place in places if _may_run(place))
     folder = Path(tempfile.mkdtemp(prefix="dpiw-pg-", dir=place))
     watch = subprocess.Popen(
