@@ -188,6 +188,9 @@ MOVED = (
     _moved("crash", "flows/test_interrupts.py::"
            "test_after_sigterm_to_the_run_alone_the_same_command_goes_on",
            "flows/test_interrupts.py::test_a_second_one_does_not_wait_for_the_step"),
+    _moved("crash", "flows/test_wheel.py::"
+           "test_an_installed_wheel_goes_from_an_empty_folder_to_a_release",
+           "flows/test_wheel.py::test_the_wheel_has_the_flows_under_no_name_of_their_own"),
     _moved("crash", "flows/test_server.py::"
            "test_an_audit_s_own_server_that_ends_is_not_waited_for",
            "flows/test_server.py::test_an_own_server_that_ends_is_not_waited_for"),
