@@ -21,7 +21,6 @@ import pytest
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.imports import importing
 from tests.lengths import marker_of
-from tests.memory_disk import memory_disk
 
 pytest.register_assert_rewrite("tests.support", "tests.proof", "tests.hostile", "tests.dpiw")
 pytest_plugins = ["tests.support.browser", "tests.support.stores"]
@@ -42,13 +41,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = marker_of(node)
         if marker is not None:
             item.add_marker(marker)
-
-
-def pytest_configure() -> None:
-    """Temporary folders lie in memory, if there is room and nobody named another place."""
-    disk = memory_disk()
-    if disk is not None and "TMPDIR" not in os.environ:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(disk))
 
 
 @pytest.hookimpl(wrapper=True)
