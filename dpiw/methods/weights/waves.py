@@ -2,8 +2,9 @@
 
 A phase is a sum over a row's cells, counted in `STEPS` parts of a turn. Cells, frequencies and what
 a level adds are multiples of a power of two so large that every product and every sum of them is
-exact in a double. So a matrix product may add them in any order, in blocks of any size, on one
-machine or on many, and a row's features are a function of that row alone to the last bit. Cosine
+exact in a double. So a matrix product may add them in any order, in blocks of any size, and a row's
+features are a function of that row alone to the last bit. (Another processor or NumPy may have
+another last bit in a frequency, which the rounding nearly always hides.) Cosine
 and sine are then read from a table. Source of the features: Rahimi & Recht (2007).
 """
 
@@ -17,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 
 Array = NDArray[np.float64]
 
 STEPS = 4096
-"""Of a turn: a phase is cut down to one of them, by at most 0.0016 radians."""
+"""Of a turn: a phase becomes the middle of the step it is in, by at most 0.0008 radians."""
 
 _CELL = 2.0**-20
 """Scaled cells are rounded to a multiple of it."""
@@ -35,8 +37,17 @@ _EXACT = 52
 """Bits that a phase may have, offset included: one fewer than a double holds."""
 
 
+_FARTHEST = 2.0**40
+
+
 def _rounded(values: Array, unit: float) -> Array:
     return np.asarray(np.rint(values / unit) * unit)
+
+
+def _kept(values: Array) -> Array:
+    """Never written again: threads share it."""
+    values.setflags(write=False)
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +86,11 @@ class Waves:
 
     @cached_property
     def _offset(self) -> float:
-        """Whole turns, in steps, above every phase's absolute value."""
+        """Whole turns, in steps, above every phase's absolute value.
+
+        Raises:
+            SpecError: phases of more than `_FARTHEST` steps, which no spec may ask for.
+        """
         reach = 0.0
         for block in self._blocks:
             if block.numeric:
@@ -83,6 +98,8 @@ class Waves:
             if block.levels:
                 first = block.stop - block.levels
                 reach += float(np.abs(self._turns(first, block.stop)).max())
+        if reach > _FARTHEST:
+            raise SpecError("weights.settings.scales: expected frequencies of fewer turns")
         return 2.0 ** math.ceil(math.log2(2 * reach + STEPS))
 
     @property
@@ -104,19 +121,19 @@ class Waves:
                 present, absent = _rounded(self._turns(block.start + 1, block.stop), self._unit)
                 start += present
                 missing.append(absent - present)
-        return np.stack([*values, *missing, start])
+        return _kept(np.stack([*values, *missing, start]))
 
     @cached_property
     def _levels(self) -> tuple[Array, ...]:
         """What each level of each other column adds, missing last; shapes (levels, D)."""
         parts = [block for block in self._blocks if not block.numeric]
-        return tuple(_rounded(self._turns(one.start, one.stop), self._unit) for one in parts)
+        return tuple(_kept(_rounded(self._turns(one.start, one.stop), self._unit)) for one in parts)
 
     @cached_property
     def _circle(self) -> Array:
         """Cosines in the middle of each step, then sines, over the root of D; (2 STEPS,)."""
         angle = (np.arange(STEPS) + 0.5) * (2 * math.pi / STEPS)
-        return np.concatenate([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies)
+        return _kept(np.concatenate([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies))
 
     def _cells(self, scaled: ScaledTable) -> Array:
         """Numeric cells less a half, flags of missing ones, and one; shape (rows, k)."""

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.errors import SpecError
+from dpiw.methods.weights import feature_sum
 from dpiw.methods.weights.features import FourierMap
+from dpiw.methods.weights.stack import Stack
 from dpiw.methods.weights.waves import STEPS, Waves
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
@@ -67,7 +70,7 @@ def test_they_are_the_cosines_and_sines_to_one_step(name: str) -> None:
 
 
 def test_no_row_is_longer_than_one() -> None:
-    """Cells that no schema's box holds are moved into it; unknown levels are the missing one."""
+    """Cells that no schema's box holds are moved into it, codes to the last level."""
     schema = PublicSchema(
         name="odd",
         columns=(
@@ -90,3 +93,52 @@ def test_many_rows_are_their_blocks() -> None:
     parts = [waves_of(schema).matrix(part) for part in rows.batches(77)]
     assert np.array_equal(whole, np.vstack(parts))
     assert waves_of(schema).matrix(rows.take(np.arange(0))).shape == (0, 14)
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_no_sum_of_terms_leaves_what_a_double_holds(name: str, scales: str) -> None:
+    """At the box's corners, terms of either sign, in any order."""
+    waves = waves_of(SCHEMAS[name], SCALES[scales])
+    numbers = sum(block.numeric for block in waves._blocks)
+    largest = np.abs(waves._numbers)
+    largest[:numbers] /= 2  # cells less a half
+    unit, cell = waves._unit, 2.0**-20
+    assert (waves._numbers[:numbers] % (unit / cell) == 0).all()
+    assert (waves._numbers[numbers:] % unit == 0).all()
+    assert all((table % unit == 0).all() for table in waves._levels)
+    levels = sum((np.abs(table).max(axis=0) for table in waves._levels), np.zeros(7))
+    assert ((largest.sum(axis=0) + levels) / unit < 2**53).all()
+    flags = largest[numbers:-1].sum(axis=0)
+    least = waves._numbers[-1] - largest[:numbers].sum(axis=0) - levels - flags
+    assert (least > 0).all()
+
+
+def test_threads_share_nothing_that_is_written() -> None:
+    schema, rng = SCHEMAS["mixed"], np.random.default_rng(4)
+    waves = waves_of(schema)
+    waves.matrix(uniform_rows(schema, 50, rng))
+    shared = [one for name, one in vars(waves).items() if isinstance(one, np.ndarray)]
+    shared += waves._levels
+    kept = [one.tobytes() for one in shared]
+    waves.matrix(uniform_rows(schema, 50, rng))
+    assert [one.tobytes() for one in shared] == kept
+    written = [one for one in shared if one.flags.writeable and one is not waves.omega]
+    assert not written
+
+
+def test_threads_add_what_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_sum.os, "cpu_count", lambda: 4)
+    schema = SCHEMAS["mixed"]
+    stack = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=150)
+    rows = uniform_rows(schema, 3 * feature_sum._BLOCK, np.random.default_rng(5))
+    alone = sum(feature_sum._block_sum(stack, part) for part in rows.batches(feature_sum._BLOCK))
+    total = feature_sum.exact_sum(stack, [rows], constant=0.0)
+    assert np.array_equal(total, alone * feature_sum.UNIT)
+
+
+def test_frequencies_beyond_any_spec_are_refused() -> None:
+    with pytest.raises(SpecError, match="scales: expected frequencies of fewer turns"):
+        waves_of(SCHEMAS["numeric"], (1e12,)).matrix(
+            uniform_rows(SCHEMAS["numeric"], 2, np.random.default_rng(6))
+        )
