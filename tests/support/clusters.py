@@ -71,16 +71,15 @@ class DiesElsewhere:
 
 
 @dataclass(frozen=True)
-class StopsElsewhere:
-    """Counts in one process; every other stands still, and leaves its number."""
+class WaitsElsewhere:
+    """Counts in one process; every other stands still until it may go on."""
 
     here: int
-    stopped: Path
+    may_go_on: Path
 
     def __call__(self, batches: Iterable[ScaledTable]) -> Totals:
         if os.getpid() != self.here:
-            (self.stopped / str(os.getpid())).touch()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            until(self.may_go_on.exists)
         return count_rows(batches)
 
 
@@ -89,11 +88,15 @@ def adds_floats(batches: Iterable[ScaledTable]) -> Totals:
     return (sum(np.nan_to_num(batch.columns["income"]).sum(keepdims=True) for batch in batches),)
 
 
+NO_PAGES = {f"DASK_DISTRIBUTED__{role}__HTTP__ROUTES": "[]" for role in ("SCHEDULER", "WORKER")}
+
+
 @dataclass(frozen=True)
 class Site:
     """A scheduler and one worker, in processes of their own."""
 
     address: str
+    page: str
     scheduler: subprocess.Popen[bytes]
     logs: tuple[Path, Path]
 
@@ -120,10 +123,13 @@ def site(folder: Path, keys: list[str]) -> Iterator[Site]:
         for command, log in zip(commands, logs, strict=True):
             output = stack.enter_context(log.open("wb"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "dask", *command], stdout=output, stderr=output, cwd=ROOT
-            )
+                [sys.executable, "-m", "dask", *command],
+                stdout=output, stderr=output, cwd=ROOT, env=os.environ | NO_PAGES,
+            )  # fmt: skip
             stack.callback(process.wait)
             stack.callback(process.kill)
             started.append(process)
         until(lambda: told.exists() and told.read_text().endswith("}"), what="the scheduler")
-        yield Site(address=json.loads(told.read_text())["address"], scheduler=started[0], logs=logs)
+        facts = json.loads(told.read_text())
+        page = f"http://127.0.0.1:{facts['services']['dashboard']}"
+        yield Site(address=facts["address"], page=page, scheduler=started[0], logs=logs)
