@@ -114,7 +114,8 @@ def site(folder: Path, keys: list[str]) -> Iterator[Site]:
     commands = (
         ["scheduler", *common, "--port", "0", "--scheduler-file", str(told), *keys,
          "--dashboard-address", "127.0.0.1:0"],
-        ["worker", *common, "--scheduler-file", str(told), "--nthreads", "1", "--no-nanny",
+        ["worker", *common, "--scheduler-file", str(told), "--nthreads", "1",
+         "--memory-limit", "0", "--no-nanny",
          "--local-directory", str(folder), "--death-timeout", "600", *keys],
     )  # fmt: skip
     logs = folder / "scheduler.log", folder / "worker.log"
