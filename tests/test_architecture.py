@@ -18,9 +18,10 @@ MODULES = {
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 HEAVY = {
-    "dp_accounting", "formulaic", "great_expectations", "jax", "jinja2", "matplotlib", "mbi",
-    "numpyro", "opacus", "opendp", "prefect", "psycopg", "pydantic", "pyreadstat", "rich", "scipy",
-    "sklearn", "sqlalchemy", "sqlglot", "statsmodels", "torch", "yaml",
+    "dask", "distributed", "dp_accounting", "formulaic", "great_expectations", "jax", "jinja2",
+    "matplotlib", "mbi", "numpyro", "opacus", "opendp", "prefect", "psycopg", "pydantic",
+    "pyreadstat", "rich", "scipy", "sklearn", "sqlalchemy", "sqlglot", "statsmodels", "torch",
+    "yaml",
 }  # fmt: skip
 
 PLANNING = {"jinja2", "pydantic", "scipy", "sqlalchemy", "yaml"}
@@ -162,6 +163,8 @@ def test_generators_and_weights_do_not_know_each_other():
         ("opacus", {"dpiw.methods.neural.module_checks", "dpiw.methods.neural.row_norms"}),
         ("mbi", {"dpiw.methods.generators.inference_process"}),
         ("jax", {"dpiw.methods.generators.inference_process"}),
+        ("dask", {"dpiw.run.cluster"}),
+        ("distributed", {"dpiw.run.cluster"}),
         ("yaml", {"dpiw.data.yaml"}),
         ("sqlglot", {"dpiw.plan.drafts.sql"}),
         ("xml", {"dpiw.plan.drafts.ddi", "dpiw.release.report.svg"}),
@@ -183,9 +186,10 @@ def test_one_door_for_each_library(library, allowed):
 
 
 def test_only_measurements_open_the_hot_table():
-    """`confidential()` and `batches()` are called by what measures, and nowhere else."""
+    """`confidential()`, `batches()` and `added()` are called by what measures, and nowhere else."""
+    calls = (".confidential()", "table.batches()", "table.added(", "rows.added(")
     for name, path in MODULES.items():
-        if any(call in path.read_text() for call in (".confidential()", "table.batches()")):
+        if any(call in path.read_text() for call in calls):
             assert name.startswith(("dpiw.methods.generators", "dpiw.methods.weights")), name
 
 
