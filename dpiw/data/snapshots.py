@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,6 +93,16 @@ class Snapshot:
         with contextlib.closing(_tables(self.path)) as tables:
             while (table := _attempt(tables)) is not None:
                 yield table
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are.
+
+        Privacy:
+            Exact: of private rows it is confidential.
+        """
+        with self.path.open("rb") as stream:
+            return int(pq.ParquetFile(stream).metadata.num_rows)
 
     def read(self) -> ScaledTable:
         """All rows at once."""

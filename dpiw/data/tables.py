@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import BATCH_ROWS, DAMAGED, Snapshot, open_snapshot
@@ -51,6 +54,58 @@ class SyntheticTable:
     def frame(self) -> pd.DataFrame:
         """Rows in declared types; see `PublicSchema.unscale`."""
         return self.schema.unscale(self.scaled)
+
+    def batches(self) -> Iterator[ScaledTable]:
+        """The rows in order, at most `BATCH_ROWS` at a time; at least one batch."""
+        return self.scaled.batches(BATCH_ROWS)
+
+    def first(self, rows: int) -> SyntheticTable:
+        """The first rows, or all where there are no more: as good as any, if rows are drawn."""
+        if self.rows <= rows:
+            return self
+        return SyntheticTable(schema=self.schema, scaled=_together(self.taken(np.arange(rows))))
+
+    def taken(self, chosen: NDArray[np.int64]) -> Iterator[ScaledTable]:
+        """The rows at ascending indices, which may repeat, batch by batch; at least one batch."""
+        start = 0
+        for batch in self.batches():
+            low, high = np.searchsorted(chosen, (start, start + batch.rows))
+            if low < high or not start:
+                yield batch.take(chosen[low:high] - start)
+            start += batch.rows
+
+
+def _together(parts: Iterator[ScaledTable]) -> ScaledTable:
+    return ScaledTable.concatenate([*parts])
+
+
+class StoredTable(SyntheticTable):
+    """Synthetic rows in a file: as many as there is room on a disk.
+
+    Memory is that of one batch, until somebody asks for `scaled`, which holds all rows.
+    """
+
+    def __init__(self, *, schema: PublicSchema, snapshot: Snapshot) -> None:
+        """Take a file of a table's rows, of which no row is read yet."""
+        object.__setattr__(self, "schema", schema)
+        object.__setattr__(self, "snapshot", snapshot)
+
+    snapshot: Snapshot
+
+    @cached_property
+    def scaled(self) -> ScaledTable:
+        """All rows at once."""
+        return self.schema.project(self.snapshot.read())
+
+    @property
+    def rows(self) -> int:
+        """Number of synthetic rows; public."""
+        return self.snapshot.rows
+
+    def batches(self) -> Iterator[ScaledTable]:
+        """As of any synthetic table."""
+        for batch in self.snapshot.batches():
+            yield self.schema.project(batch)
 
 
 def _sealed(action: str) -> NoReturn:
