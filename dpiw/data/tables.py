@@ -7,9 +7,9 @@ the stage's cost has been reserved and armed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -63,7 +63,12 @@ class SyntheticTable:
         """The first rows, or all where there are no more: as good as any, if rows are drawn."""
         if self.rows <= rows:
             return self
-        return SyntheticTable(schema=self.schema, scaled=_together(self.taken(np.arange(rows))))
+        return self.chosen(np.arange(rows))
+
+    def chosen(self, rows: NDArray[np.int64]) -> SyntheticTable:
+        """The rows at ascending indices, which may repeat; read when they are asked for."""
+        read = partial(self.taken, rows)
+        return StreamedTable(schema=self.schema, rows=rows.size, read=read)
 
     def taken(self, chosen: NDArray[np.int64]) -> Iterator[ScaledTable]:
         """The rows at ascending indices, which may repeat, batch by batch; at least one batch."""
@@ -75,37 +80,36 @@ class SyntheticTable:
             start += batch.rows
 
 
-def _together(parts: Iterator[ScaledTable]) -> ScaledTable:
-    return ScaledTable.concatenate([*parts])
-
-
-class StoredTable(SyntheticTable):
-    """Synthetic rows in a file: as many as there is room on a disk.
+class StreamedTable(SyntheticTable):
+    """Synthetic rows that are read batch by batch: as many as there is room on a disk.
 
     Memory is that of one batch, until somebody asks for `scaled`, which holds all rows.
     """
 
-    def __init__(self, *, schema: PublicSchema, snapshot: Snapshot) -> None:
-        """Take a file of a table's rows, of which no row is read yet."""
-        object.__setattr__(self, "schema", schema)
-        object.__setattr__(self, "snapshot", snapshot)
+    def __init__(
+        self, *, schema: PublicSchema, rows: int, read: Callable[[], Iterator[ScaledTable]]
+    ) -> None:
+        """Take admissible rows, of which none is read yet.
 
-    snapshot: Snapshot
+        Args:
+            schema: the public schema.
+            rows: how many there are.
+            read: gives them in batches; the same each time.
+        """
+        for name, value in (("schema", schema), ("_rows", rows), ("batches", read)):
+            object.__setattr__(self, name, value)
 
     @cached_property
     def scaled(self) -> ScaledTable:
         """All rows at once."""
-        return self.schema.project(self.snapshot.read())
+        return ScaledTable.concatenate([*self.batches()])
 
     @property
     def rows(self) -> int:
         """Number of synthetic rows; public."""
-        return self.snapshot.rows
+        return self._rows
 
-    def batches(self) -> Iterator[ScaledTable]:
-        """As of any synthetic table."""
-        for batch in self.snapshot.batches():
-            yield self.schema.project(batch)
+    _rows: int
 
 
 def _sealed(action: str) -> NoReturn:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from dpiw.data.files import durable_file, write_durably
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import open_snapshot, snapshot_writer
-from dpiw.data.tables import StoredTable, SyntheticTable
+from dpiw.data.tables import StreamedTable, SyntheticTable
 from dpiw.errors import LedgerTamperedError, NotPublishableError, SourceError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
@@ -81,8 +81,12 @@ def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
     No row is held before somebody asks for all.
     """
     with contextlib.suppress(SourceError):
-        snapshot = open_snapshot(run.directory / name)
-        return StoredTable(schema=published_schema(run), snapshot=snapshot)
+        snapshot, schema = open_snapshot(run.directory / name), published_schema(run)
+        return StreamedTable(
+            schema=schema,
+            rows=snapshot.rows,
+            read=lambda: map(schema.project, snapshot.batches()),
+        )
     raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
 
 

@@ -30,8 +30,8 @@ Array = NDArray[np.float64]
 _BLOCK = 4096
 """Base rows whose features are held at once while streaming."""
 
-_KEEP = 2**26
-"""Entries of a feature matrix that is kept between passes: 512 MiB."""
+_KEEP = 2**27
+"""Entries of a feature matrix that is kept between passes: one GiB."""
 
 _GAP = 1e-10
 """Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
-from dpiw.data.scaled import ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
@@ -86,9 +85,9 @@ def weigh_measured(
     def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
         if chosen.size > MOST_FITTED:
             return StreamedRows(
-                chosen.size, lambda: base.taken(chosen), features, log_weights=log_weights
+                chosen.size, partial(base.taken, chosen), features, log_weights=log_weights
             )
-        held = ScaledTable.concatenate([*base.taken(chosen)])
+        held = base.chosen(chosen).scaled
         return BaseRows(
             chosen.size,
             lambda start, stop: features(held.take(np.arange(start, stop))),
