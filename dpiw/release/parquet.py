@@ -27,7 +27,7 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import ArrowField, row_files
 
 ROW_GROUP_ROWS = 65536
-PART_ROWS = 1 << 20
+PART_ROWS = 1 << 19
 """Most rows of one file; a table of more is published in parts."""
 
 WEIGHT = "weight"

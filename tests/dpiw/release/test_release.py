@@ -240,7 +240,7 @@ def test_rows_other_than_declared_are_refused(
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     path = _write(tmp_path / "synthetic.parquet")
     before = path.read_bytes()
-    with pytest.raises(ReleaseError, match="synthetic.parquet: File exists"):
+    with pytest.raises(ReleaseError, match=r"synthetic\.parquet: File exists"):
         _write(path)
     assert path.read_bytes() == before
 
