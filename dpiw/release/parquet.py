@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.row_weights import mean_one_weights
+from dpiw.data.row_weights import published_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
@@ -124,22 +124,6 @@ def footer_facts(certificate: Certificate) -> dict[str, str]:
         "dpiw.unit": f"max_rows={unit.max_rows}; id_column={unit.id_column or ''}",
         "dpiw.weights_verdict": certificate.verdict,
     }
-
-
-def published_weights(
-    log_weights: NDArray[np.float64], *, self_normalised: bool
-) -> NDArray[np.float64]:
-    """Return the column `weight`: of mean one, or the exponentials as they are.
-
-    Raises:
-        ReleaseError: as `mean_one_weights`, or a weight too large for a float.
-    """
-    normalised = mean_one_weights(log_weights)
-    if self_normalised:
-        return normalised
-    if not np.max(log_weights) < 700:
-        raise ReleaseError("log_weights: too large to be published without normalisation")
-    return np.exp(np.asarray(log_weights, dtype=np.float64))
 
 
 def write_synthetic(
