@@ -22,6 +22,7 @@ from dpiw.methods.weights import feature_sum, measured
 from dpiw.methods.weights.feature_sum import UNIT, exact_sum
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.stack import PARTS, Stack
+from dpiw.methods.weights.waves import Waves
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights import conftest as weights
@@ -215,7 +216,7 @@ def bits(total: Array) -> bytes:
 def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rng, prove):
     """Bit for bit: matrix rows by place, the sum by order and by parts, one row more or fewer.
 
-    Tables of a few rows, and every eighth of just about one block or two of the sum.
+    Tables of a few rows, and every eighth of just about one block of the sum, or of a thread.
     """
     checked = 0
     for number in range(cases):
@@ -223,7 +224,7 @@ def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rn
         stack, constant = own.stack(schema), float(rng.choice([0.0, 0.5, 2.0**-9]))
         rows = int(rng.integers(1, 60))
         if number % 8 == 7 and stack.dimension < 300:
-            rows = int(rng.choice([1, 2]) * feature_sum._BLOCK + rng.integers(-1, 3))
+            rows = int(rng.choice([feature_sum._FEW, feature_sum._BLOCK]) + rng.integers(-1, 3))
         table = uniform_rows(schema, rows, rng)
         matrix, total = stack.matrix(table), exact_sum(stack, [table], constant=constant)
         order = rng.permutation(rows)
@@ -275,15 +276,15 @@ def centred_on_the_table(patch: pytest.MonkeyPatch) -> None:
 def in_an_order_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """Angles as a matrix product may have them: their last bits follow the number of rows."""
 
-    def waves(self: Stack, scaled: ScaledTable) -> Array:
+    def waves(self: Waves, scaled: ScaledTable) -> Array:
         centred = self.schema.centred(scaled)
         angle = np.zeros((len(centred), self.frequencies))
-        order = np.arange(centred.shape[1])[:: 1 if len(centred) % 2 else -1]
+        order = np.arange(centred.shape[1])[:: 1 if len(centred) == 1 else -1]
         for j in order:
-            angle += centred[:, j, None] * self._omega[j]
+            angle += centred[:, j, None] * self.omega[j]
         return np.hstack([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies)
 
-    patch.setattr(Stack, "_waves", waves)
+    patch.setattr(Waves, "matrix", waves)
 
 
 @pytest.mark.parametrize("plant", [in_doubles, centred_on_the_table, in_an_order_of_its_own])

@@ -30,7 +30,7 @@ what the other rows are changes nothing in a row's part, and no order of adding 
 _LARGEST = 2**53
 """Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
 
-_BLOCK, _THREADS = 4096, 4
+_BLOCK, _FEW, _THREADS = 8192, 1024, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +110,15 @@ def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_row
 
 def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
     most = (stack.norm * (1 + 1e-12)) ** 2
-    with np.errstate(all="ignore"):  # of rows outside the box, which add nothing
-        features = stack.matrix(rows)
-        features[~(np.einsum("ij,ij->i", features, features) <= most)] = 0.0
-    features /= UNIT
-    return np.asarray(np.rint(features, out=features).astype(np.int64).sum(axis=0))
+    total = np.zeros(stack.dimension, dtype=np.int64)
+    for few in rows.batches(_FEW):  # as many as a core's own cache holds the features of
+        with np.errstate(all="ignore"):  # of rows outside the box, which add nothing
+            features = stack.matrix(few)
+            features[~(np.einsum("ij,ij->i", features, features) <= most)] = 0.0
+        features *= 1 / UNIT
+        whole = np.rint(features, out=features).sum(axis=0)  # exact, as so few are below 2^53
+        total += whole.astype(np.int64)
+    return total
 
 
 def exact_sum(stack: Stack, batches: Iterable[ScaledTable], *, constant: float) -> Array:

@@ -5,7 +5,8 @@ is that of the whole stack's norm, so shares say which part is measured how well
 features are centred so that a uniform public row is near zero. No constant is among them: the
 count is measured beside the features (`dpiw.methods.weights.measured`).
 
-A row's features are a function of that row alone to the last bit: every step is elementwise.
+A row's features are a function of that row alone to the last bit: every step is elementwise or, in
+`weights.waves`, exact.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.patches import KERNEL, PatchMap
+from dpiw.methods.weights.waves import Waves
 
 Array = NDArray[np.float64]
 
@@ -31,7 +32,7 @@ PARTS = ("linear", "squares", "target", "products", "fourier", "patches")
 """In the order in which a stack holds them."""
 
 
-_BLOCK = 4096
+_BLOCK = 1024
 
 FEW_COLUMNS = 10
 """Up to so many columns, most of them numbers, fine Fourier features hold every interaction."""
@@ -156,7 +157,8 @@ class Stack:
         # Both are made of codes and cells: no level needs a column.
         waves = set(self.parts) <= {"fourier", "patches"}
         centred = np.zeros((scaled.rows, 0)) if waves else self.schema.centred(scaled)
-        return np.hstack([self._part(part, scaled, centred) for part in self.parts])
+        parts = [self._part(part, scaled, centred) for part in self.parts]
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def _part(self, part: str, scaled: ScaledTable, centred: Array) -> Array:
         scale = self.shares[part] / math.sqrt(self._squared_norm(part))
@@ -166,7 +168,8 @@ class Stack:
             places = [one.start for one in self._blocks if one.numeric]
             return np.asarray(scale * (centred[:, places] ** 2 - 0.125))
         if part == "fourier":
-            return scale * self._waves(scaled)
+            waves = self._waves.matrix(scaled)
+            return waves if scale == 1 else np.multiply(scale, waves, out=waves)
         if part == "patches":
             return scale * self._patches.matrix(scaled)
         columns = [
@@ -185,29 +188,11 @@ class Stack:
         )  # fmt: skip
 
     @cached_property
-    def _omega(self) -> Array:
-        base = FourierMap(self.schema, self.frequencies, None, self.omega_seed)
-        steps = np.resize(np.asarray(self.scales), self.frequencies)
-        return np.ascontiguousarray(base.omega * steps)
-
-    def _waves(self, scaled: ScaledTable) -> Array:
-        angle = np.zeros((scaled.rows, self.frequencies))
-        for column, block in zip(self.schema.released, self._blocks, strict=True):
-            values = scaled.columns[column.name]
-            if not column.is_numeric:
-                codes = np.where(values < 0, column.cardinality, values)
-                angle += self._turns(block.start, block.stop)[codes]
-                continue
-            missing = np.isnan(values)
-            angle += np.where(missing, 0.0, values - 0.5)[:, None] * self._omega[block.start]
-            if block.levels:
-                angle += self._turns(block.start + 1, block.stop)[missing.astype(np.int64)]
-        return np.hstack([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies)
-
-    def _turns(self, start: int, stop: int) -> Array:
-        """What each level of a one-hot block adds to the angles: (onehot - 1/L)/sqrt(2) Omega."""
-        own = self._omega[start:stop]
-        return np.asarray((own - own.mean(axis=0)) / math.sqrt(2))
+    def _waves(self) -> Waves:
+        return Waves(
+            schema=self.schema, frequencies=self.frequencies, scales=self.scales,
+            omega_seed=self.omega_seed,
+        )  # fmt: skip
 
 
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:

@@ -102,8 +102,8 @@ def test_scales_share_the_frequencies() -> None:
     schema = numeric_schema(2)
     one = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0,))
     two = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0, 3.0))
-    assert two._omega[:, ::2] == pytest.approx(one._omega[:, ::2])
-    assert two._omega[:, 1::2] == pytest.approx(3 * one._omega[:, 1::2])
+    assert two._waves.omega[:, ::2] == pytest.approx(one._waves.omega[:, ::2])
+    assert two._waves.omega[:, 1::2] == pytest.approx(3 * one._waves.omega[:, 1::2])
 
 
 @pytest.mark.parametrize("shares", [{}, {"waves": 1.0}, {"linear": 0.0}])

@@ -1,0 +1,176 @@
+"""Random Fourier features whose phases are exact: the same bits in any order of adding.
+
+A phase is a sum over a row's cells, counted in `STEPS` parts of a turn. Cells, frequencies and what
+a level adds are multiples of a power of two so large that every product and every sum of them is
+exact in a double. So a matrix product may add them in any order, in blocks of any size, and a row's
+features are a function of that row alone to the last bit. (Another processor or NumPy may have
+another last bit in a frequency, which the rounding nearly always hides.) Cosine
+and sine are then read from a table. Source of the features: Rahimi & Recht (2007).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError
+from dpiw.methods.weights.features import FourierMap
+from dpiw.methods.weights.geometry import ColumnBlock, blocks
+
+Array = NDArray[np.float64]
+
+STEPS = 4096
+"""Of a turn: a phase becomes the middle of the step it is in, by at most 0.0008 radians."""
+
+_CELL = 2.0**-20
+"""Scaled cells are rounded to a multiple of it."""
+
+_FEW = 128
+"""Rows at once: so few that all of their numbers stay in a core's own cache."""
+
+_EXACT = 52
+"""Bits that a phase may have, offset included: one fewer than a double holds."""
+
+
+_FARTHEST = 2.0**40
+
+
+def _rounded(values: Array, unit: float) -> Array:
+    return np.asarray(np.rint(values / unit) * unit)
+
+
+def _kept(values: Array) -> Array:
+    """Never written again: threads share it."""
+    values.setflags(write=False)
+    return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waves:
+    """Cosines and sines of random phases of the centred row, over the root of how many they are.
+
+    A row's features have norm 1, whatever the row. The frequencies are public: they come from the
+    public integer `omega_seed` and are no privacy noise.
+
+    Attributes:
+        schema: the public schema.
+        frequencies: D; the map has 2 D features.
+        scales: in public scales (`FourierMap.scale`), of the frequencies in turn.
+        omega_seed: public integer that fixes them.
+    """
+
+    schema: PublicSchema
+    frequencies: int
+    scales: tuple[float, ...]
+    omega_seed: int
+
+    @cached_property
+    def omega(self) -> Array:
+        """Frequencies as they were drawn, radians a unit of the centred row, shape (p, D)."""
+        base = FourierMap(self.schema, self.frequencies, None, self.omega_seed)
+        return base.omega * np.resize(np.asarray(self.scales), self.frequencies)
+
+    @cached_property
+    def _blocks(self) -> tuple[ColumnBlock, ...]:
+        return blocks(self.schema)
+
+    def _turns(self, start: int, stop: int) -> Array:
+        """What each level of a one-hot block adds: (onehot - 1/L)/sqrt(2) Omega, in steps."""
+        own = self.omega[start:stop] * (STEPS / (2 * math.pi))
+        return np.asarray((own - own.mean(axis=0)) / math.sqrt(2))
+
+    @cached_property
+    def _offset(self) -> float:
+        """Whole turns, in steps, above every phase's absolute value.
+
+        Raises:
+            SpecError: phases of more than `_FARTHEST` steps, which no spec may ask for.
+        """
+        reach = 0.0
+        for block in self._blocks:
+            if block.numeric:
+                reach += float(np.abs(self.omega[block.start]).max()) / (4 * math.pi) * STEPS
+            if block.levels:
+                first = block.stop - block.levels
+                reach += float(np.abs(self._turns(first, block.stop)).max())
+        if reach > _FARTHEST:
+            raise SpecError("weights.settings.scales: expected frequencies of fewer turns")
+        return 2.0 ** math.ceil(math.log2(2 * reach + STEPS))
+
+    @property
+    def _unit(self) -> float:
+        """Every phase is a multiple of it, in steps: the least for which phases are exact."""
+        return 2.0 * self._offset * 2.0**-_EXACT
+
+    @cached_property
+    def _numbers(self) -> Array:
+        """What a unit of each numeric cell adds, what each missing one does, and the start."""
+        values, missing = [], []
+        start = np.full(self.frequencies, self._offset)
+        for block in self._blocks:
+            if not block.numeric:
+                continue
+            steps = self.omega[block.start] * (STEPS / (2 * math.pi))
+            values.append(_rounded(steps, self._unit / _CELL))
+            if block.levels:
+                present, absent = _rounded(self._turns(block.start + 1, block.stop), self._unit)
+                start += present
+                missing.append(absent - present)
+        return _kept(np.stack([*values, *missing, start]))
+
+    @cached_property
+    def _levels(self) -> tuple[Array, ...]:
+        """What each level of each other column adds, missing last; shapes (levels, D)."""
+        parts = [block for block in self._blocks if not block.numeric]
+        return tuple(_kept(_rounded(self._turns(one.start, one.stop), self._unit)) for one in parts)
+
+    @cached_property
+    def _circle(self) -> Array:
+        """Cosines in the middle of each step, then sines, over the root of D; (2 STEPS,)."""
+        angle = (np.arange(STEPS) + 0.5) * (2 * math.pi / STEPS)
+        return _kept(np.concatenate([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies))
+
+    def _cells(self, scaled: ScaledTable) -> Array:
+        """Numeric cells less a half, flags of missing ones, and one; shape (rows, k)."""
+        values, missing = [], []
+        for column, block in zip(self.schema.released, self._blocks, strict=True):
+            if not block.numeric:
+                continue
+            cells = scaled.columns[column.name]
+            absent = np.isnan(cells)
+            inside = np.clip(cells - 0.5, -0.5, 0.5)
+            values.append(_rounded(np.where(absent, 0.0, inside), _CELL))
+            if block.levels:
+                missing.append(absent.astype(np.float64))
+        return np.stack([*values, *missing, np.ones(scaled.rows)], axis=1)
+
+    def _codes(self, scaled: ScaledTable) -> list[NDArray[np.int64]]:
+        """Levels of each other column, the missing one last."""
+        labels = [column for column in self.schema.released if not column.is_numeric]
+        codes = [(scaled.columns[column.name], column.cardinality) for column in labels]
+        return [np.where(own < 0, missing, own) for own, missing in codes]
+
+    def matrix(self, scaled: ScaledTable) -> Array:
+        """All cosines, then all sines; shape (rows, 2 D)."""
+        cells, codes = self._cells(scaled), self._codes(scaled)
+        features = np.empty((scaled.rows, 2 * self.frequencies))
+        steps, added = np.empty((2, _FEW, self.frequencies))
+        places = np.empty((_FEW, 2, self.frequencies), dtype=np.int64)
+        for start in range(0, scaled.rows, _FEW):
+            rows = slice(start, min(start + _FEW, scaled.rows))
+            few = rows.stop - start
+            np.matmul(cells[rows], self._numbers, out=steps[:few])
+            for own, table in zip(codes, self._levels, strict=True):
+                np.take(table, own[rows], axis=0, out=added[:few], mode="clip")
+                steps[:few] += added[:few]
+            place = places[:few]
+            np.copyto(place[:, 0], steps[:few], casting="unsafe")  # cut down: all are positive
+            place[:, 0] &= STEPS - 1
+            np.add(place[:, 0], STEPS, out=place[:, 1])
+            np.take(self._circle, place.reshape(few, -1), out=features[rows], mode="clip")
+        return features

@@ -1,0 +1,144 @@
+"""Fourier features with exact phases: any order, any block, close to the cosines they stand for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.errors import SpecError
+from dpiw.methods.weights import feature_sum
+from dpiw.methods.weights.features import FourierMap
+from dpiw.methods.weights.stack import Stack
+from dpiw.methods.weights.waves import STEPS, Waves
+from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
+
+SCHEMAS = {"mixed": mixed_schema(), "numeric": numeric_schema(3), "wide": numeric_schema(60)}
+SCALES = {"usual": (1.0, 3.0), "huge": (1e3,), "tiny": (1e-9,)}
+
+
+def waves_of(schema: PublicSchema, scales: tuple[float, ...] = (1.0,)) -> Waves:
+    return Waves(schema=schema, frequencies=7, scales=scales, omega_seed=5)
+
+
+def phases_of(waves: Waves, rows: ScaledTable) -> list[Fraction]:
+    """Of each row and frequency, in rational numbers, of the same cells and tables."""
+    cells, codes = waves._cells(rows), waves._codes(rows)
+    found = []
+    for i, j in product(range(rows.rows), range(waves.frequencies)):
+        numbers = zip(cells[i], waves._numbers[:, j], strict=True)
+        levels = zip(codes, waves._levels, strict=True)
+        phase = sum((Fraction(cell) * Fraction(step) for cell, step in numbers), Fraction(0))
+        found.append(sum((Fraction(table[own[i], j]) for own, table in levels), phase))
+    return found
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_phases_are_exact_in_every_order(name: str, scales: str) -> None:
+    waves, rng = waves_of(SCHEMAS[name], SCALES[scales]), np.random.default_rng(1)
+    rows = uniform_rows(SCHEMAS[name], 6, rng)
+    exact = phases_of(waves, rows)
+    rounded = np.array([float(one) for one in exact])
+    assert list(map(Fraction, rounded)) == exact
+    rounded = rounded.reshape(rows.rows, -1)
+    cells, numbers = waves._cells(rows), waves._numbers
+    for order in (np.arange(len(numbers)), rng.permutation(len(numbers))):
+        phases = np.zeros_like(rounded)
+        for j in order:
+            phases += cells[:, j, None] * numbers[j]
+        for own, table in zip(waves._codes(rows), waves._levels, strict=True):
+            phases += table[own]
+        assert np.array_equal(phases, rounded)
+    assert rounded.min() > 0  # so that cutting down is rounding down
+    place = rounded.astype(np.int64) % STEPS
+    read = np.hstack([waves._circle[place], waves._circle[place + STEPS]])
+    assert np.array_equal(waves.matrix(rows), read)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_they_are_the_cosines_and_sines_to_one_step(name: str) -> None:
+    schema, rng = SCHEMAS[name], np.random.default_rng(2)
+    rows = uniform_rows(schema, 300, rng)
+    waves = waves_of(schema, (2.0,))
+    angle = schema.centred(rows) @ (2.0 * FourierMap(schema, 7, None, 5).omega)
+    expected = np.hstack([np.cos(angle), np.sin(angle)]) / np.sqrt(7)
+    assert np.abs(waves.matrix(rows) - expected).max() <= np.pi / STEPS / np.sqrt(7) * 1.01
+
+
+def test_no_row_is_longer_than_one() -> None:
+    """Cells that no schema's box holds are moved into it, codes to the last level."""
+    schema = PublicSchema(
+        name="odd",
+        columns=(
+            Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True),
+            Column(name="k", kind=ColumnKind.CATEGORICAL, levels=("a", "b")),
+        ),
+    )
+    cells = {
+        "x": np.array([np.nan, np.inf, -np.inf, 1e300, -3.0, 0.5]),
+        "k": np.array([0, 1, -1, 7, 2, 1]),
+    }
+    found = waves_of(schema).matrix(ScaledTable(cells, 6))
+    assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(6), abs=1e-12)
+
+
+def test_many_rows_are_their_blocks() -> None:
+    schema = SCHEMAS["mixed"]
+    rows = uniform_rows(schema, 301, np.random.default_rng(3))
+    whole = waves_of(schema).matrix(rows)
+    parts = [waves_of(schema).matrix(part) for part in rows.batches(77)]
+    assert np.array_equal(whole, np.vstack(parts))
+    assert waves_of(schema).matrix(rows.take(np.arange(0))).shape == (0, 14)
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_no_sum_of_terms_leaves_what_a_double_holds(name: str, scales: str) -> None:
+    """At the box's corners, terms of either sign, in any order."""
+    waves = waves_of(SCHEMAS[name], SCALES[scales])
+    numbers = sum(block.numeric for block in waves._blocks)
+    largest = np.abs(waves._numbers)
+    largest[:numbers] /= 2  # cells less a half
+    unit, cell = waves._unit, 2.0**-20
+    assert (waves._numbers[:numbers] % (unit / cell) == 0).all()
+    assert (waves._numbers[numbers:] % unit == 0).all()
+    assert all((table % unit == 0).all() for table in waves._levels)
+    levels = sum((np.abs(table).max(axis=0) for table in waves._levels), np.zeros(7))
+    assert ((largest.sum(axis=0) + levels) / unit < 2**53).all()
+    flags = largest[numbers:-1].sum(axis=0)
+    least = waves._numbers[-1] - largest[:numbers].sum(axis=0) - levels - flags
+    assert (least > 0).all()
+
+
+def test_threads_share_nothing_that_is_written() -> None:
+    schema, rng = SCHEMAS["mixed"], np.random.default_rng(4)
+    waves = waves_of(schema)
+    waves.matrix(uniform_rows(schema, 50, rng))
+    shared = [one for name, one in vars(waves).items() if isinstance(one, np.ndarray)]
+    shared += waves._levels
+    kept = [one.tobytes() for one in shared]
+    waves.matrix(uniform_rows(schema, 50, rng))
+    assert [one.tobytes() for one in shared] == kept
+    written = [one for one in shared if one.flags.writeable and one is not waves.omega]
+    assert not written
+
+
+def test_threads_add_what_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_sum.os, "cpu_count", lambda: 4)
+    schema = SCHEMAS["mixed"]
+    stack = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=150)
+    rows = uniform_rows(schema, 3 * feature_sum._BLOCK, np.random.default_rng(5))
+    alone = sum(feature_sum._block_sum(stack, part) for part in rows.batches(feature_sum._BLOCK))
+    total = feature_sum.exact_sum(stack, [rows], constant=0.0)
+    assert np.array_equal(total, alone * feature_sum.UNIT)
+
+
+def test_frequencies_beyond_any_spec_are_refused() -> None:
+    with pytest.raises(SpecError, match="scales: expected frequencies of fewer turns"):
+        waves_of(SCHEMAS["numeric"], (1e12,)).matrix(
+            uniform_rows(SCHEMAS["numeric"], 2, np.random.default_rng(6))
+        )
