@@ -1,11 +1,15 @@
-"""Seconds and peak memory of the confidential stages on tables of many rows, on one machine.
+"""Seconds and peak memory of a release's stages on tables of many rows, on one machine.
 
     python benchmarks/scale.py [--rows 100000 1000000] [--methods histogram privbayes mst measured]
+    python benchmarks/scale.py --published 100000 1000000 [--methods histogram privbayes]
 
 A made-up table of 15 columns and an id is written as CSV in batches. Each stage is the process that
 a release starts, timed from its start to its end. Beside it, in a process of its own: pyarrow reads
 the CSV, writes it as Parquet, and reads that twice. Wall seconds depend on what else the machine
 does, which the load tells.
+
+With `--published` the confidential table has the first number of `--rows`, and the public steps of
+releases of so many rows with `measured` weights are timed, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -74,7 +78,7 @@ delta: 1e-8
 nominal_rows: {rows}
 generator: {{method: {generator}}}
 weights: {{method: {weights}}}
-synthetic_rows: 1000
+synthetic_rows: {published}
 state: state
 signing_key: state/keys/scale.key
 publish_to: state/releases
@@ -88,6 +92,16 @@ pyarrow.parquet.write_table(table, sys.argv[2])
 for _ in range(2):
     pyarrow.parquet.read_table(sys.argv[2])
 """
+
+
+PUBLIC_STEPS = ("draw_synthetic", "fit_weights", "debias", "diagnose", "publish", "verify")
+STEP = """import sys
+from pathlib import Path
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+steps.{step}(ReleaseRun.load(Path(sys.argv[1])))
+"""
+VERIFY = "import sys; from dpiw.cli.main import main; sys.exit(main(['verify', sys.argv[1]]))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +118,13 @@ class Used:
         return (
             f"| {name} | {self.wall:.1f} | {self.cpu:.1f} | {self.peak / 2**20:.0f} |"
             f" {self.wall / whole:.1f} |"
+        )
+
+    def per_row(self, name: str, rows: int) -> str:
+        """A row of the table of public steps."""
+        return (
+            f"| {name} | {self.wall:.1f} | {self.cpu:.1f} | {self.peak / 2**20:.0f} |"
+            f" {self.cpu / rows * 1e6:.1f} |"
         )
 
 
@@ -171,16 +192,25 @@ def workplace(root: Path, *, most: int) -> None:
 
 def run_of(root: Path, method: str, rows: int, *, most: int) -> ReleaseRun:
     """A reserved run whose generator, or whose weights, are of that method."""
-    measured = method == "measured"
+    return spec_run(
+        root, "histogram" if method == "measured" else method, rows,
+        published=1000, measured=method == "measured", most=most,
+    )  # fmt: skip
+
+
+def spec_run(
+    root: Path, generator: str, rows: int, *, published: int, measured: bool, most: int
+) -> ReleaseRun:
+    """A reserved run."""
+    name = f"{generator}-{published}{'-measured' if measured else ''}"
     text = SPEC.format(
-        name=f"scale-{method}", rows=rows,
-        generator="histogram" if measured else method,
+        name=f"scale-{name}", rows=rows, published=published, generator=generator,
         weights="measured, settings: {omega_seed: 1}" if measured else "none",
     )  # fmt: skip
     if most > 1:
         text += f"unit: {{max_rows: {most}, id_column: id}}\n"
-    (root / f"{method}.yaml").write_text(text)
-    run = ReleaseRun.prepare(root / f"{method}.yaml", period="once")
+    (root / f"{name}.yaml").write_text(text)
+    run = ReleaseRun.prepare(root / f"{name}.yaml", period="once")
     steps.reserve(run)
     return run
 
@@ -209,23 +239,61 @@ def measure(root: Path, rows: int, methods: list[str], *, most: int) -> list[str
     return lines
 
 
+def measure_public(
+    root: Path, rows: int, published: int, methods: list[str], *, most: int
+) -> list[str]:
+    """Lines of a table: the public steps of a release with each generator and measured weights."""
+    write_table(root / "table.csv", rows)
+    workplace(root, most=most)
+    lines, snapshot = [], None
+    for method in methods:
+        run = spec_run(root, method, rows, published=published, measured=True, most=most)
+        folder = str(run.directory)
+        if snapshot is None:
+            used(["-m", "dpiw.run.process", "ingest", folder])
+            snapshot = run.snapshot
+        else:
+            os.link(snapshot, run.snapshot)
+        used(["-m", "dpiw.run.process", "fit_generator", folder])
+        for step in PUBLIC_STEPS:
+            lines.append(public_step(step, run).per_row(f"{method}: {step}", published))
+            print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def public_step(step: str, run: ReleaseRun) -> Used:
+    """A step after the generator's fit."""
+    if step == "fit_weights":
+        return used(["-m", "dpiw.run.process", step, str(run.directory)])
+    if step == "verify":
+        return used(["-c", VERIFY, str(Path(run.spec.publish_to) / run.release_id)])
+    return used(["-c", STEP.format(step=step), str(run.directory)])
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--published", type=int, nargs="+", default=[], help="rows of a release")
     parser.add_argument("--max-rows", type=int, default=1, help="of a person; 1: a row is a person")
     parser.add_argument("--folder", type=Path, help="where the tables lie while they are used")
     chosen = parser.parse_args(arguments)
-    for rows in chosen.rows:
+    for number in chosen.published or chosen.rows:
         root = Path(tempfile.mkdtemp(prefix="scale-", dir=chosen.folder))
         try:
-            lines = measure(root, rows, chosen.methods, most=chosen.max_rows)
+            if chosen.published:
+                methods = [method for method in chosen.methods if method != "measured"]
+                lines = measure_public(root, chosen.rows[0], number, methods, most=chosen.max_rows)
+            else:
+                lines = measure(root, number, chosen.methods, most=chosen.max_rows)
             size = (root / "table.csv").stat().st_size
         finally:
             shutil.rmtree(root)
+        what = "published rows" if chosen.published else f"rows, {size / 2**20:.0f} MiB of CSV"
         told = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-        print(f"\n{rows:,} rows, {size / 2**20:.0f} MiB of CSV, {told}, {platform.machine()}\n")
-        print("| process | wall, s | CPU, s | peak, MiB | wall to pyarrow's |")
+        print(f"\n{number:,} {what}, {told}, {platform.machine()}\n")
+        last = "CPU a row, microseconds" if chosen.published else "wall to pyarrow's"
+        print(f"| process | wall, s | CPU, s | peak, MiB | {last} |")
         print("|---|---|---|---|---|")
         print("\n".join(lines), flush=True)
     return 0

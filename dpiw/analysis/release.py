@@ -26,7 +26,7 @@ from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.data.documents import parse_canonical
 from dpiw.errors import ChecksumError, ManifestError
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import REPLICATES, SCHEMA, SYNTHETIC
+from dpiw.release.manifest import REPLICATES, SCHEMA, listed_row_files
 from dpiw.release.parquet import read_synthetic
 from dpiw.release.verification import VerifiedRelease, file_digest, verify
 
@@ -133,7 +133,7 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
     folder = Path(folder)
     verified = verify(folder, public_key=None if public_key is None else Path(public_key))
     schema = parse_canonical((folder / SCHEMA).read_bytes(), what=SCHEMA, error=ManifestError)
-    table, weights, log_weights = read_synthetic(folder / SYNTHETIC)
+    table, weights, log_weights = read_synthetic(folder, listed_row_files(verified.manifest.files))
     if not verified.certificate.usable:
         reasons = verified.certificate.diagnostics.get("reasons", ())
         why = "; ".join(reasons) or verified.certificate.verdict_rule

@@ -35,6 +35,22 @@ def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(weights / weights.mean(), dtype=np.float64)
 
 
+def published_weights(
+    log_weights: NDArray[np.float64], *, self_normalised: bool
+) -> NDArray[np.float64]:
+    """Return the column `weight`: of mean one, or the exponentials as they are.
+
+    Raises:
+        ReleaseError: as `mean_one_weights`, or a weight too large for a float.
+    """
+    normalised = mean_one_weights(log_weights)
+    if self_normalised:
+        return normalised
+    if not np.max(log_weights) < 700:
+        raise ReleaseError("log_weights: too large to be published without normalisation")
+    return np.exp(np.asarray(log_weights, dtype=np.float64))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplicateWeights:
     """Replicate weights.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,18 @@ class ScaledTable:
         """Read what `to_arrow` gave."""
         columns = {name: table.column(name).to_numpy() for name in table.column_names}
         return cls(columns, table.num_rows)
+
+
+def regrouped(tables: Iterable[ScaledTable], rows: int) -> Iterator[ScaledTable]:
+    """The rows of all tables in order, `rows` at a time but for the last; at least one table."""
+    waiting: list[ScaledTable] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(one.rows for one in waiting) > rows:
+            *full, rest = ScaledTable.concatenate(waiting).batches(rows)
+            yield from full
+            waiting = [rest]
+    yield ScaledTable.concatenate(waiting)
 
 
 def _stored(values: NDArray[Any]) -> pa.Array:

@@ -7,12 +7,15 @@ the stage's cost has been reserved and armed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dpiw.data.passes import Passes, Tally, Totals, checked, in_process
 from dpiw.data.schema import PublicSchema, ScaledTable
@@ -52,6 +55,62 @@ class SyntheticTable:
     def frame(self) -> pd.DataFrame:
         """Rows in declared types; see `PublicSchema.unscale`."""
         return self.schema.unscale(self.scaled)
+
+    def batches(self) -> Iterator[ScaledTable]:
+        """The rows in order, at most `BATCH_ROWS` at a time; at least one batch."""
+        return self.scaled.batches(BATCH_ROWS)
+
+    def first(self, rows: int) -> SyntheticTable:
+        """The first rows, or all where there are no more: as good as any, if rows are drawn."""
+        if self.rows <= rows:
+            return self
+        return self.chosen(np.arange(rows))
+
+    def chosen(self, rows: NDArray[np.int64]) -> SyntheticTable:
+        """The rows at ascending indices, which may repeat; read when they are asked for."""
+        read = partial(self.taken, rows)
+        return StreamedTable(schema=self.schema, rows=rows.size, read=read)
+
+    def taken(self, chosen: NDArray[np.int64]) -> Iterator[ScaledTable]:
+        """The rows at ascending indices, which may repeat, batch by batch; at least one batch."""
+        start = 0
+        for batch in self.batches():
+            low, high = np.searchsorted(chosen, (start, start + batch.rows))
+            if low < high or not start:
+                yield batch.take(chosen[low:high] - start)
+            start += batch.rows
+
+
+class StreamedTable(SyntheticTable):
+    """Synthetic rows that are read batch by batch: as many as there is room on a disk.
+
+    Memory is that of one batch, until somebody asks for `scaled`, which holds all rows.
+    """
+
+    def __init__(
+        self, *, schema: PublicSchema, rows: int, read: Callable[[], Iterator[ScaledTable]]
+    ) -> None:
+        """Take admissible rows, of which none is read yet.
+
+        Args:
+            schema: the public schema.
+            rows: how many there are.
+            read: gives them in batches; the same each time.
+        """
+        for name, value in (("schema", schema), ("_rows", rows), ("batches", read)):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def scaled(self) -> ScaledTable:
+        """All rows at once."""
+        return ScaledTable.concatenate([*self.batches()])
+
+    @property
+    def rows(self) -> int:
+        """Number of synthetic rows; public."""
+        return self._rows
+
+    _rows: int
 
 
 def _sealed(action: str) -> NoReturn:

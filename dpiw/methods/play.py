@@ -6,6 +6,7 @@ the benchmarks take them here. Each step says what it costs; those after a measu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,12 +14,15 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.admission import Admission, admitted
-from dpiw.methods.generators.base import GenerativeModel, Synthesizer
+from dpiw.methods.generators.base import DrawsOnce, GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.beta_map_fit import PublicRows
 from dpiw.methods.weights.weigh import Weights, uniform_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
+
+DRAWN_ROWS = 1 << 18
+"""Most rows that a model is asked for at once."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,23 +58,32 @@ class Recipe:
 
     def draw(
         self, model: GenerativeModel, rows: int, *, rng: np.random.Generator
-    ) -> tuple[SyntheticTable, Admission | None]:
+    ) -> Iterator[tuple[SyntheticTable, Admission | None]]:
         """Rows of the model that satisfy the constraints: the one door of every generator's rows.
 
-        Costs nothing.
+        At most `DRAWN_ROWS` at a time, of one law each. Costs nothing.
         """
         rules = self.schema.rules
-        if rules is None:
-            return model.sample(rows, rng=rng), None
-        drawn, admission = admitted(
-            lambda wanted: model.sample(wanted, rng=rng).scaled, rows, rules=rules
-        )
-        return SyntheticTable(schema=self.schema, scaled=drawn), admission
+        most = max(1, rows) if isinstance(model, DrawsOnce) else DRAWN_ROWS
+        for start in range(0, max(1, rows), most):
+            size = min(most, rows - start)
+            if rules is None:
+                yield model.sample(size, rng=rng), None
+                continue
+            drawn, admission = admitted(
+                lambda wanted: model.sample(wanted, rng=rng).scaled, size, rules=rules
+            )
+            yield SyntheticTable(schema=self.schema, scaled=drawn), admission
 
     def sample(self, model: GenerativeModel, *, rng: np.random.Generator) -> SampledRows:
         """The model's rows. Costs nothing."""
-        (weighed, one), (fitting, two) = (self.draw(model, rows, rng=rng) for rows in self.sampled)
-        bound = [admission for admission in (one, two) if admission is not None]
+        tables, bound = [], []
+        for rows in self.sampled:
+            parts = [*self.draw(model, rows, rng=rng)]
+            scaled = ScaledTable.concatenate([part.scaled for part, _ in parts])
+            tables.append(SyntheticTable(schema=parts[0][0].schema, scaled=scaled))
+            bound += [admission for _, admission in parts if admission is not None]
+        weighed, fitting = tables
         return SampledRows(
             weighed=weighed, fitting=fitting, one_way=model.one_way,
             admission=Admission.together(bound) if bound else None,

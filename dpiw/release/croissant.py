@@ -7,6 +7,7 @@ Parquet file and one record set.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dpiw.data.columns import ColumnKind
@@ -46,14 +47,23 @@ _DATA_TYPES = {
     ColumnKind.DATETIME: "sc:DateTime",
 }
 
-_RECORDS = "rows"
+_RECORDS, _PARTS = "rows", "parts"
+
+_FILE_SET: dict[str, Any] = {
+    "@type": "cr:FileSet",
+    "@id": _PARTS,
+    "name": _PARTS,
+    "description": "The rows, in parts.",
+    "encodingFormat": "application/x-parquet",
+    "includes": "synthetic-*.parquet",
+}
 
 
 def croissant_json(
     certificate: Certificate,
     *,
     schema: PublicSchema,
-    synthetic: FileEntry,
+    rows: Mapping[str, FileEntry],
     replicates: FileEntry | None = None,
     published_at: str,
     licence: str,
@@ -65,7 +75,8 @@ def croissant_json(
     Args:
         certificate: of the release.
         schema: the public schema.
-        synthetic: size and digest of `synthetic.parquet`.
+        rows: size and digest of the files that hold the rows: `synthetic.parquet`, or its parts,
+            which are one set of files.
         replicates: of `replicate_weights.parquet`, if there is one: a file without a record set,
             as its columns are not about the rows.
         published_at: ISO moment of publication, given.
@@ -73,12 +84,17 @@ def croissant_json(
         url: page of the data set.
         creator: the organisation that publishes.
     """
+    source: dict[str, Any] = {"fileObject": {"@id": SYNTHETIC}}
+    if len(rows) > 1:
+        source = {"fileSet": {"@id": _PARTS}}
     fields = [
-        _field(column.name, _DATA_TYPES[column.kind], column.description)
+        _field(source, column.name, _DATA_TYPES[column.kind], column.description)
         for column in schema.released
     ]
-    fields.append(_field(WEIGHT, "sc:Float", "Importance weight of the row, mean one."))
-    fields.append(_field(LOG_WEIGHT, "sc:Float", "Natural log of the weight, not normalised."))
+    fields.append(_field(source, WEIGHT, "sc:Float", "Importance weight of the row, mean one."))
+    fields.append(
+        _field(source, LOG_WEIGHT, "sc:Float", "Natural log of the weight, not normalised.")
+    )
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -92,7 +108,8 @@ def croissant_json(
         "version": "1.0.0",
         "isLiveDataset": False,
         "keywords": ["synthetic data", "differential privacy", "importance weights"],
-        "distribution": [_file(SYNTHETIC, synthetic)]
+        "distribution": [_file(name, entry) for name, entry in rows.items()]
+        + ([] if len(rows) == 1 else [_FILE_SET])
         + ([] if replicates is None else [_file(REPLICATES, replicates)]),
         "recordSet": [
             {
@@ -129,12 +146,14 @@ def _description(certificate: Certificate) -> str:
     )
 
 
-def _field(name: str, data_type: str, description: str) -> dict[str, Any]:
+def _field(
+    source: Mapping[str, Any], name: str, data_type: str, description: str
+) -> dict[str, Any]:
     return {
         "@type": "cr:Field",
         "@id": f"{_RECORDS}/{name}",
         "name": name,
         "description": description or name,
         "dataType": data_type,
-        "source": {"fileObject": {"@id": SYNTHETIC}, "extract": {"column": name}},
+        "source": {**source, "extract": {"column": name}},
     }

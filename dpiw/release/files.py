@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,9 @@ from dpiw.release.manifest import (
     REPLICATES,
     REPORT,
     SCHEMA,
-    SYNTHETIC,
     FileEntry,
     ManifestFacts,
+    listed_row_files,
 )
 from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts, write_synthetic
 from dpiw.release.publication import FileSource
@@ -62,7 +62,7 @@ class CatalogueEntry:
 def release_contents(
     certificate: Certificate,
     *,
-    frame: pd.DataFrame,
+    frames: Callable[[], Iterable[pd.DataFrame]],
     log_weights: NDArray[np.float64],
     log_weight_noise_sd: NDArray[np.float64] | None,
     schema: PublicSchema,
@@ -79,62 +79,60 @@ def release_contents(
 
     Args:
         certificate: of this release.
-        frame: synthetic rows in declared types.
+        frames: synthetic rows in declared types, as `write_synthetic` takes them; the same each
+            time.
         log_weights: shape (rows,), natural log.
-        log_weight_noise_sd: shape (rows,), standard deviation of the privacy noise in each log
-            weight; None: not known.
+        log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
+            (rows,), or in those of evenly spaced rows; None: not known.
         schema: the public schema.
         catalogue: for `croissant.json`.
         published_at: the day of publication, `2027-01-31T00:00:00Z`.
         previous: SHA-256 of the manifest of the population's previous release.
-        workspace: an existing folder where `synthetic.parquet` is written first; a leftover of
-            an earlier attempt is replaced.
+        workspace: a folder where Parquet files are written first; others in it are removed.
         rng: shuffles the rows.
         truth: of simulated examples whose truth is public.
-        replicates: replicate weights of the rows, in the order of `frame`.
+        replicates: replicate weights of the rows, in the order of `frames`.
         lists: further files by name: levels that were found.
 
     Raises:
         ReleaseError: as `write_synthetic` and `write_replicates`.
     """
-    rows_path, replicates_path = workspace / SYNTHETIC, workspace / REPLICATES
-    for path in (rows_path, replicates_path):
-        path.unlink(missing_ok=True)
+    for left in workspace.glob("*.parquet"):
+        left.unlink()
     order = write_synthetic(
-        rows_path, frame=frame, log_weights=log_weights, schema=schema,
+        workspace, frames=frames(), log_weights=log_weights, schema=schema,
         facts=footer_facts(certificate), rng=rng, self_normalised=certificate.self_normalised,
     )  # fmt: skip
     if replicates is not None:
         stated = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
-        write_replicates(replicates_path, replicates, order=order, facts=stated)
+        write_replicates(workspace / REPLICATES, replicates, order=order, facts=stated)
+    made = {path.name: _entry(path) for path in sorted(workspace.glob("*.parquet"))}
     dictionary = document_json(plain(schema.to_mapping()))
     catalogue_page = croissant_json(
         certificate,
         schema=schema,
-        synthetic=_entry(rows_path),
-        replicates=None if replicates is None else _entry(replicates_path),
+        rows={name: made[name] for name in listed_row_files(made)},
+        replicates=made.get(REPLICATES),
         published_at=published_at,
         licence=catalogue.licence,
         url=catalogue.url,
         creator=catalogue.creator,
     )
     report = build_report(
-        certificate, frame=frame, log_weights=log_weights,
+        certificate, frames=frames(), log_weights=log_weights,
         log_weight_noise_sd=log_weight_noise_sd, schema=schema, truth=truth,
     )  # fmt: skip
     files: dict[str, FileSource] = {
-        SYNTHETIC: partial(copy_file, rows_path),
         CERTIFICATE: certificate.to_json(),
         SCHEMA: dictionary,
         REPORT: report.encode(),
         CROISSANT: catalogue_page,
         **(lists or {}),
+        **{name: partial(copy_file, workspace / name) for name in made},
     }
-    if replicates is not None:
-        files[REPLICATES] = partial(copy_file, replicates_path)
     facts = ManifestFacts.of_certificate(
         certificate,
-        rows=len(frame),
+        rows=log_weights.size,
         columns=arrow_fields(arrow_schema(schema)),
         constraints_digest=hashlib.sha256(dictionary).hexdigest(),
         previous=previous,

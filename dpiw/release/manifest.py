@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Self, get_type_hints
 
@@ -222,6 +222,29 @@ class Manifest(SignedManifest):
 
     format = FORMAT
     facts: ManifestFacts
+
+
+def row_files(count: int) -> tuple[str, ...]:
+    """Names of the files that hold the rows, in order: one, or the parts of a large table."""
+    if count == 1:
+        return (SYNTHETIC,)
+    stem = SYNTHETIC.removesuffix(".parquet")
+    return tuple(f"{stem}-{one:05d}-of-{count:05d}.parquet" for one in range(1, count + 1))
+
+
+def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of a release's files that hold the rows, in order.
+
+    Raises:
+        ManifestError: there is none, or they are not all the parts of one table.
+    """
+    stem = SYNTHETIC.removesuffix(".parquet")
+    found = tuple(sorted(name for name in names if name.startswith(stem)))
+    if not found:
+        raise ManifestError(f"{SYNTHETIC}: every release holds it, and the manifest lists none")
+    if found != row_files(len(found)):
+        raise ManifestError(f"{found[0]}: the files listed are not the parts of one table")
+    return found
 
 
 def _other_format(named: object, known: str) -> str:

@@ -7,7 +7,8 @@ shuffled and row groups have a fixed size, so order and layout say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.row_weights import mean_one_weights
+from dpiw.data.row_weights import published_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import ArrowField
+from dpiw.release.manifest import ArrowField, row_files
 
 ROW_GROUP_ROWS = 65536
+PART_ROWS = 1 << 19
+"""Most rows of one file; a table of more is published in parts."""
+
 WEIGHT = "weight"
 LOG_WEIGHT = "log_weight"
 
@@ -122,46 +126,31 @@ def footer_facts(certificate: Certificate) -> dict[str, str]:
     }
 
 
-def published_weights(
-    log_weights: NDArray[np.float64], *, self_normalised: bool
-) -> NDArray[np.float64]:
-    """Return the column `weight`: of mean one, or the exponentials as they are.
-
-    Raises:
-        ReleaseError: as `mean_one_weights`, or a weight too large for a float.
-    """
-    normalised = mean_one_weights(log_weights)
-    if self_normalised:
-        return normalised
-    if not np.max(log_weights) < 700:
-        raise ReleaseError("log_weights: too large to be published without normalisation")
-    return np.exp(np.asarray(log_weights, dtype=np.float64))
-
-
 def write_synthetic(
-    path: Path,
+    folder: Path,
     *,
-    frame: pd.DataFrame,
+    frames: Iterable[pd.DataFrame],
     log_weights: NDArray[np.float64],
     schema: PublicSchema,
     facts: Mapping[str, str],
     rng: np.random.Generator,
     self_normalised: bool = True,
 ) -> NDArray[np.int64]:
-    """Write `synthetic.parquet`; the same arguments give the same bytes.
+    """Write the rows; the same arguments give the same bytes.
 
     Args:
-        path: a file that does not exist yet.
-        frame: synthetic rows in declared types (`PublicSchema.unscale`).
+        folder: where none of the files exists yet: `row_files` of as many as there are frames.
+        frames: synthetic rows in declared types (`PublicSchema.unscale`): all of them, or so many
+            at a time that each is a file of `PART_ROWS` rows, the last of the rest.
         log_weights: shape (rows,), natural log of the weights as estimated, not normalised.
             Column `log_weight` keeps them; column `weight` holds `published_weights`.
         schema: the public schema.
         facts: of `footer_facts`.
-        rng: shuffles the rows.
+        rng: shuffles the rows of each file.
         self_normalised: whether `weight` is scaled to mean one, or left as it is for totals.
 
     Returns:
-        Which row of `frame` each row of the file is, shape (rows,).
+        Which row of the frames each row of the files is, shape (rows,).
 
     Raises:
         ReleaseError: columns or types other than declared, a null in a column that is not
@@ -170,9 +159,15 @@ def write_synthetic(
     if set(facts) != set(FACTS):
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
     weights = published_weights(log_weights, self_normalised=self_normalised)
-    table = _table(frame, weights, log_weights, schema)
-    order = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
-    write_table(path, table.take(pa.array(order)), facts=facts)
+    order, start = np.empty(weights.size, dtype=np.int64), 0
+    names = row_files(math.ceil(weights.size / PART_ROWS))
+    for name, frame in zip(names, frames, strict=True):
+        part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
+        table = _table(frame, weights[part], log_weights[part], schema)
+        own = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
+        write_table(folder / name, table.take(pa.array(own)), facts=facts)
+        order[part] = start + own
+        start += table.num_rows
     return order
 
 
@@ -221,16 +216,22 @@ def read_footer(path: Path) -> Footer:
 
 
 def read_synthetic(
-    path: Path,
+    folder: Path, names: Iterable[str]
 ) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
-    """Read rows, weights and log weights of a file that `write_synthetic` wrote.
+    """Read rows, weights and log weights of the files that `write_synthetic` wrote.
+
+    Args:
+        folder: of the release.
+        names: of its files of rows, in order (`listed_row_files`).
 
     Returns:
         The rows in pandas types (text as `str`; whole numbers `int64`, truth values `bool`, or
         `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`),
         the weights as published and the log weights, both of shape (rows,).
     """
-    table = pq.read_table(path, use_threads=False, pre_buffer=False)
+    table = pa.concat_tables(
+        pq.read_table(folder / name, use_threads=False, pre_buffer=False) for name in names
+    )
     weights, logs = (
         np.array(table.column(name).to_numpy(), dtype=np.float64) for name in (WEIGHT, LOG_WEIGHT)
     )

@@ -19,9 +19,9 @@ from dpiw.release.manifest import (
     REPLICATES,
     SCHEMA,
     SIGNATURE,
-    SYNTHETIC,
     Manifest,
     SignedManifest,
+    listed_row_files,
 )
 from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key
 
@@ -30,7 +30,7 @@ STAGING_PREFIX = ".staging-"
 
 AnyManifest = TypeVar("AnyManifest", bound=SignedManifest)
 
-REQUIRED = (SYNTHETIC, CERTIFICATE, SCHEMA)
+REQUIRED = (CERTIFICATE, SCHEMA)
 
 _MANIFEST_LIMIT = 16 * 2**20
 
@@ -233,7 +233,9 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
             raise ManifestError(f"{name}: every release holds it, and the manifest lists none")
     stated = _read(folder / CERTIFICATE, limit=_MANIFEST_LIMIT, error=ManifestError)
     certificate = Certificate.from_json(stated)
-    facts, footer = manifest.facts, read_footer(folder / SYNTHETIC)
+    facts = manifest.facts
+    footers = [read_footer(folder / name) for name in listed_row_files(manifest.files)]
+    of_facts = footer_facts(certificate)
     pairs = {
         "release_id": (facts.release_id, certificate.release_id),
         "population": (facts.population, certificate.population),
@@ -245,9 +247,12 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
         "mechanisms": (facts.mechanisms, certificate.mechanisms),
         "ledger head": (facts.ledger_head, certificate.ledger_head),
         "constraints digest": (facts.constraints_digest, manifest.files[SCHEMA].sha256),
-        "row count": (facts.rows, footer.rows),
-        "Arrow schema": (facts.columns, footer.columns),
-        "facts in the Parquet footer": (footer.facts, footer_facts(certificate)),
+        "row count": (facts.rows, sum(footer.rows for footer in footers)),
+        "Arrow schema": ({facts.columns}, {footer.columns for footer in footers}),
+        "facts in the Parquet footer": (
+            [footer.facts for footer in footers],
+            [of_facts] * len(footers),
+        ),
     }
     for name, (one, other) in pairs.items():
         if one != other:

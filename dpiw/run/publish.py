@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.files import make_folder, sync_directory
 from dpiw.data.row_weights import ReplicateWeights
-from dpiw.data.schema import ScaledTable
+from dpiw.data.scaled import regrouped
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import LedgerTamperedError, ReleaseError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunState
@@ -25,6 +25,7 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import Manifest
+from dpiw.release.parquet import PART_ROWS
 from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.report.truth import PublicTruth
 from dpiw.release.signing import PrivateKey, load_private_key
@@ -168,14 +169,13 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
     with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
         log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
     truth = spec.public_truth
-    sampled = read_rows(run, PUBLISHED_ROWS)
-    rows = sampled.scaled.take(chosen)
+    rows = read_rows(run, PUBLISHED_ROWS).chosen(chosen)
     return release_contents(
         certify(run, ledger),
-        frame=sampled.schema.unscale(rows),
+        frames=lambda: map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS)),
         log_weights=log_weights,
         log_weight_noise_sd=noise if plan.weights is not None else None,
-        schema=sampled.schema,
+        schema=rows.schema,
         catalogue=CatalogueEntry(**spec.catalogue.model_dump()),
         published_at=today(),
         previous=_previous_manifest(run, ledger),
@@ -196,7 +196,7 @@ def _lists(run: ReleaseRun) -> Mapping[str, bytes]:
 
 
 def _replicates(
-    run: ReleaseRun, rows: ScaledTable, log_weights: NDArray[np.float64]
+    run: ReleaseRun, rows: SyntheticTable, log_weights: NDArray[np.float64]
 ) -> ReplicateWeights | None:
     """Replicate weights of the published rows, if the spec asks for them; free."""
     weights = run.plan.weights
@@ -204,8 +204,7 @@ def _replicates(
         return None
     fitted = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]
     measurement = committed_measurement(run, WEIGHTS_STAGE)
-    table = SyntheticTable(schema=run.plan.schema, scaled=rows)
-    return weights.replicates_of(measurement, table, log_weights, fitted)
+    return weights.replicates_of(measurement, rows, log_weights, fitted)
 
 
 def today() -> str:

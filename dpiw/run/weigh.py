@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import hashlib
-import io
 import json
 import secrets
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from dpiw.data.files import write_durably
+from dpiw.data.files import durable_file, write_durably
 from dpiw.data.schema import PublicSchema
-from dpiw.data.snapshots import read_snapshot, write_snapshot
-from dpiw.data.tables import SyntheticTable
-from dpiw.errors import LedgerTamperedError, NotPublishableError, StageFailedError
+from dpiw.data.snapshots import open_snapshot, snapshot_writer
+from dpiw.data.tables import StreamedTable, SyntheticTable
+from dpiw.errors import LedgerTamperedError, NotPublishableError, SourceError, StageFailedError
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
 from dpiw.methods.elsewhere import MadeElsewhere
@@ -77,11 +76,18 @@ def published_schema(run: ReleaseRun) -> PublicSchema:
 
 
 def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
-    """Synthetic rows a former step left; StageFailedError if they are not there."""
-    scaled = read_snapshot(run.directory / name)
-    if scaled is None:
-        raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
-    return SyntheticTable(schema=published_schema(run), scaled=scaled)
+    """Synthetic rows a former step left; StageFailedError if they are not there.
+
+    No row is held before somebody asks for all.
+    """
+    with contextlib.suppress(SourceError):
+        snapshot, schema = open_snapshot(run.directory / name), published_schema(run)
+        return StreamedTable(
+            schema=schema,
+            rows=snapshot.rows,
+            read=lambda: map(schema.project, snapshot.batches()),
+        )
+    raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
 
 
 def draw_synthetic(run: ReleaseRun) -> None:
@@ -97,11 +103,14 @@ def draw_synthetic(run: ReleaseRun) -> None:
         for name, rows in _tables(run).items():
             if not (run.directory / name).exists():
                 rng = np.random.default_rng(secrets.randbits(128))
-                drawn, admission = run.plan.recipe.draw(model, rows, rng=rng)
-                if admission is not None:  # before its rows: who finds them, finds this
-                    record = compact_json(dataclasses.asdict(admission)).encode()
-                    write_durably(_admission_path(run, name), record)
-                write_snapshot(drawn.scaled, run.directory / name)
+                bound = []
+                with snapshot_writer(run.directory / name) as append:
+                    for drawn, admission in run.plan.recipe.draw(model, rows, rng=rng):
+                        append(drawn.scaled)
+                        bound += [] if admission is None else [admission]
+                    if bound:  # before its rows: who finds them, finds this
+                        record = compact_json(asdict(Admission.together(bound))).encode()
+                        write_durably(_admission_path(run, name), record)
 
 
 def _admission_path(run: ReleaseRun, rows: str) -> Path:
@@ -136,7 +145,7 @@ def sampled_rows(run: ReleaseRun) -> SampledRows:
     weighed = read_rows(run, PUBLISHED_ROWS)
     if FITTING_ROWS in _tables(run):
         return SampledRows(weighed=weighed, fitting=read_rows(run, FITTING_ROWS))
-    none = SyntheticTable(schema=weighed.schema, scaled=weighed.scaled.take(np.arange(0)))
+    none = weighed.first(0)
     return SampledRows(weighed=weighed, fitting=none)
 
 
@@ -175,12 +184,12 @@ def _weights(run: ReleaseRun) -> Weights:
 
 
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:
-    buffer, admission = io.BytesIO(), admission_of(run)
+    admission = admission_of(run)
     if admission is not None:
         weights = admission.judged(weights)
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
-    np.savez(buffer, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
-    write_durably(run.directory / "weights.npz", buffer.getvalue())
+    with durable_file(run.directory / "weights.npz") as file:
+        np.savez(file, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
     told = weights.diagnostics.to_json() | dict(weights.facts)
     facts = {"steps": list(weights.steps), "diagnostics": told}
     write_durably(run.directory / "weights.json", compact_json(facts).encode())

@@ -1,6 +1,7 @@
 """Weighted means by group with polars.
 
-Arguments: the file `synthetic.parquet` of a release, a column, the column of the groups.
+Arguments: the file `synthetic.parquet` of a release (or `synthetic-*.parquet`), a column, the
+column of the groups.
 Numbers without errors: for intervals use `dpiw.analysis.mean(release, COLUMN, by=BY)`.
 """
 

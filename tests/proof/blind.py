@@ -247,12 +247,15 @@ def in_the_report(patch: pytest.MonkeyPatch) -> None:
 
 def in_the_number_of_rows(patch: pytest.MonkeyPatch) -> None:
     """As many synthetic rows as private ones."""
-    real = leaks.POSTPROCESSING.write_snapshot
+    real = leaks.POSTPROCESSING.snapshot_writer
 
-    def writing(scaled: Any, path: Path) -> None:
-        real(scaled.take(np.arange(rows_of(ReleaseRun.load(path.parent)))), path)
+    @contextmanager
+    def writing(path: Path) -> Iterator[Callable[[Any], None]]:
+        rows = np.arange(rows_of(ReleaseRun.load(path.parent)))
+        with real(path) as append:
+            yield lambda scaled: append(scaled.take(rows))
 
-    patch.setattr(leaks.POSTPROCESSING, "write_snapshot", writing)
+    patch.setattr(leaks.POSTPROCESSING, "snapshot_writer", writing)
 
 
 def in_how_a_step_ends(patch: pytest.MonkeyPatch) -> None:

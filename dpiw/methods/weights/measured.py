@@ -155,9 +155,9 @@ class Measured(WeightEstimator):
         """How many rows of the generator are weighted; free, and not published.
 
         As set, or five for each published one, at least 10,000 and at most a million: a low share
-        of effective rows then still leaves many.
+        of effective rows then still leaves many. No fewer than are published.
         """
-        return self.base_rows or max(10_000, min(5 * published_rows, 1_000_000))
+        return self.base_rows or max(10_000, min(5 * published_rows, max(10**6, published_rows)))
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

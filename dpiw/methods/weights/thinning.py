@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,8 @@ from dpiw.errors import WeightError
 from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.resampling import Scheme, resample_rows
 from dpiw.methods.weights.reweighting import solvable
-from dpiw.methods.weights.tilting import BaseRows, Targets
+from dpiw.methods.weights.streaming import MOST_FITTED, corrected
+from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt
 
 Array = NDArray[np.float64]
 
@@ -99,8 +99,9 @@ def calibrated(
     rows: int,
     targets: Targets,
     *,
-    features: Callable[[NDArray[np.int64]], Array],
+    taken: Callable[[NDArray[np.int64], Array], BaseRows],
     design_effect: float,
+    law: Tilt,
     rng: np.random.Generator,
 ) -> Calibrated:
     """Choose rows and bring their means back to the base's; free.
@@ -114,23 +115,26 @@ def calibrated(
         log_weights: of the base rows, shape (M,).
         rows: how many to choose.
         targets: the base's weighted means, with the noise S.
-        features: of some rows of the base, by their indices, shape (n, d).
+        taken: features of some rows of the base, by their indices and log weights.
         design_effect: most that the weights' may be, but for rounding.
+        law: of the features under the base's weights: where the rows are too many to be tilted
+            again and again (`MOST_FITTED`), its covariance is taken for theirs. All rows of a base
+            need no calibration.
         rng: of the choice; no privacy noise.
     """
     aim = design_effect
     for _ in range(_TRIALS):
         kept = thin(log_weights, rows, design_effect=aim, rng=rng)
         credit = 1 / float((np.exp(kept.log_weights) ** 2).sum()) * rows**2
-        if design_effect == 1:  # no weights at all
-            break
-        chosen = BaseRows(
-            rows,
-            partial(_of_chosen, features, kept.chosen),
-            log_weights=kept.log_weights,
-        )
+        if design_effect == 1 or rows == kept.distinct == log_weights.size > MOST_FITTED:
+            break  # no weights at all, or all rows
+        chosen = taken(kept.chosen, kept.log_weights)
         try:
-            solved = solvable(chosen, targets, credit)
+            if rows > MOST_FITTED:
+                start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
+                solved = corrected(start, chosen, targets)
+            else:
+                solved = solvable(chosen, targets, credit)
         except WeightError:  # the rows as they were chosen serve as well
             break
         logs = normalised(solved.log_weights)
@@ -140,15 +144,6 @@ def calibrated(
         aim = max(1.0, aim * design_effect / effect * _MARGIN)
     kept = thin(log_weights, rows, design_effect=design_effect, rng=rng)
     return Calibrated(rows=kept, log_weights=kept.log_weights, credit=math.inf)
-
-
-def _of_chosen(
-    features: Callable[[NDArray[np.int64]], Array],
-    chosen: NDArray[np.int64],
-    start: int,
-    stop: int,
-) -> Array:
-    return features(chosen[start:stop])
 
 
 def _exponent(logs: Array, design_effect: float) -> float:

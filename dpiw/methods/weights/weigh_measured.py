@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.tables import SyntheticTable
@@ -19,6 +22,7 @@ from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.reweighting import Reweighted, reweight
 from dpiw.methods.weights.stack import all_features
+from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import BaseRows
 from dpiw.methods.weights.weigh import Weights
@@ -63,6 +67,10 @@ def weigh_measured(
         known: one-way distributions that the generator knows; the weights keep to them as far as
             their noise allows.
 
+    A base of more than `MOST_FITTED` rows is read batch by batch: judged and fitted on its first
+    rows, and the fit corrected to all. Published rows beyond as many are brought to the base's
+    means by one such correction, and the noise of their weights is that of evenly spaced ones.
+
     Returns:
         Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
         `facts` holds what was measured and fitted.
@@ -72,27 +80,46 @@ def weigh_measured(
     """
     stack, law = estimator.stack(base.schema), None if known is None else known.law
 
-    def features(start: int, stop: int) -> np.ndarray:
-        return all_features(stack, law, base.scaled.take(np.arange(start, stop)))
+    features = partial(all_features, stack, law)
 
-    streamed = BaseRows(base.rows, features)
-    even = streamed.means(np.full(base.rows, 1 / base.rows))
+    def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
+        if chosen.size > MOST_FITTED:
+            return StreamedRows(
+                chosen.size, partial(base.taken, chosen), features, log_weights=log_weights
+            )
+        held = base.chosen(chosen).scaled
+        return BaseRows(
+            chosen.size,
+            lambda start, stop: features(held.take(np.arange(start, stop))),
+            log_weights=log_weights,
+        )
+
+    whole = taken(np.arange(min(base.rows, MOST_FITTED)))
+    even = whole.means(np.full(whole.rows, 1 / whole.rows))
     targets = estimator.targets(measurement, about=even, known=known)
-    reweighted = reweight(streamed, targets, credit=estimator.credit, rng=rng)
-    noise = reweighted.log_weight_noise(streamed)
-    logs = reweighted.tilt.log_weights
+    reweighted = reweight(whole, targets, credit=estimator.credit, rng=rng)
     steps = [f"tilt {base.rows} base rows to noisy means (credit {reweighted.tilt.credit:.4g})"]
-    if estimator.debias:
+    few = base.rows == whole.rows
+    if not few:
+        whole = StreamedRows(base.rows, base.batches, features)
+        reweighted = replace(reweighted, tilt=corrected(reweighted.tilt, whole, targets))
+        steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
+    logs, means = reweighted.tilt.log_weights, reweighted.tilt.means
+    noise = reweighted.log_weight_noise(whole) if few or estimator.debias else None
+    if noise is not None and estimator.debias:
         logs = logs - noise**2 / 2
         steps.append("debias b(x - mu)")
     logs = normalised(logs)
-    means = streamed.means(np.exp(logs) / base.rows)
+    if noise is not None:
+        means = whole.means(np.exp(logs) / base.rows)
+    del whole  # its features, of which those of the chosen rows take the place
     kept = calibrated(
         logs,
         rows,
         replace(targets, means=means),
-        features=lambda chosen: all_features(stack, law, base.scaled.take(chosen)),
+        taken=taken,
         design_effect=estimator.design_effect,
+        law=reweighted.tilt,
         rng=rng,
     )
     tau = kept.rows.exponent
@@ -101,15 +128,21 @@ def weigh_measured(
         steps.append("calibrate their means to the base's")
     steps.append("self-normalise")
     chosen = kept.rows.chosen
+    told = slice(None, None, math.ceil(rows / MOST_FITTED))
+    if noise is None:
+        noise = reweighted.log_weight_noise(taken(chosen[told]))
+    else:
+        noise = noise[chosen[told]]
     return Weights(
         log_weights=kept.log_weights,
         steps=tuple(steps),
         law=None,
-        noise=noise[chosen],
-        diagnostics=_judged(reweighted, kept.log_weights, logs, noise[chosen]),
+        noise=noise,
+        diagnostics=_judged(reweighted, kept.log_weights, logs, noise, told),
         chosen=chosen,
         facts={
             "measured": reweighted.to_json()
+            | {"base_rows": base.rows}
             | {"exponent": tau, "distinct_rows": kept.rows.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
             | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
@@ -160,10 +193,20 @@ def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -
 
 
 def _judged(
-    reweighted: Reweighted, published: np.ndarray, base: np.ndarray, noise: np.ndarray
+    reweighted: Reweighted,
+    published: np.ndarray,
+    base: np.ndarray,
+    noise: np.ndarray,
+    told: slice,
 ) -> Diagnostics:
-    """Diagnostics of the published weights, with the verdict of `RULE`."""
-    diagnostics = diagnose(published, noise=noise)
+    """Diagnostics of the published weights, with the verdict of `RULE`.
+
+    Their noise is given of those that are `told`.
+    """
+    shares = np.exp(published[told] - published.max())
+    diagnostics = replace(
+        diagnose(published), noise=math.sqrt(np.average(noise**2, weights=shares))
+    )
     whole = diagnose(base)
     findings = [
         *_too_low("effective base rows", whole.effective_sample_size, ROWS_USE, ROWS_CARE),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -16,7 +16,7 @@ from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.formats import number, short_decimal
-from dpiw.release.report.marginals import Axis, axis, marginals
+from dpiw.release.report.marginals import Axis, axis, sums_of
 from dpiw.release.report.plots import Budget, Shares
 from dpiw.release.report.svg import Drawing
 from dpiw.release.report.truth import PublicTruth
@@ -37,9 +37,13 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpread:
-    """Noise in the log weights: that of the middle row, and the factor on its weight."""
+    """Noise in the log weights: that of the middle row, and the factor on its weight.
+
+    Of so many evenly spaced `rows`; empty: of all.
+    """
 
     drawing: Drawing
+    rows: str
     middle: str
     factor: str
 
@@ -64,8 +68,12 @@ class ColumnCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Repairs:
-    """Statistics whose truth is public: their rows, and how many came closer to it."""
+    """Statistics whose truth is public: their rows, and how many came closer to it.
 
+    Computed on the first so many rows (`used`); empty: on all.
+    """
+
+    used: str
     rows: tuple[tuple[str, ...], ...]
     better: int
     middle: str
@@ -108,14 +116,15 @@ def spread_of(weights: Array, noise: Array | None, tau: object) -> WeightSpread:
 
     Args:
         weights: shape (rows,), mean one.
-        noise: shape (rows,), standard deviation of each log weight's privacy noise; None: unknown.
+        noise: standard deviation of each log weight's privacy noise, or of those of evenly spaced
+            rows; None: unknown.
         tau: what was forecast of it; anything but a finite number: nothing was.
     """
     heavy = np.sort(weights)[::-1][: max(1, math.ceil(weights.size / 100))]
     noisy = noise is not None and float(np.max(noise)) > 0
     return WeightSpread(
         drawing=_weight_histogram(weights),
-        noise=_noise(np.asarray(noise, dtype=np.float64), tau) if noisy else None,
+        noise=_noise(np.asarray(noise, dtype=np.float64), tau, weights.size) if noisy else None,
         heaviest=f"{float(heavy.sum() / weights.sum()):.1%}",
     )
 
@@ -135,7 +144,7 @@ def _weight_histogram(weights: Array) -> Drawing | None:
     )  # fmt: skip
 
 
-def _noise(noise: Array, tau: object) -> NoiseSpread:
+def _noise(noise: Array, tau: object, rows: int) -> NoiseSpread:
     known = float(tau) if isinstance(tau, int | float) and math.isfinite(tau) else None
     top = 1.05 * max(float(noise.max()), known or 0.0)
     counts, edges = np.histogram(noise, bins=30, range=(0.0, top))
@@ -146,11 +155,12 @@ def _noise(noise: Array, tau: object) -> NoiseSpread:
         axis="standard deviation in a log weight", title="Privacy noise in the log weights",
         mark=None if known is None else (known, f"forecast {known:.2g}"),
     )  # fmt: skip
-    return NoiseSpread(drawing=drawing, middle=f"{middle:.2g}", factor=number(factor))
+    among = "" if noise.size == rows else f"{noise.size:,}"
+    return NoiseSpread(drawing=drawing, rows=among, middle=f"{middle:.2g}", factor=number(factor))
 
 
 def column_cards(
-    frame: pd.DataFrame,
+    frames: Iterable[pd.DataFrame],
     weights: Array | None,
     schema: PublicSchema,
     truth: Mapping[str, ArrayLike],
@@ -158,7 +168,7 @@ def column_cards(
     """Draw every released column, unweighted and weighted, and the truth where it is public.
 
     Args:
-        frame: the synthetic rows.
+        frames: the synthetic rows, some at a time.
         weights: shape (rows,), mean one; None: the rows have none.
         schema: the public schema.
         truth: shares per column of a simulated example; empty for a real release.
@@ -166,8 +176,7 @@ def column_cards(
     Raises:
         ReleaseError: a column's truth does not have one share per bin or level.
     """
-    before = marginals(frame, schema=schema)
-    after = {} if weights is None else marginals(frame, schema=schema, weights=weights)
+    before, after = _shares(frames, weights, schema)
     cards = []
     for column in schema.released:
         name, cells = column.name, axis(column)
@@ -177,6 +186,24 @@ def column_cards(
         note = column.description or column.kind.value
         cards.append(ColumnCard(name=name, note=note, drawing=_column(cells, shares, name)))
     return tuple(cards)
+
+
+def _shares(
+    frames: Iterable[pd.DataFrame], weights: Array | None, schema: PublicSchema
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Every column's shares, without weights and with them; empty where there are none."""
+    names, start = [column.name for column in schema.released], 0
+    sums = [dict.fromkeys(names, np.zeros(1)) for _ in range(1 if weights is None else 2)]
+    for frame in frames:
+        rows = slice(start, start + len(frame))
+        masses = [np.ones(len(frame)), *([] if weights is None else [weights[rows]])]
+        for total, own in zip(sums, sums_of(frame, *masses, schema=schema), strict=True):
+            total |= {name: total[name] + own[name] for name in names}
+        start += len(frame)
+    before = {name: cells / start for name, cells in sums[0].items()}
+    if weights is None:
+        return before, {}
+    return before, {name: cells / weights.sum() for name, cells in sums[1].items()}
 
 
 def _known(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
@@ -212,11 +239,18 @@ def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Sha
 
 
 def repairs_of(frame: pd.DataFrame, weights: Array, truth: PublicTruth | None) -> Repairs | None:
-    """Compare statistics whose truth is public, before and after weighting; None: there is none."""
+    """Compare statistics whose truth is public, before and after weighting; None: there is none.
+
+    Args:
+        frame: the first rows, or all.
+        weights: of all rows, shape (rows,).
+        truth: the public one.
+    """
     if truth is None or not truth.statistics:
         return None
-    repairs = truth.repairs(frame, weights)
+    repairs = truth.repairs(frame, weights[: len(frame)])
     return Repairs(
+        used="" if len(frame) == weights.size else f"{len(frame):,}",
         rows=tuple(
             (item.name, number(item.truth), number(item.unweighted), number(item.weighted),
              "–" if math.isinf(item.change) else f"{item.change:.0%}")

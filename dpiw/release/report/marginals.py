@@ -67,13 +67,22 @@ def marginals(
         weights: shape (rows,), nonnegative; None: all equal.
     """
     mass = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
-    total = mass.sum()
-    shares = {}
+    (sums,) = sums_of(frame, mass, schema=schema)
+    return {name: own / mass.sum() for name, own in sums.items()}
+
+
+def sums_of(
+    frame: pd.DataFrame, *masses: NDArray[np.float64], schema: PublicSchema
+) -> list[dict[str, NDArray[np.float64]]]:
+    """Sums of each of several masses of the rows, shape (rows,), by released column and cell."""
+    sums: list[dict[str, NDArray[np.float64]]] = [{} for _ in masses]
     for column in schema.released:
         cells = axis(column)
         codes = _codes(frame[column.name], column, cells)
-        shares[column.name] = np.bincount(codes, weights=mass, minlength=cells.cells) / total
-    return shares
+        for own, mass in zip(sums, masses, strict=True):
+            counted = np.bincount(codes, weights=mass, minlength=cells.cells)
+            own[column.name] = np.asarray(counted, dtype=np.float64)
+    return sums
 
 
 def _edges(column: Column) -> tuple[float, ...]:

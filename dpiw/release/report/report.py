@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class ReportView:
 def build_report(
     certificate: Certificate,
     *,
-    frame: pd.DataFrame,
+    frames: Iterable[pd.DataFrame],
     log_weights: Array,
     log_weight_noise_sd: Array | None,
     schema: PublicSchema,
@@ -93,17 +94,19 @@ def build_report(
 
     Args:
         certificate: of the release.
-        frame: the synthetic rows in declared types.
+        frames: the synthetic rows in declared types, some at a time. Statistics whose truth is
+            public are compared on the first frame, everything else on all.
         log_weights: shape (rows,), natural log.
-        log_weight_noise_sd: shape (rows,), standard deviation of the privacy noise in each log
-            weight; None: not known.
+        log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
+            (rows,), or in those of evenly spaced rows; None: not known.
         schema: the public schema.
         truth: of a simulated example whose truth is public. Never of confidential rows.
 
     Raises:
         ReleaseError: a log weight is not finite, or the truth's marginals do not fit the schema.
     """
-    weights = mean_one_weights(log_weights)
+    weights, frames = mean_one_weights(log_weights), iter(frames)
+    first = next(frames)
     growth = math.exp(min(float(certificate.epsilon), 700.0))
     known = {} if truth is None else truth.marginals
     diagnostics = diagnostics_view(certificate.diagnostics)
@@ -118,14 +121,16 @@ def build_report(
         ratio=three_digits_above(growth),
         guess=percent_above((growth + float(certificate.delta)) / (1 + growth)),
         presence=certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE,
-        rows=f"{len(frame):,}",
+        rows=f"{weights.size:,}",
         weighted=weighted,
         diagnostics=diagnostics,
         reasons=tuple(reasons) if isinstance(reasons, list) else (),
         cost=figures.cost_of(certificate),
         spread=figures.spread_of(weights, log_weight_noise_sd, tau),
-        repairs=figures.repairs_of(frame, weights, truth),
-        columns=figures.column_cards(frame, weights if weighted else None, schema, known),
+        repairs=figures.repairs_of(first, weights, truth),
+        columns=figures.column_cards(
+            chain([first], frames), weights if weighted else None, schema, known
+        ),
         truth=bool(known),
         usage=_usage(certificate, schema),
         constraints=_constraints(certificate, schema),

@@ -13,8 +13,10 @@ import pytest
 from dpiw.data.lattice import Cells
 from dpiw.data.rules import Rules
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import PrivateTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods import play as play_module
 from dpiw.methods.admission import MOST_DRAWN, RULE, Admission, admitted
+from dpiw.methods.generators.external import RowsModel
 from dpiw.methods.generators.registry import GENERATORS, make_generator
 from dpiw.methods.play import Recipe, play
 from dpiw.methods.weights.base import Weighing
@@ -89,13 +91,40 @@ def test_every_generator_s_rows_satisfy_every_constraint(method: str) -> None:
     recipe, rng = recipe_of(method, 80), np.random.default_rng(3)
     fitted = recipe.generator.measure(table(), noise=SeededNoise(2))
     model = recipe.generator.model(fitted, schema=TOWN)
-    rows, admission = recipe.draw(model, 80, rng=rng)
+    ((rows, admission),) = recipe.draw(model, 80, rng=rng)
     assert rows.rows == 80
     check(rows.frame())
     assert admission is not None
     assert set(admission.broken) == {"group", "money", "stay", "healthy"}
     assert admission.broken["group"] > 0
     check(recipe.sample(model, rng=rng).weighed.frame())
+
+
+def test_rows_are_drawn_some_at_a_time_and_counted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(play_module, "DRAWN_ROWS", 30)
+    recipe = recipe_of("histogram", 80)
+    fitted = recipe.generator.measure(table(), noise=SeededNoise(2))
+    model = recipe.generator.model(fitted, schema=TOWN)
+    parts = [*recipe.draw(model, 80, rng=np.random.default_rng(3))]
+    assert [rows.rows for rows, _ in parts] == [30, 30, 20]
+    rows = recipe.sample(model, rng=np.random.default_rng(3))
+    assert rows.weighed.scaled.equals(ScaledTable.concatenate([one.scaled for one, _ in parts]))
+    assert rows.admission == Admission.together([one for _, one in parts if one])
+    assert rows.admission.rows == 80
+    check(rows.weighed.frame())
+
+
+def test_no_row_of_a_file_is_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_module, "DRAWN_ROWS", 30)
+    schema = PublicSchema.from_mapping(
+        {"name": "s", "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 99}]}
+    )
+    own = SyntheticTable(schema=schema, scaled=ScaledTable({"n": np.arange(100) / 99}, 100))
+    recipe = replace(recipe_of("histogram", 100), schema=schema)
+    rows = recipe.sample(RowsModel(table=own), rng=np.random.default_rng(3)).weighed
+    assert sorted(rows.frame()["n"]) == [*range(100)]
 
 
 def test_weighted_rows_satisfy_them_too() -> None:

@@ -85,14 +85,14 @@ def played(made: Recipe, frame: pd.DataFrame) -> Played:
 def read_back(one: Played, path: Path) -> pd.DataFrame:
     """The rows, through the file that a release holds."""
     write_synthetic(
-        path,
-        frame=one.rows.frame(),
+        path.parent,
+        frames=[one.rows.frame()],
         log_weights=one.weights.log_weights,
         schema=one.rows.schema,
         facts=dict.fromkeys(FACTS, "-"),
         rng=np.random.default_rng(1),
     )
-    frame, _, _ = read_synthetic(path)
+    frame, _, _ = read_synthetic(path.parent, ["synthetic.parquet"])
     return frame
 
 
@@ -108,7 +108,7 @@ def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_
     schema = expected.schema()
     given = file_of(expected, tmp_path / "made.parquet") if method == "external" else None
     one = played(recipe(schema, method, given), expected.frame(ROWS))
-    frame = read_back(one, tmp_path / "rows.parquet")
+    frame = read_back(one, tmp_path / "synthetic.parquet")
     assert tuple(str(frame[name].dtype) for name in ("full", "gaps")) == expected.dtypes
     assert not frame["full"].isna().any()
     assert one.weights.rows == len(frame) == ROWS

@@ -149,7 +149,7 @@ def example_contents(
     workspace: Path, certificate: Certificate | None = None, **changes: Any
 ) -> ReleaseContents:
     arguments: Mapping[str, Any] = {
-        "frame": example_frame(),
+        "frames": lambda: iter([example_frame()]),
         "log_weights": example_log_weights(),
         "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
         "schema": SCHEMA,

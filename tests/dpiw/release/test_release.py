@@ -60,8 +60,9 @@ def _write(path: Path, **changes: Any) -> Path:
         "facts": footer_facts(example_certificate()),
         "rng": np.random.default_rng(3),
     } | changes
-    write_synthetic(path, **arguments)
-    return path
+    frame = arguments.pop("frame")
+    write_synthetic(path.parent, frames=[frame], **arguments)
+    return (path.parent / "synthetic.parquet").rename(path)
 
 
 def _sorted(frame: pd.DataFrame) -> pd.DataFrame:
@@ -237,9 +238,9 @@ def test_rows_other_than_declared_are_refused(
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
-    path = _write(tmp_path / "p")
+    path = _write(tmp_path / "synthetic.parquet")
     before = path.read_bytes()
-    with pytest.raises(ReleaseError, match="p: File exists"):
+    with pytest.raises(ReleaseError, match=r"synthetic\.parquet: File exists"):
         _write(path)
     assert path.read_bytes() == before
 

@@ -39,7 +39,7 @@ _STATISTICS = ({"kind": "mean", "column": "age", "value": 30.0},)
 
 def _report(certificate: Certificate | None = None, **changes: Any) -> str:
     arguments: dict[str, Any] = {
-        "frame": example_frame(),
+        "frames": [example_frame()],
         "log_weights": example_log_weights(),
         "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
         "schema": SCHEMA,
@@ -196,7 +196,7 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute() -> None:
     ]
     frame = pd.DataFrame({number: [1, 2], letter: pd.Series([level, "other"], dtype="str")})
     page = _report(
-        frame=frame,
+        frames=[frame],
         schema=PublicSchema.from_mapping({"name": "hostile", "columns": columns}),
         log_weights=np.zeros(2),
         log_weight_noise_sd=None,
@@ -344,7 +344,7 @@ def test_many_levels_are_folded_into_one_row() -> None:
     )
     frame = pd.DataFrame({"c": pd.Series(levels * 5 + ["level 7"] * 100, dtype="str")})
     page = _report(
-        frame=frame,
+        frames=[frame],
         schema=schema,
         log_weights=np.zeros(300),
         log_weight_noise_sd=None,
@@ -442,7 +442,7 @@ def test_what_the_weights_repaired_is_told_where_the_truth_is_public() -> None:
         {"name": "s", "columns": [{"name": "age", "kind": "integer", "lower": 0, "upper": 100}]}
     )
     page = _report(
-        frame=frame,
+        frames=[frame],
         schema=schema,
         log_weights=np.log([3.0, 1.0]),
         log_weight_noise_sd=None,

@@ -66,7 +66,7 @@ def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path) -> None:
 
 def _example(**changes: Any) -> str:
     arguments: dict[str, Any] = {
-        "frame": example_frame(),
+        "frames": [example_frame()],
         "log_weights": example_log_weights(),
         "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
         "schema": SCHEMA,
@@ -114,7 +114,7 @@ def _long_and_strange() -> str:
         },
     )  # fmt: skip
     return _example(
-        certificate=certificate, frame=frame, log_weights=np.linspace(-12, 3, 136),
+        certificate=certificate, frames=[frame], log_weights=np.linspace(-12, 3, 136),
         log_weight_noise_sd=np.linspace(0, 40, 136),
         schema=PublicSchema.from_mapping({"name": "s", "columns": columns}),
     )  # fmt: skip

@@ -8,13 +8,15 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from dpiw.data import snapshots
 from dpiw.errors import NotPublishableError, ReleaseError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.release import publication
+from dpiw.release import parquet, publication
+from dpiw.release.manifest import row_files
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
-from dpiw.run import steps
+from dpiw.run import publish, steps
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import read_rows
 from tests.support.whole_runs import draw, finish, loaded, prepared
@@ -267,3 +269,38 @@ def test_weights_rebuild_the_generator_only_if_they_ask_it(
     )
     steps.debias(run)
     assert len(made) == models
+
+
+def test_killed_between_parts_nothing_is_published_and_the_rows_stay(workplace, monkeypatch):
+    """Rows are read in batches of 64 and published in parts of 100, whatever was interrupted."""
+    run = diagnosed(workplace)
+    whole = read_rows(run, "synthetic_rows.parquet").frame()
+    chosen = np.load(run.directory / "weights.npz")["chosen"]
+    for module in (parquet, publish):
+        monkeypatch.setattr(module, "PART_ROWS", 100)
+    monkeypatch.setattr(snapshots, "BATCH_ROWS", 64)
+    with monkeypatch.context() as patch:
+        write, done = parquet.write_table, []
+
+        def killed(path, *arguments, **named):
+            if done:
+                raise KeyboardInterrupt
+            done.append(path.name)
+            write(path, *arguments, **named)
+
+        patch.setattr(parquet, "write_table", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.publish(run)
+    assert done == ["synthetic-00001-of-00003.parquet"]
+    assert not (run.directory / "built").exists()
+    assert not list(workplace.releases.glob("*"))
+    folder = steps.publish(run)
+    bytes_of = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {path.name for path in folder.glob("*.parquet")} == set(row_files(3))
+    assert steps.publish(run) == folder
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == bytes_of
+    rows = [
+        sorted(frame.itertuples(index=False, name=None), key=repr)
+        for frame in (loaded(folder).table, whole.iloc[chosen])
+    ]
+    assert repr(rows[0]) == repr(rows[1])

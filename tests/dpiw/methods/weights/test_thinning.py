@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.thinning import calibrated, thin
-from dpiw.methods.weights.tilting import Targets
+from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt
 
 
 def heavy(seed: int, rows: int = 5000, spread: float = 1.5) -> np.ndarray:
@@ -87,13 +89,30 @@ def fitted(seed: int, noise: float) -> tuple[np.ndarray, np.ndarray, Targets]:
     return features, logs, targets
 
 
+LAW = Tilt(
+    coefficients=np.zeros(6), log_weights=np.zeros(0), means=np.zeros(6), covariance=np.eye(6) / 12,
+    credit=1.0, gap=0.0, steps=0,
+)  # fmt: skip
+
+
+def taken(features: np.ndarray) -> Callable[[np.ndarray, np.ndarray], BaseRows]:
+    """The features of some rows, by their indices."""
+
+    def chosen(rows: np.ndarray, log_weights: np.ndarray) -> BaseRows:
+        return BaseRows(
+            len(rows), lambda start, stop: features[rows[start:stop]], log_weights=log_weights
+        )
+
+    return chosen
+
+
 @pytest.mark.parametrize(("noise", "share"), [(1e-7, 1e-3), (1e3, 1.0)])
 def test_means_come_as_close_as_the_noise_asks(noise: float, share: float) -> None:
     """Where they are known exactly the choice moves them by nothing; where not, it is left."""
     features, logs, targets = fitted(1, noise)
     rng = np.random.default_rng(2)
     found = calibrated(
-        logs, 1000, targets, features=lambda rows: features[rows], design_effect=2.0, rng=rng
+        logs, 1000, targets, taken=taken(features), law=LAW, design_effect=2.0, rng=rng
     )
     chosen = features[found.rows.chosen]
     before, after = (
@@ -115,7 +134,8 @@ def test_calibrated_weights_are_as_mild_as_asked(seed: int, effect: float) -> No
         3 * logs,
         400,
         targets,
-        features=lambda rows: features[rows],
+        taken=taken(features),
+        law=LAW,
         design_effect=effect,
         rng=np.random.default_rng(seed),
     )
@@ -131,7 +151,7 @@ def test_calibrated_weights_are_as_mild_as_asked(seed: int, effect: float) -> No
 def test_rows_without_weights_stay_without() -> None:
     features, logs, targets = fitted(3, 1e-6)
     found = calibrated(
-        logs, 500, targets, features=lambda rows: features[rows], design_effect=1.0,
+        logs, 500, targets, taken=taken(features), law=LAW, design_effect=1.0,
         rng=np.random.default_rng(4),
     )  # fmt: skip
     assert found.log_weights == pytest.approx(0, abs=1e-8)

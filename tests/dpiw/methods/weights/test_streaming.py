@@ -1,0 +1,133 @@
+"""More base rows than are fitted: corrected to all of them, read batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpiw.data.scaled import ScaledTable, regrouped
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import WeightError
+from dpiw.methods.weights import streaming, thinning, weigh_measured
+from dpiw.methods.weights.streaming import StreamedRows, corrected
+from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import PrivacyUnit
+from tests.dpiw.methods.weights.conftest import mixed_schema
+from tests.dpiw.methods.weights.test_measured import base_of, calibrated, nothing, private
+
+ROWS, FITTED = 30_000, 2000
+
+
+def features(table: ScaledTable) -> np.ndarray:
+    return np.column_stack([table.columns[name] for name in "abcd"])
+
+
+def table(rows: int = ROWS) -> ScaledTable:
+    rng = np.random.default_rng(5)
+    return ScaledTable({name: rng.uniform(-0.5, 0.5, rows) for name in "abcd"}, rows)
+
+
+def streamed(rows: ScaledTable, **changes: Any) -> StreamedRows:
+    return StreamedRows(rows.rows, lambda: rows.batches(999), features, **changes)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100])
+def test_blocks_are_the_rows_in_order(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_BLOCK", 7)
+    monkeypatch.setattr(streaming, "_PIECE", 21)
+    own = table(rows)
+    blocks = [*streamed(own).blocks()]
+    assert np.array_equal(np.vstack([block for _, block in blocks]), features(own))
+    assert [at.start for at, _ in blocks] == [
+        sum(len(b) for _, b in blocks[:i]) for i in range(len(blocks))
+    ]
+    assert max(len(block) for _, block in blocks) <= 7
+    with pytest.raises(WeightError, match="as many"):
+        [*StreamedRows(rows + 1, lambda: own.batches(9), features).blocks()]
+
+
+def test_a_tilting_of_some_rows_is_corrected_to_all() -> None:
+    rows = table()
+    targets = Targets(
+        means=np.array([0.05, -0.04, 0.0, 0.02]), covariance=1e-8 * np.eye(4), rows=1e6
+    )
+    some = tilt(BaseRows.of(features(rows)[:FITTED]), targets, credit=10.0)
+    whole = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    found = corrected(some, streamed(rows), targets)
+    assert found.log_weights.shape == (ROWS,)
+    assert np.exp(found.log_weights).sum() == pytest.approx(1)
+    off, before = (np.linalg.norm(one.coefficients - whole.coefficients) for one in (found, some))
+    assert off < 0.02 * before
+    assert np.linalg.norm(found.means - targets.means) < 1e-4
+
+
+def test_the_nearest_point_is_kept_where_steps_lead_away() -> None:
+    """With a Hessian that is far too small every step overshoots."""
+    rows = table()
+    targets = Targets(means=np.full(4, 0.1), covariance=1e-8 * np.eye(4), rows=1e6)
+    some = tilt(BaseRows.of(features(rows)[:FITTED]), targets, credit=10.0)
+    wrong = streaming.replace(some, covariance=1e-3 * some.covariance)
+    found = corrected(wrong, streamed(rows), targets)
+    assert np.array_equal(found.coefficients, some.coefficients)
+    assert found.log_weights.shape == (ROWS,)
+
+
+@pytest.fixture
+def few_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (weigh_measured, thinning):
+        monkeypatch.setattr(module, "MOST_FITTED", 1500)
+
+
+@pytest.mark.parametrize(("base", "rows"), [(9000, 1000), (9000, 4000), (9000, 9000)])
+@pytest.mark.usefixtures("few_fitted")
+def test_weights_of_many_rows_come_as_close_to_the_targets(
+    unit: PrivacyUnit, base: int, rows: int
+) -> None:
+    schema = mixed_schema()
+    ready = calibrated(schema, unit)
+    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
+    own = base_of(schema, base)
+    found = weigh_measured.weigh_measured(
+        ready, drawn, own, rows=rows, rng=np.random.default_rng(3)
+    )
+    assert "tilt fitted to 1500 of them, corrected to all" in found.steps
+    assert found.log_weights.shape == found.chosen.shape == (rows,)
+    assert found.noise.size == -(-rows // -(-rows // 1500))
+    facts = found.facts["measured"]
+    assert facts["base_rows"] == base
+    assert ("calibration" in facts) is (rows < base)
+    matrix = ready.stack(schema).matrix(own.scaled)
+    targets = ready.targets(drawn, about=matrix.mean(axis=0))
+    fitted = targets.means - np.array(facts["residual"])
+    means = np.exp(found.log_weights) @ matrix[found.chosen] / rows
+    chance = np.linalg.norm(matrix.std(axis=0)) / np.sqrt(rows)
+    assert np.linalg.norm(means - fitted) < (0.5 if rows < base else 1e-5) * chance
+
+
+@pytest.mark.parametrize("debias", [True, False])
+@pytest.mark.usefixtures("few_fitted")
+def test_a_base_is_read_in_any_batches(unit: PrivacyUnit, debias: bool) -> None:
+    schema = mixed_schema()
+    ready = calibrated(schema, unit, debias=debias)
+    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
+    whole = base_of(schema, 4000)
+    parts = SyntheticTable.chosen(whole, np.arange(4000))
+    object.__setattr__(parts, "batches", lambda: whole.scaled.batches(333))
+    one, other = (
+        weigh_measured.weigh_measured(ready, drawn, own, rows=2000, rng=np.random.default_rng(3))
+        for own in (whole, parts)
+    )
+    assert np.array_equal(one.chosen, other.chosen)
+    assert other.log_weights == pytest.approx(one.log_weights, abs=1e-9)
+
+
+def test_rows_are_regrouped_and_chosen_in_order() -> None:
+    own = table(50)
+    for rows in (1, 7, 49, 50, 51):
+        groups = [*regrouped(own.batches(6), rows)]
+        assert ScaledTable.concatenate(groups).equals(own)
+        assert {group.rows for group in groups[:-1]} <= {rows}
+        assert 0 < groups[-1].rows <= rows

@@ -1,0 +1,141 @@
+"""A large table is published in parts: the same rows, signed and refused as one file is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.dataset as ds
+import pytest
+
+from dpiw.analysis.release import load_release
+from dpiw.errors import ChecksumError, ManifestError
+from dpiw.release import parquet
+from dpiw.release.manifest import listed_row_files, row_files
+from dpiw.release.publication import build_folder
+from dpiw.release.verification import verify
+from tests.dpiw.release.release_example import (
+    SCHEMA,
+    example_certificate,
+    example_contents,
+    example_frame,
+    example_key,
+    publish_example,
+)
+
+PARTS = row_files(4)
+
+
+def pieces() -> Iterator[pd.DataFrame]:
+    frame = example_frame()
+    return (frame[start : start + 64] for start in range(0, len(frame), 64))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(parquet, "PART_ROWS", 64)
+    return publish_example(tmp_path, frames=pieces)
+
+
+def test_small_tables_are_one_file_of_the_name_they_had() -> None:
+    assert row_files(1) == ("synthetic.parquet",)
+    assert PARTS[0] == "synthetic-00001-of-00004.parquet"
+
+
+def test_parts_hold_the_rows_of_one_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert listed_row_files(verify(folder).manifest.files) == PARTS
+    monkeypatch.undo()
+    (tmp_path / "one").mkdir()
+    one, parts = load_release(publish_example(tmp_path / "one")), load_release(folder)
+    assert parts.table.dtypes.equals(one.table.dtypes)
+    both = [
+        release.table.assign(w=release.weights, log=release.log_weights)
+        .sort_values("log")
+        .reset_index(drop=True)
+        for release in (one, parts)
+    ]
+    pd.testing.assert_frame_equal(*both, check_exact=True)
+    assert parts.mean("age").value == pytest.approx(one.mean("age").value)
+    scanned = ds.dataset(sorted(folder.glob("synthetic*.parquet"))).to_table()
+    assert scanned.column("log_weight").to_numpy() == pytest.approx(parts.log_weights, abs=0)
+
+
+def test_the_report_and_the_facts_are_those_of_one_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    (tmp_path / "one").mkdir()
+    one = publish_example(tmp_path / "one")
+    assert (folder / "report.html").read_bytes() == (one / "report.html").read_bytes()
+    assert verify(folder).manifest.facts == verify(one).manifest.facts
+
+
+def test_the_catalogue_lists_every_part(folder: Path) -> None:
+    page = json.loads((folder / "croissant.json").read_bytes())
+    assert [file["name"] for file in page["distribution"]] == [*PARTS, "parts"]
+    (records,) = page["recordSet"]
+    assert {field["source"]["fileSet"]["@id"] for field in records["field"]} == {"parts"}
+
+
+def test_a_changed_missing_or_further_part_is_refused(folder: Path) -> None:
+    part = folder / PARTS[1]
+    data = part.read_bytes()
+    part.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    with pytest.raises(ChecksumError, match=PARTS[1]):
+        verify(folder)
+    part.unlink()
+    with pytest.raises(ManifestError, match=f"{PARTS[1]}: listed"):
+        verify(folder)
+    part.write_bytes(data)
+    shutil.copy(part, folder / "synthetic-00005-of-00005.parquet")
+    with pytest.raises(ManifestError, match="not listed"):
+        verify(folder)
+
+
+@pytest.mark.parametrize(
+    "files", [PARTS[:3], ("synthetic.parquet", *PARTS), (*PARTS[:3], "synthetic-4.parquet")]
+)
+def test_a_signed_list_that_is_not_all_parts_of_one_table_is_refused(
+    folder: Path, files: tuple[str, ...]
+) -> None:
+    with pytest.raises(ManifestError, match="not the parts of one table"):
+        listed_row_files(["report.html", *files])
+
+
+def test_a_part_of_another_certificate_or_too_few_rows_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    works = [tmp_path / name for name in ("w1", "w2")]
+    for work in works:
+        work.mkdir()
+    one = example_contents(works[0], frames=pieces)
+    two = example_contents(works[1], example_certificate(verdict="none"), frames=pieces)
+    key = example_key(tmp_path, "other")
+    for name, files, words in (
+        ("mixed", {**one.files, PARTS[2]: two.files[PARTS[2]]}, "facts in the Parquet footer"),
+        ("twice", {**one.files, PARTS[3]: one.files[PARTS[2]]}, "row count"),
+    ):
+        build_folder(tmp_path / name, files=files, facts=one.facts, key=key)
+        with pytest.raises(ManifestError, match=words):
+            verify(tmp_path / name)
+
+
+def test_replicates_follow_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "PART_ROWS", 64)
+    order = parquet.write_synthetic(
+        tmp_path,
+        frames=pieces(),
+        log_weights=np.linspace(-1, 1, 200),
+        schema=SCHEMA,
+        facts=parquet.footer_facts(example_certificate()),
+        rng=np.random.default_rng(1),
+    )
+    assert sorted(order) == [*range(200)]
+    _, _, logs = parquet.read_synthetic(tmp_path, PARTS)
+    assert logs == pytest.approx(np.linspace(-1, 1, 200)[order], abs=0)
