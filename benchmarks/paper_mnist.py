@@ -21,6 +21,7 @@ import numpy as np
 from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron, design, ess_share
 from mnist_files import FILES, images
+from mnist_judge import classified, linear, slopes
 from paper_sets import PaperStore
 from weights_cells import CODE, Store
 
@@ -80,7 +81,7 @@ def mnist_cells(runs: int) -> list[MnistCell]:
 
 def _digest() -> str:
     here, digest = Path(__file__).resolve().parent, hashlib.sha256(CODE.encode())
-    for name in ("mnist.py", "mnist_files.py", "paper_mnist.py"):
+    for name in ("mnist.py", "mnist_files.py", "mnist_judge.py", "paper_mnist.py"):
         digest.update((here / name).read_bytes())
     return digest.hexdigest()[:16]
 
@@ -195,7 +196,7 @@ def _weights(cell: MnistCell, model: Any, rows: Any, fitting: Any, data: Path) -
 
 
 def _slopes(x: Array, y: Array, w: Array) -> Array:
-    return mnist.slopes(mnist.linear(x, y, w))
+    return slopes(linear(x, y, w))
 
 
 @cache
@@ -207,7 +208,7 @@ def _truth(data: Path) -> Array:
 def _measure(rows: Any, w: Array, data: Path) -> dict[str, float]:
     schema = mnist.SIZES[SIZE].schema
     x, y = design(schema, rows)
-    found = mnist.classified((x, y), w, design(schema, _real("test", data)))
+    found = classified((x, y), w, design(schema, _real("test", data)))
     error = float(((_slopes(x, y, w) - _truth(data)) ** 2).mean())
     return {"beta_mse": error, "mlp": found["auc"], "ess_share": ess_share(w)}
 

@@ -23,6 +23,7 @@ cells = load("neural_cells")
 page = load("neural_page")
 table = load("neural_table")
 mnist = load("mnist")
+judge = load("mnist_judge")
 
 SMALL = {"steps": 20, "lot": 32, "batch": 16}
 
@@ -224,7 +225,7 @@ def mnist_world(folder, monkeypatch, sizes):
     monkeypatch.setattr(mnist, "SIZES", sizes)
     monkeypatch.setattr(mnist, "ROWS", 60)
     monkeypatch.setattr(mnist, "SYNTHETIC_ROWS", 50)
-    monkeypatch.setattr(mnist, "CLASSIFIER", metrics.Perceptron(steps=5))
+    monkeypatch.setattr(judge, "CLASSIFIER", metrics.Perceptron(steps=5))
     where = {"--data": folder, "--out": folder / "out", "--keep": folder / "keep"}
     return [str(word) for pair in where.items() for word in pair] + ["--device", "cpu", "--sizes"]
 
