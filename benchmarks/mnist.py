@@ -107,10 +107,9 @@ _SMALL = {"steps": 6000, "lot": 600, "latent": 32, "generator": [128, 128],
 SIZES: Mapping[str, Size] = {
     "full": Size(
         side=28,
-        settings={"image": [28, 28], "steps": 2000, "lot": 200, "batch": 64, "latent": 16,
-                  "generator": [32, 16], "discriminator": [8, 16], "learning_rate": 2e-3,
-                  "discriminator_rate": 2e-3, "generator_steps": 2, "settle": 0.1,
-                  "label_scale": 3.0},
+        settings={"image": [28, 28], "steps": 1500, "lot": 400, "batch": 64, "latent": 16,
+                  "generator": [32, 16], "discriminator": [8, 16], "learning_rate": 1e-3,
+                  "discriminator_rate": 2e-3, "settle": 0.1, "label_scale": 3.0},
     ),
     "half": Size(side=14, settings={**_SMALL, "label_scale": 14.0}),
     "quarter": Size(side=7, settings={**_SMALL, "label_scale": 7.0}),
