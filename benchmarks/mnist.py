@@ -245,11 +245,13 @@ def _measured(recipe: Recipe, model: GANModel, private: PrivateTable) -> tuple[S
 def stages_of(fit: Fit, judge: Judge) -> list[dict[str, float]]:
     """What a perceptron makes of the generator on its way."""
     found = []
-    for step, own in sorted(fit.stages.items()):
-        model = replace(fit.model, generator=own)
+    for step, parameters in sorted(fit.stages.items()):
+        model = replace(fit.model, generator=parameters)
         drawn = model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED)).scaled
         x, y = design(judge.schema, drawn)
-        found.append({"step": step} | classified((x, y), np.ones(len(y)), judge.test))
+        own, ones = {"step": step}, np.ones(len(y))
+        own |= classified((x, y), ones, judge.test) | {"variety": judge.variety(x, y, ones)}
+        found.append({name: round(value, 4) for name, value in own.items()})
     return found
 
 

@@ -25,6 +25,16 @@ def classified(train: tuple[Array, Array], w: Array, test: tuple[Array, Array]) 
     return {"auc": auc(test[1], found), "accuracy": float(hits.mean())}
 
 
+def spread(x: Array, y: Array, w: Array) -> float:
+    """Standard deviation of a pixel among images of one digit, mean over pixels and digits."""
+    found = []
+    for digit in np.unique(y):
+        own, weights = x[y == digit], w[y == digit]
+        mean = np.average(own, axis=0, weights=weights)
+        found.append(np.sqrt(np.average((own - mean) ** 2, axis=0, weights=weights)).mean())
+    return float(np.mean(found))
+
+
 def linear(x: Array, y: Array, w: Array) -> LogisticRegression:
     """Multinomial logistic regression with scikit-learn's default penalty."""
     return LogisticRegression(max_iter=300).fit(x, y, sample_weight=w / w.mean())
@@ -53,6 +63,10 @@ class Judge:
     def _slopes(self) -> Array:
         return slopes(linear(*self.test, np.ones(len(self.test[1]))))
 
+    def variety(self, x: Array, y: Array, w: Array) -> float:
+        """The digits' `spread` over that of the test digits: 0 where each is one image."""
+        return spread(x, y, w) / spread(*self.test, np.ones(len(self.test[1])))
+
     def figures(self, rows: ScaledTable, w: Array | None = None) -> dict[str, float]:
         """Of both classifiers; with weights, their share of effective rows too."""
         x, y = design(self.schema, rows)
@@ -64,5 +78,6 @@ class Judge:
             **classified((x, y), weights, self.test),
             "linear_auc": auc(self.test[1], score),
             "linear_accuracy": float(hits.mean()),
+            "variety": self.variety(x, y, weights),
             "beta_mse": float(((slopes(model) - self._slopes) ** 2).mean()),
         } | ({} if w is None else {"ess_share": ess_share(w)})
