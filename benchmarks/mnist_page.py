@@ -16,7 +16,8 @@ ROWS_OF = {
 PAPERS = {"synthetic": "none", "discriminator": "discriminator", "dp_mlp": "dp_mlp"}
 NUMBERS = {
     "auc": "AUC", "accuracy": "accuracy", "linear_auc": "linear AUC",
-    "linear_accuracy": "linear accuracy", "beta_mse": "beta MSE", "variety": "variety", "ess_share": "ESS share",
+    "linear_accuracy": "linear accuracy", "beta_mse": "beta MSE", "variety": "variety",
+    "ess_share": "ESS share",
 }  # fmt: skip
 
 CHOICES = """## How the settings were chosen
@@ -125,8 +126,9 @@ def page(facts: Mapping[str, Any]) -> list[str]:
         " and accuracy: perceptron with 64 hidden units, 1500 steps; linear: multinomial logistic"
         " regression with scikit-learn's default penalty. AUC: one digit against the rest, macro;"
         " knowing nothing has 0.5, and an accuracy of 0.1. Beta MSE: of that regression's slopes,"
-        " against those of the test images; less is better. Variety: standard deviation of a pixel among images of one"
-        " digit, mean over pixels and digits, over that of the test images.",
+        " against those of the test images; less is better. Variety: standard deviation of a pixel"
+        " among images of one digit, mean over pixels and digits, over that of the test images: 0"
+        " where each digit is one image; specks count as variety too.",
         "- The paper's: Table 3, mean and standard error, as printed. Its resolution, networks and"
         " classifier, and the unit of its slopes, are not in the text at hand; we read its epsilon"
         " as that of each stage, so that its `dp_mlp`, like ours here, spends 9.64 for the"

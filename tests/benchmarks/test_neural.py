@@ -247,6 +247,19 @@ def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, m
     assert json.loads((tmp_path / "out" / "mnist.json").read_text()) == facts
 
 
+def test_variety_is_that_of_the_images_of_a_digit_and_none_where_they_are_one():
+    rng = np.random.default_rng(3)
+    x, y = rng.random((2000, 9)), np.repeat([0.0, 1.0], 1000)
+    one = judge.Judge(schema=mnist.Size(side=3, settings={}).schema, test=(x, y))
+    assert one.variety(x[::2] + y[::2, None], y[::2], np.ones(1000)) == pytest.approx(1, abs=0.03)
+    assert (
+        one.variety(np.repeat([[0.2], [0.9]], 1000, axis=0) * np.ones(9), y, np.ones(2000)) < 1e-9
+    )
+    doubled = one.variety(np.vstack([x, x[:500]]), np.append(y, y[:500]), np.ones(2500))
+    w = np.where(np.arange(2000) < 500, 2.0, 1.0)
+    assert one.variety(x, y, w) == pytest.approx(doubled)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("opacus") is None, reason="Opacus is not installed")
 def test_mnist_whole_is_convolutions_beside_the_paper_and_keeps_other_sizes(tmp_path, monkeypatch):
     networks = {"image": [28, 28], "generator": [2, 2], "discriminator": [2, 2]}
