@@ -30,6 +30,7 @@ help:
 	@echo "make bench-dp-sgd                 DP-SGD against Opacus: throughput"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
+	@echo "make bench-mnist DATA=folder      images by convolutions at the paper's epsilon, on torch"
 	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
 	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
 	@echo "make paper DATA=folder            10 runs, with peers in their own environment (resumes)"
@@ -128,7 +129,7 @@ neural: build/neural.txt
 	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt '.[pipeline,neural,test]'
 
 test-neural: neural
-	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/proof/test_planted_bugs_modules.py tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py tests/benchmarks/test_dp_sgd.py
+	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/proof/test_planted_bugs_modules.py tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py tests/benchmarks/test_dp_sgd.py tests/benchmarks/test_neural.py
 
 # What needs a GPU; where torch finds none, each test says so and is skipped. The twins on the CPU run in every suite.
 test-gpu: neural
@@ -177,6 +178,10 @@ bench-weights: $(VENV)/.bench
 
 bench-neural: $(VENV)/.bench
 	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
+
+.PHONY: bench-mnist
+bench-mnist: neural
+	OMP_NUM_THREADS=1 PYTHONPATH=. build/neural/bin/python benchmarks/mnist.py --data $(DATA)
 
 bench-marginals: $(VENV)/.bench $(VENV)/.marginals
 	$(BIN)/python benchmarks/marginal_generators.py --data $(DATA)
