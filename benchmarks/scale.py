@@ -17,11 +17,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -175,11 +175,16 @@ def used(arguments: list[str]) -> Used:
     )
 
 
+def dictionary() -> str:
+    """The made-up table's data dictionary, but for its id where a row is a person."""
+    return "\n".join(["name: scale", "columns:", *COLUMNS, ""])
+
+
 def workplace(root: Path, *, most: int) -> None:
     """A table's dictionary, a key, and a population with rows enough to spend."""
     (root / "state").mkdir(mode=0o700)
     (root / "state" / "keys").mkdir(mode=0o700)
-    (root / "schema.yaml").write_text("\n".join(["name: scale", "columns:", *COLUMNS, ""]))
+    (root / "schema.yaml").write_text(dictionary())
     create_key_pair(root / "state" / "keys", "scale")
     ledger = Ledger.create(root / "state" / "ledger.sqlite")
     ledger.register(
@@ -215,50 +220,44 @@ def spec_run(
     return run
 
 
-def measure(root: Path, rows: int, methods: list[str], *, most: int) -> list[str]:
-    """Lines of a table: the reference, ingest, and each method's draws on one snapshot."""
-    write_table(root / "table.csv", rows)
-    workplace(root, most=most)
-    reference = used(["-c", REFERENCE, str(root / "table.csv"), str(root / "table.parquet")])
-    read = float(reference.said)
-    lines = [reference.line(f"pyarrow (its read alone: {read:.1f} s)", reference.wall)]
-    snapshot = None
+def reference(root: Path) -> Used:
+    """Pyarrow reads the CSV, writes it as Parquet, and reads that twice."""
+    return used(["-c", REFERENCE, str(root / "table.csv"), str(root / "table.parquet")])
+
+
+def ingested(root: Path, run: ReleaseRun) -> Iterator[tuple[str, Used]]:
+    """The table in the run's workspace: ingested once, and the same file for later runs."""
+    kept = root / "snapshot"
+    if kept.exists():
+        os.link(kept, run.snapshot)
+        return
+    yield "ingest", used(["-m", "dpiw.run.process", "ingest", str(run.directory)])
+    os.link(run.snapshot, kept)
+
+
+def fits(root: Path, rows: int, methods: Sequence[str], *, most: int) -> Iterator[tuple[str, Used]]:
+    """Ingest, and each method's draws on one snapshot."""
     for method in methods:
         run = run_of(root, method, rows, most=most)
-        if snapshot is None:
-            ingest = used(["-m", "dpiw.run.process", "ingest", str(run.directory)])
-            lines.append(ingest.line("ingest", reference.wall))
-            snapshot = run.snapshot
-        else:
-            os.link(snapshot, run.snapshot)
+        yield from ingested(root, run)
         draw = used(["-m", "dpiw.run.process", "fit_generator", str(run.directory)])
         if method == "measured":
             steps.draw_synthetic(run)
             draw = used(["-m", "dpiw.run.process", "fit_weights", str(run.directory)])
-        lines.append(draw.line(method, reference.wall))
-    return lines
+        yield method, draw
 
 
-def measure_public(
-    root: Path, rows: int, published: int, methods: list[str], *, most: int
-) -> list[str]:
-    """Lines of a table: the public steps of a release with each generator and measured weights."""
-    write_table(root / "table.csv", rows)
-    workplace(root, most=most)
-    lines, snapshot = [], None
+def public(
+    root: Path, rows: int, published: int, methods: Sequence[str], *, most: int
+) -> Iterator[tuple[str, Used]]:
+    """The steps after the generator's fit, with each generator and measured weights."""
     for method in methods:
         run = spec_run(root, method, rows, published=published, measured=True, most=most)
-        folder = str(run.directory)
-        if snapshot is None:
-            used(["-m", "dpiw.run.process", "ingest", folder])
-            snapshot = run.snapshot
-        else:
-            os.link(snapshot, run.snapshot)
-        used(["-m", "dpiw.run.process", "fit_generator", folder])
+        for _ in ingested(root, run):
+            pass
+        used(["-m", "dpiw.run.process", "fit_generator", str(run.directory)])
         for step in PUBLIC_STEPS:
-            lines.append(public_step(step, run).per_row(f"{method}: {step}", published))
-            print(lines[-1], file=sys.stderr, flush=True)
-    return lines
+            yield f"{method}: {step}", public_step(step, run)
 
 
 def public_step(step: str, run: ReleaseRun) -> Used:
@@ -279,24 +278,33 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, help="where the tables lie while they are used")
     chosen = parser.parse_args(arguments)
     for number in chosen.published or chosen.rows:
-        root = Path(tempfile.mkdtemp(prefix="scale-", dir=chosen.folder))
-        try:
-            if chosen.published:
-                methods = [method for method in chosen.methods if method != "measured"]
-                lines = measure_public(root, chosen.rows[0], number, methods, most=chosen.max_rows)
-            else:
-                lines = measure(root, number, chosen.methods, most=chosen.max_rows)
-            size = (root / "table.csv").stat().st_size
-        finally:
-            shutil.rmtree(root)
+        with tempfile.TemporaryDirectory(prefix="scale-", dir=chosen.folder) as folder:
+            lines, size = told(Path(folder), number, chosen)
         what = "published rows" if chosen.published else f"rows, {size / 2**20:.0f} MiB of CSV"
-        told = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-        print(f"\n{number:,} {what}, {told}, {platform.machine()}\n")
+        load = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+        print(f"\n{number:,} {what}, {load}, {platform.machine()}\n")
         last = "CPU a row, microseconds" if chosen.published else "wall to pyarrow's"
         print(f"| process | wall, s | CPU, s | peak, MiB | {last} |")
         print("|---|---|---|---|---|")
         print("\n".join(lines), flush=True)
     return 0
+
+
+def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str], int]:
+    """Lines of the table of so many rows, and the bytes of the CSV."""
+    rows = chosen.rows[0] if chosen.published else number
+    write_table(root / "table.csv", rows)
+    workplace(root, most=chosen.max_rows)
+    if chosen.published:
+        methods = [method for method in chosen.methods if method != "measured"]
+        found = public(root, rows, number, methods, most=chosen.max_rows)
+        lines = [used.per_row(name, number) for name, used in found]
+    else:
+        best = reference(root)
+        found = fits(root, rows, chosen.methods, most=chosen.max_rows)
+        lines = [best.line(f"pyarrow (its read alone: {float(best.said):.1f} s)", best.wall)]
+        lines += [used.line(name, best.wall) for name, used in found]
+    return lines, (root / "table.csv").stat().st_size
 
 
 if __name__ == "__main__":
