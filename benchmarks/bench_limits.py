@@ -13,6 +13,7 @@ import pyarrow.parquet
 import scale
 import startup
 from bench_record import Cost, Found, NotRunError, Place, in_turns, median, timed
+from scale_table import batch, dictionary, write_table
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
@@ -45,7 +46,7 @@ def made_up(rows: int) -> tuple[PublicSchema, ScaledTable]:
     """Rows of the columns of `scale.py`, each drawn by itself."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "schema.yaml")
-        path.write_text(scale.dictionary())
+        path.write_text(dictionary())
         schema = PublicSchema.from_yaml(path)
     domain, rng = Domain.from_schema(schema, bins=64), np.random.default_rng(1)
     codes = np.column_stack([rng.integers(0, size, rows) for size in domain.sizes])
@@ -111,7 +112,7 @@ def machine(place: Place) -> dict[str, str]:
     ))  # fmt: skip
     with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
         csv, parquet = Path(folder, "table.csv"), Path(folder, "table.parquet")
-        rows = scale.batch(np.random.default_rng(1), 0, place.rows)
+        rows = batch(np.random.default_rng(1), 0, place.rows)
         seconds = {
             "CSV written": lambda: pa.csv.write_csv(rows, csv),
             "CSV read": lambda: pa.csv.read_csv(csv),
@@ -133,7 +134,7 @@ def release(place: Place, rows: int) -> dict[str, scale.Used]:
     """Every stage of a release of so many rows from as many, a process each; and pyarrow."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place.scratch) as folder:
         root = Path(folder)
-        scale.write_table(root / "table.csv", rows)
+        write_table(root / "table.csv", rows)
         scale.workplace(root, most=1)
         found = {"pyarrow": scale.reference(root)}
         found |= dict(scale.fits(root, rows, ["histogram", "privbayes", "mst"], most=1))

@@ -8,6 +8,7 @@ a release starts, timed from its start to its end. Beside it, in a process of it
 the CSV, writes it as Parquet, and reads that twice. Wall seconds depend on what else the machine
 does, which the load tells.
 
+`--copies 7`: the columns seven times side by side, 105 of them.
 With `--published` the confidential table has the first number of `--rows`, and the public steps of
 releases of so many rows with `measured` weights are timed, each in a process of its own.
 """
@@ -26,9 +27,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
+from scale_table import dictionary, write_table
 
 from dpiw.ledger import Ledger, Population
 from dpiw.privacy.units import NeighbouringRelation
@@ -38,34 +37,6 @@ from dpiw.run.run import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ("histogram", "privbayes", "mst", "measured")
-BATCH = 1 << 18
-
-LEVELS = {
-    "work": ["private", "public", "self-employed", "none"],
-    "education": [f"level {number}" for number in range(16)],
-    "job": [f"job {number}" for number in range(40)],
-    "sex": ["f", "m"],
-}
-NUMBERS = {
-    "age": (17, 90), "hours": (1, 99), "children": (0, 9), "income": (0.0, 200_000.0),
-    "kilos": (30.0, 150.0), "score": (0.0, 1.0), "bmi": (10.0, 60.0),
-}  # fmt: skip
-COLUMNS = [
-    "  - {name: id, role: identifier}",
-    *(
-        f"  - {{name: {name}, kind: {'integer' if isinstance(low, int) else 'continuous'},"
-        f" lower: {low}, upper: {high}{', nullable: true' if name == 'bmi' else ''}}}"
-        for name, (low, high) in NUMBERS.items()
-    ),
-    *(
-        f"  - {{name: {name}, kind: categorical, levels: [{', '.join(levels)}]}}"
-        for name, levels in LEVELS.items()
-    ),
-    "  - {name: married, kind: boolean}",
-    "  - {name: ill, kind: boolean, role: target}",
-    "  - {name: born, kind: date, lower: 1930-01-01, upper: 2010-01-01}",
-    "  - {name: seen, kind: datetime, lower: 2010-01-01, upper: 2025-01-01}",
-]
 SPEC = """format: 1
 name: {name}
 population: town
@@ -128,32 +99,6 @@ class Used:
         )
 
 
-def batch(rng: np.random.Generator, start: int, rows: int) -> pa.Table:
-    """Some rows, two of each person."""
-    columns = {"id": (start + np.arange(rows)) // 2}
-    for name, (low, high) in NUMBERS.items():
-        if isinstance(low, int):
-            columns[name] = rng.integers(low, high + 1, rows)
-        else:
-            columns[name] = np.round(low + (high - low) * rng.beta(2, 4, rows), 2)
-    for name, levels in LEVELS.items():
-        columns[name] = np.array(levels)[rng.binomial(len(levels) - 1, 0.4, rows)]
-    columns |= {"married": rng.random(rows) < 0.5, "ill": rng.random(rows) < 0.1}
-    columns["born"] = np.datetime64("1930-01-01") + rng.integers(0, 29_000, rows)
-    columns["seen"] = np.datetime64("2010-01-01T00:00:00") + rng.integers(0, 47 * 10**7, rows)
-    table = pa.table(columns)
-    gaps = pa.array(columns["bmi"], mask=rng.random(rows) < 0.05)
-    return table.set_column(table.column_names.index("bmi"), "bmi", gaps)
-
-
-def write_table(path: Path, rows: int) -> None:
-    rng = np.random.default_rng(17)
-    with path.open("wb") as file:
-        for start in range(0, rows, BATCH):
-            options = pyarrow.csv.WriteOptions(include_header=start == 0, quoting_style="none")
-            pyarrow.csv.write_csv(batch(rng, start, min(BATCH, rows - start)), file, options)
-
-
 def used(arguments: list[str]) -> Used:
     """Run Python; it must end well."""
     started = time.perf_counter()
@@ -175,16 +120,11 @@ def used(arguments: list[str]) -> Used:
     )
 
 
-def dictionary() -> str:
-    """The made-up table's data dictionary, but for its id where a row is a person."""
-    return "\n".join(["name: scale", "columns:", *COLUMNS, ""])
-
-
-def workplace(root: Path, *, most: int) -> None:
+def workplace(root: Path, *, most: int, copies: int = 1) -> None:
     """A table's dictionary, a key, and a population with rows enough to spend."""
     (root / "state").mkdir(mode=0o700)
     (root / "state" / "keys").mkdir(mode=0o700)
-    (root / "schema.yaml").write_text(dictionary())
+    (root / "schema.yaml").write_text(dictionary(copies))
     create_key_pair(root / "state" / "keys", "scale")
     ledger = Ledger.create(root / "state" / "ledger.sqlite")
     ledger.register(
@@ -275,6 +215,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--published", type=int, nargs="+", default=[], help="rows of a release")
     parser.add_argument("--max-rows", type=int, default=1, help="of a person; 1: a row is a person")
+    parser.add_argument("--copies", type=int, default=1, help="of the 15 columns, side by side")
     parser.add_argument("--folder", type=Path, help="where the tables lie while they are used")
     chosen = parser.parse_args(arguments)
     for number in chosen.published or chosen.rows:
@@ -293,8 +234,8 @@ def main(arguments: list[str]) -> int:
 def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str], int]:
     """Lines of the table of so many rows, and the bytes of the CSV."""
     rows = chosen.rows[0] if chosen.published else number
-    write_table(root / "table.csv", rows)
-    workplace(root, most=chosen.max_rows)
+    write_table(root / "table.csv", rows, copies=chosen.copies)
+    workplace(root, most=chosen.max_rows, copies=chosen.copies)
     if chosen.published:
         methods = [method for method in chosen.methods if method != "measured"]
         found = public(root, rows, number, methods, most=chosen.max_rows)
