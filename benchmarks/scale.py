@@ -221,7 +221,7 @@ def main(arguments: list[str]) -> int:
     for number in chosen.published or chosen.rows:
         with tempfile.TemporaryDirectory(prefix="scale-", dir=chosen.folder) as folder:
             lines, size = told(Path(folder), number, chosen)
-        what = "published rows" if chosen.published else f"rows, {size / 2**20:.0f} MiB of CSV"
+        what = "published rows" if chosen.published else f"rows, {size}"
         load = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
         print(f"\n{number:,} {what}, {load}, {platform.machine()}\n")
         last = "CPU a row, microseconds" if chosen.published else "wall to pyarrow's"
@@ -231,8 +231,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str], int]:
-    """Lines of the table of so many rows, and the bytes of the CSV."""
+def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str], str]:
+    """Lines of the table of so many rows, and how large the confidential table is."""
     rows = chosen.rows[0] if chosen.published else number
     write_table(root / "table.csv", rows, copies=chosen.copies)
     workplace(root, most=chosen.max_rows, copies=chosen.copies)
@@ -245,7 +245,8 @@ def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str]
         found = fits(root, rows, chosen.methods, most=chosen.max_rows)
         lines = [best.line(f"pyarrow (its read alone: {float(best.said):.1f} s)", best.wall)]
         lines += [used.line(name, best.wall) for name, used in found]
-    return lines, (root / "table.csv").stat().st_size
+    sizes = [(root / name).stat().st_size / 2**20 for name in ("table.csv", "snapshot")]
+    return lines, f"{sizes[0]:.0f} MiB of CSV, {sizes[1]:.0f} MiB scaled"
 
 
 if __name__ == "__main__":
