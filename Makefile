@@ -84,8 +84,10 @@ local: $(VENV)/.pipeline
 	@$(BIN)/dpiw local collect examples/local/collection.yaml
 	@$(BIN)/python examples/local/commute.py analyse
 
+# With bytecode kept, whatever the environment says: else each of its many processes, and each run
+# of it, compiles all that it imports.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # What chance, load, names, zones and modes can turn red: five whole runs, one line each.
 .PHONY: test-elsewhere

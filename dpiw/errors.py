@@ -20,6 +20,7 @@
     │  ├─ ManifestError               missing, malformed, or files beside what it lists
     │  ├─ ChecksumError               a file's bytes differ from the manifest
     │  └─ SignatureError              the signature does not match, or it is another key's
+    ├─ ClusterError               the deployment's cluster cannot be used; nothing is drawn
     └─ StageFailedError           a stage process ended without its output; .stage .code
 
 Every message names the field or column, the kind of value and the allowed range. No message
@@ -248,6 +249,16 @@ class SignatureError(ReleaseError):
     """The manifest's signature does not verify under the expected key."""
 
     exit_code = 53
+
+
+class ClusterError(DPIWError):
+    """The cluster that a deployment names does not answer, or cannot be used. Nothing was drawn."""
+
+    exit_code = 60
+    advice = (
+        "nothing was drawn by this step: mend the cluster, or leave DPIW_CLUSTER unset, and start"
+        " the run again: it goes on with what it reserved"
+    )
 
 
 class StageFailedError(DPIWError):

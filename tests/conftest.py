@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 
 from dpiw.privacy.units import NeighbouringRelation
+from dpiw.run.imports import importing
 from tests.lengths import marker_of
 
 pytest.register_assert_rewrite("tests.support", "tests.proof", "tests.hostile", "tests.dpiw")
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = marker_of(node)
         if marker is not None:
             item.add_marker(marker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Half of what importing all tests takes is looking for garbage among modules, which stay."""
+    with importing():
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

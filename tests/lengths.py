@@ -120,6 +120,10 @@ MOVED = (
     _moved("crash", "dpiw/ledger/test_races_of_processes.py::"
            "test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost",
            "dpiw/ledger/test_races_of_processes.py::test_killed_in_a_write_transaction"),
+    _moved("crash", "dpiw/ledger/test_races_of_processes.py::"
+           "test_racers_get_exactly_the_budget",
+           "dpiw/ledger/test_races_of_processes.py::test_racers_get_exactly_the_budget",
+           "-1]", "-2]"),
     _moved("crash", "dpiw/run/test_steps.py::test_two_processes_draw_a_stage_once",
            "dpiw/run/test_steps.py::test_a_stage_killed_while_it_draws_is_settled_as_lost"),
     _moved("nightly", "dpiw/run/test_resuming.py::test_what_cannot_be_resumed_as_it_was_is_lost",
@@ -184,6 +188,9 @@ MOVED = (
     _moved("crash", "flows/test_interrupts.py::"
            "test_after_sigterm_to_the_run_alone_the_same_command_goes_on",
            "flows/test_interrupts.py::test_a_second_one_does_not_wait_for_the_step"),
+    _moved("crash", "flows/test_wheel.py::"
+           "test_an_installed_wheel_goes_from_an_empty_folder_to_a_release",
+           "flows/test_wheel.py::test_the_wheel_has_the_flows_under_no_name_of_their_own"),
     _moved("crash", "flows/test_server.py::"
            "test_an_audit_s_own_server_that_ends_is_not_waited_for",
            "flows/test_server.py::test_an_own_server_that_ends_is_not_waited_for"),

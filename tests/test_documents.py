@@ -73,6 +73,7 @@ JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
 LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
 SHOWN = "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
+CLUSTER = "dpiw/run/test_cluster.py::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell"
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
     "docs/analysts.md": "test_analysts.py::test_the_python_of_the_guide_runs",
@@ -140,6 +141,16 @@ ELSEWHERE = {
     "pip install './dpiw[local]'": ("needs a package index", EXTRAS),
     "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
     "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
+    "pip install './dpiw[dask]'": ("needs a package index", EXTRAS),
+    "umask 077": ("a shell's own", CLUSTER),
+    "export DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES='[]'"
+    " DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]' OMP_NUM_THREADS=2": ("a shell's own", CLUSTER),
+    'KEYS="--tls-ca-file ca.pem --tls-cert host.pem --tls-key host.key"': ("likewise", CLUSTER),
+    "dask scheduler --protocol tls --port 8786 --no-dashboard $KEYS": (
+        "ends when it is stopped; started on another port", CLUSTER
+    ),
+    "dask worker tls://HOST:8786 --nthreads 1 --memory-limit 0 --no-dashboard"
+    " --local-directory SCRATCH $KEYS": ("likewise", CLUSTER),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
     "dpiw workspace show | purge": ("two names in one; typed by themselves",
                                     f"{HERE}::test_a_command_does_what_its_page_says"),

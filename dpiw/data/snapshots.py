@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -73,10 +73,12 @@ class Snapshot:
     Attributes:
         path: of the file; confidential.
         columns: names, in order.
+        groups: which of its row groups, first and last but one; None: all.
     """
 
     path: Path
     columns: tuple[str, ...]
+    groups: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"Snapshot({', '.join(self.columns)})"
@@ -90,7 +92,7 @@ class Snapshot:
         Raises:
             SourceError: the file is damaged. The reason may quote values; it is not passed on.
         """
-        with contextlib.closing(_tables(self.path)) as tables:
+        with contextlib.closing(_tables(self.path, self.groups)) as tables:
             while (table := _attempt(tables)) is not None:
                 yield table
 
@@ -102,11 +104,32 @@ class Snapshot:
             Exact: of private rows it is confidential.
         """
         with self.path.open("rb") as stream:
-            return int(pq.ParquetFile(stream).metadata.num_rows)
+            told = pq.ParquetFile(stream).metadata
+            first, stop = self.groups or (0, told.num_row_groups)
+            return sum(int(told.row_group(place).num_rows) for place in range(first, stop))
 
     def read(self) -> ScaledTable:
         """All rows at once."""
         return ScaledTable.concatenate([*self.batches()])
+
+    def parts(self, groups: int) -> tuple[Snapshot, ...]:
+        """The same rows in order, as parts of so many row groups; at least one part.
+
+        A part's batches are batches of the whole.
+
+        Privacy:
+            How many there are tells the number of rows.
+
+        Raises:
+            SourceError: the file is damaged.
+        """
+        with contextlib.suppress(OSError, pa.ArrowException), self.path.open("rb") as stream:
+            whole = pq.ParquetFile(stream).metadata.num_row_groups
+            starts = range(0, max(1, whole), groups)
+            return tuple(
+                replace(self, groups=(start, min(start + groups, whole))) for start in starts
+            )
+        raise SourceError(DAMAGED)
 
 
 def open_snapshot(path: Path) -> Snapshot:
@@ -127,11 +150,12 @@ def read_snapshot(path: Path) -> ScaledTable | None:
     return None
 
 
-def _tables(path: Path) -> Generator[ScaledTable]:
+def _tables(path: Path, groups: tuple[int, int] | None) -> Generator[ScaledTable]:
     with path.open("rb") as stream:
         # No threads: one still reading a Python file at exit aborts the process (measured).
         file = pq.ParquetFile(stream, pre_buffer=False)
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+        chosen = None if groups is None else range(*groups)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=chosen, use_threads=False):
             yield ScaledTable.from_arrow(pa.Table.from_batches([batch]))
         if file.metadata.num_rows == 0:
             yield ScaledTable.from_arrow(file.schema_arrow.empty_table())

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.data.passes import Passes, Tally, Totals, checked, in_process
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import BATCH_ROWS, DAMAGED, Snapshot, open_snapshot
 from dpiw.errors import PrivacyError, SchemaError, SourceError
@@ -119,19 +120,23 @@ def _sealed(action: str) -> NoReturn:
 class PrivateTable:
     """Confidential rows inside a stage (hot). No length, no iteration, no truth, no pickling.
 
-    Only generators and weight estimators call `batches` or `confidential`, and what they return
-    went through `dpiw.privacy.mechanisms`. The seal prevents accidents, not a hostile programmer.
+    Only generators and weight estimators call `batches`, `added` or `confidential`, and what they
+    return went through `dpiw.privacy.mechanisms`. The seal prevents accidents, not a hostile
+    programmer.
     """
 
-    __slots__ = ("__scaled", "__schema")
+    __slots__ = ("__passes", "__scaled", "__schema")
 
-    def __init__(self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot) -> None:
-        """Take rows in memory, or a file of them, of which no row is read yet."""
+    def __init__(
+        self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot, passes: Passes = in_process
+    ) -> None:
+        """Take rows in memory, or a file of them, of which no row is read yet, and who adds up."""
         names = [column.name for column in schema.released]
         if list(scaled.columns) != names:
             raise SchemaError("a private table must have exactly the released columns, in order")
         self.__schema = schema
         self.__scaled = scaled
+        self.__passes = passes
 
     @property
     def schema(self) -> PublicSchema:
@@ -149,6 +154,25 @@ class PrivateTable:
         """
         rows = self.__scaled
         return rows.batches() if isinstance(rows, Snapshot) else rows.batches(BATCH_ROWS)
+
+    def added(self, tally: Tally) -> Totals:
+        """One pass over all rows: what `tally` gives, wherever it is counted.
+
+        Privacy:
+            As `batches`: exact sums.
+
+        Raises:
+            PrivacyError: they are not whole numbers, and would depend on the order of adding.
+        """
+        rows = self.__scaled
+        return checked(
+            self.__passes(tally, rows) if isinstance(rows, Snapshot) else tally(self.batches())
+        )
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether passes are made by other processes, so that nothing is kept between two."""
+        return self.__passes is not in_process and isinstance(self.__scaled, Snapshot)
 
     def confidential(self) -> ScaledTable:
         """All exact rows at once: only for what cannot be measured in `batches`.
@@ -203,7 +227,7 @@ class PrivateTable:
         _sealed("pickled or copied")
 
     def __dir__(self) -> list[str]:
-        return ["batches", "confidential", "schema"]
+        return ["added", "batches", "confidential", "elsewhere", "schema"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +245,7 @@ class PrivateSource:
     def __repr__(self) -> str:
         return f"PrivateSource(schema={self.schema.name})"  # the path is confidential
 
-    def open(self, grant: Any, ledger: ConfirmsGrants) -> PrivateTable:
+    def open(self, grant: Any, ledger: ConfirmsGrants, passes: Passes = in_process) -> PrivateTable:
         """Open the snapshot, after the ledger has confirmed that its cost is reserved.
 
         Privacy:
@@ -236,4 +260,4 @@ class PrivateSource:
         snapshot = open_snapshot(self.snapshot)
         if snapshot.columns != tuple(column.name for column in self.schema.released):
             raise SourceError(DAMAGED)
-        return PrivateTable(schema=self.schema, scaled=snapshot)
+        return PrivateTable(schema=self.schema, scaled=snapshot, passes=passes)

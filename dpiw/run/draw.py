@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from dpiw.errors import (
     StageFailedError,
 )
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
+from dpiw.methods.base import ReadsBatches
 from dpiw.methods.generators.base import Synthesizer, check_fits
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.play import ready_to_measure
@@ -36,6 +38,7 @@ from dpiw.run.checkpoints import (
     last_checkpoint,
     take_over,
 )
+from dpiw.run.cluster import Cluster, no_cluster
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, check_undrawn
 from dpiw.run.run import ReleaseRun
@@ -123,6 +126,7 @@ def _draw_once(
     measure: Callable[[PrivateTable, TrainingWatch], Measurement],
     *,
     progress: Progress = silent,
+    cluster: Cluster = no_cluster,
 ) -> None:
     """Draw a stage's measurement, at most once for each time it was paid for.
 
@@ -130,7 +134,7 @@ def _draw_once(
     it left ARMED has a checkpoint, and goes on from there.
     """
     ledger = run.open_ledger()
-    with drawing(run, name):
+    with drawing(run, name), contextlib.ExitStack() as stack:
         stage = ledger.run(run.key).stages[name]
         path = run.measurement(name)
         if stage.state is StageState.COMMITTED:
@@ -146,6 +150,7 @@ def _draw_once(
             run.plan.device(name)
         )  # a GPU that is not there is found while nothing is charged
         _check_before_drawing(run, ledger, stage)
+        passes = stack.enter_context(cluster(run.snapshot))  # likewise one that does not answer
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         watch = StageCheckpoints(
@@ -154,7 +159,8 @@ def _draw_once(
         try:
             if resumed is not None and stage.checkpoint is not None:
                 take_over(run, grant, step=stage.checkpoint.step, data=resumed)
-            data = measure(source.open(grant, ledger), watch).under(grant.digest).to_bytes()
+            table = source.open(grant, ledger, passes)
+            data = measure(table, watch).under(grant.digest).to_bytes()
             ledger.confirm(grant)  # it may have trained for hours: what was taken over stays so
             write_durably(path, data)
         except Exception as error:
@@ -214,13 +220,20 @@ def _measured(
     return measure(*tables, noise=noise)
 
 
-def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
+def fit_generator(
+    run: ReleaseRun,
+    *,
+    noise: NoiseSource,
+    progress: Progress = silent,
+    cluster: Cluster = no_cluster,
+) -> None:
     """Draw the generator's measurement; nothing to do where another run has paid for its rows.
 
     Args:
         run: whose plan says what is drawn.
         noise: draws it.
         progress: told (steps taken, steps) now and then where it trains for long; public numbers.
+        cluster: makes passes over the rows, if the method reads them in batches.
 
     Privacy:
         The events of the plan's first stage, reserved and armed before the table is opened.
@@ -233,16 +246,24 @@ def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = s
         GENERATOR_STAGE,
         lambda table, watch: _measured(generator, table, noise=noise, watch=watch),
         progress=progress,
+        cluster=cluster if isinstance(generator, ReadsBatches) else no_cluster,
     )
 
 
-def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
+def fit_weights(
+    run: ReleaseRun,
+    *,
+    noise: NoiseSource,
+    progress: Progress = silent,
+    cluster: Cluster = no_cluster,
+) -> None:
     """Draw the weights' coefficients; nothing to do when the plan publishes no weights.
 
     Args:
         run: whose plan says what is drawn.
         noise: draws it.
         progress: as in `fit_generator`.
+        cluster: likewise.
 
     Privacy:
         The events of the plan's second stage, reserved and armed before the table is opened.
@@ -256,4 +277,5 @@ def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = sil
         WEIGHTS_STAGE,
         lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
         progress=progress,
+        cluster=cluster if isinstance(ready, ReadsBatches) else no_cluster,
     )

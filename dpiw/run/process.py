@@ -37,6 +37,7 @@ from dpiw.data.files import write_durably
 from dpiw.data.validation import load_checks
 from dpiw.errors import (
     BudgetExceededError,
+    ClusterError,
     GrantSpentError,
     LedgerError,
     SchemaError,
@@ -47,21 +48,23 @@ from dpiw.errors import (
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.resumption import Progress, silent
 from dpiw.run import steps
+from dpiw.run.cluster import SETTING, TLS, cluster_of
 from dpiw.run.run import ReleaseRun
 from dpiw.run.shield import shielded
 
 STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
     "ingest": lambda run, _: steps.ingest(run),
     "fit_generator": lambda run, progress: steps.fit_generator(
-        run, noise=SecureNoise(), progress=progress
+        run, noise=SecureNoise(), progress=progress, cluster=cluster_of(os.environ)
     ),
     "fit_weights": lambda run, progress: steps.fit_weights(
-        run, noise=SecureNoise(), progress=progress
+        run, noise=SecureNoise(), progress=progress, cluster=cluster_of(os.environ)
     ),
 }
 
 _SPEAKING = (
     SpecError, SchemaError, SourceError, LedgerError, GrantSpentError, BudgetExceededError,
+    ClusterError,
 )  # fmt: skip
 """Errors about structure, settings and budget: the same for every admissible table.
 
@@ -71,6 +74,7 @@ A bare `PrivacyError` is not among them: a mechanism may raise it for what it wa
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
               "CUDA_VISIBLE_DEVICES",
               "DPIW_ACTOR",  # who the ledger is told acts
+              SETTING, *TLS,  # where passes over the rows are made
               # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
               "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
 

@@ -1,5 +1,6 @@
 """A real Prefect server for the flow tests, and a way to run the flow as a person would."""
 
+import contextlib
 import json
 import os
 import socket
@@ -116,6 +117,15 @@ def _healthy(url: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.fixture
+def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody listens, Prefect's client tries again at once, and not after 1.5 s."""
+    with contextlib.suppress(ImportError):  # a later one may keep it elsewhere: it takes 1.5 s
+        import httpcore._sync.connection as connection
+
+        monkeypatch.setattr(connection, "RETRIES_BACKOFF_FACTOR", 0.0, raising=False)
 
 
 def free_port() -> int:

@@ -55,7 +55,9 @@ ALONE = (
 
 
 @pytest.fixture
-def started_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], int]]:
+def started_here(
+    monkeypatch: pytest.MonkeyPatch, no_backoff: None
+) -> Iterator[Callable[[Any], int]]:
     """The same start in this process: its exit status."""
 
     def refused(*_: object, **__: object) -> None:

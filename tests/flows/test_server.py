@@ -44,7 +44,7 @@ class Version(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def nobody(monkeypatch: pytest.MonkeyPatch, no_backoff: None) -> Iterator[str]:
     """The address of a Prefect server where nobody listens yet."""
     url = f"http://127.0.0.1:{free_port()}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)

@@ -8,6 +8,7 @@ Every part of a stack alone, and stacks; columns of every kind; units of 1 and 3
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -141,11 +142,18 @@ def adversarial_tables(
     return (end, far) if unit.relation is REPLACE else (rest, far)
 
 
+@functools.lru_cache(maxsize=8)
+def no_rows(schema: PublicSchema) -> SyntheticTable:
+    """What a measurement is given as public rows: it reads none of them."""
+    empty = {column.name: np.zeros(0) for column in schema.released}
+    return SyntheticTable(schema=schema, scaled=ScaledTable(empty, 0))
+
+
 def share_of(own: Measured, schema: PublicSchema, pair: Tables) -> float:
     """How far `measure` moves without noise, as a share of what its noise pays for."""
     ready = own.calibrated
     assert ready is not None
-    public = SyntheticTable(schema=schema, scaled=pair[0].take(np.arange(0)))
+    public = no_rows(schema)
     with drawn_scales() as scales:
         one, two = (
             own.measure(

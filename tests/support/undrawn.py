@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from dpiw.release.report import plots
 from dpiw.release.report.svg import WIDTH, Drawing
 
 
 def _blank(*_: Any, title: str, **__: Any) -> Drawing:
     return Drawing(title=title, width=WIDTH, height=1.0, shapes=())
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a room whose `conftest.py` imports it."""
+    draw_no_figures(monkeypatch.setattr)
 
 
 def draw_no_figures(replace: Callable[[object, str, object], None]) -> None:

@@ -7,6 +7,7 @@ Everything here is exact and therefore confidential: callers add noise through
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
+from dpiw.data.passes import Totals
+from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import NoiseSource
@@ -21,6 +24,7 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 Columns = Sequence[int]
 Counts = NDArray[np.int64]
+Codes = NDArray[np.integer[Any]]
 
 HELD_BYTES = 1 << 28
 """Codes of a table that are kept for the next pass; of a larger table each pass reads it anew."""
@@ -41,17 +45,23 @@ class ContingencyCounter:
     """
 
     def __init__(
-        self, batches: Callable[[], Iterable[NDArray[np.integer[Any]]]], sizes: Sequence[int]
+        self,
+        batches: Callable[[], Iterable[Codes]],
+        sizes: Sequence[int],
+        *,
+        elsewhere: Callable[[Sequence[Columns]], Totals] | None = None,
     ) -> None:
         """Take what gives the codes of all rows once more.
 
         Args:
             batches: gives codes, each of shape (rows, d), column j in 0 .. sizes[j] - 1.
             sizes: codes of each column.
+            elsewhere: counts marginals in other processes, in the place of this one.
         """
         self._read, self._sizes = batches, tuple(sizes)
-        self._held: list[NDArray[np.integer[Any]]] | None = None
+        self._held: list[Codes] | None = None
         self._smallest = np.min_scalar_type(max(self._sizes) - 1)
+        self._elsewhere = elsewhere
 
     @classmethod
     def of(cls, table: PrivateTable, domain: Domain) -> ContingencyCounter:
@@ -60,7 +70,15 @@ class ContingencyCounter:
         Privacy:
             As the class: nothing is read before something is counted.
         """
-        return cls(lambda: map(domain.codes, table.batches()), domain.sizes)
+
+        def elsewhere(group: Sequence[Columns]) -> Totals:
+            return table.added(partial(_count_rows, domain, tuple(group)))
+
+        return cls(
+            lambda: map(domain.codes, table.batches()),
+            domain.sizes,
+            elsewhere=elsewhere if table.elsewhere else None,
+        )
 
     def count(self, columns: Columns) -> Counts:
         """Exact counts of the joint of `columns`, shape their sizes, in the order given."""
@@ -88,19 +106,16 @@ class ContingencyCounter:
         return prod(self._sizes[j] for j in columns)
 
     def _counted(self, group: Sequence[Columns]) -> Iterator[Counts]:
-        tables = [np.zeros(self._cells(columns), dtype=np.int64) for columns in group]
-        for codes in self._codes() if group else ():
-            packed = _Packed(codes, self._sizes)
-            for columns, table in zip(group, tables, strict=True):
-                code = packed.of(tuple(columns))
-                if table.size > 4 * len(code):  # few of its cells are met in this batch
-                    np.add.at(table, code, 1)
-                else:
-                    table += np.bincount(code, minlength=table.size)
+        if not group:
+            return
+        if self._elsewhere is None:
+            tables = _count(self._codes(), self._sizes, group)
+        else:
+            tables = self._elsewhere(group)
         for columns, table in zip(group, tables, strict=True):
             yield table.reshape(tuple(self._sizes[j] for j in columns))
 
-    def _codes(self) -> Iterator[NDArray[np.integer[Any]]]:
+    def _codes(self) -> Iterator[Codes]:
         """Batches of codes in few bytes; those of a small table are kept."""
         if self._held is not None:
             yield from self._held
@@ -117,10 +132,28 @@ class ContingencyCounter:
         self._held = held if size <= HELD_BYTES else None
 
 
+def _count_rows(domain: Domain, group: Sequence[Columns], batches: Iterable[ScaledTable]) -> Totals:
+    return _count(map(domain.codes, batches), domain.sizes, group)
+
+
+def _count(batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Columns]) -> Totals:
+    """Exact counts of each joint of a group, as one long array each."""
+    tables = [np.zeros(prod(sizes[j] for j in columns), dtype=np.int64) for columns in group]
+    for codes in batches:
+        packed = _Packed(codes, sizes)
+        for columns, table in zip(group, tables, strict=True):
+            code = packed.of(tuple(columns))
+            if table.size > 4 * len(code):  # few of its cells are met in this batch
+                np.add.at(table, code, 1)
+            else:
+                table += np.bincount(code, minlength=table.size)
+    return tuple(tables)
+
+
 class _Packed:
     """One code per row for the joint of some columns; the latest but its last is kept."""
 
-    def __init__(self, codes: NDArray[np.integer[Any]], sizes: tuple[int, ...]) -> None:
+    def __init__(self, codes: Codes, sizes: tuple[int, ...]) -> None:
         self._codes, self._sizes = codes, sizes
         self._columns: dict[int, NDArray[np.intp]] = {}
         self._last: tuple[tuple[int, ...], NDArray[np.intp]] = ((), np.empty(0, dtype=np.intp))

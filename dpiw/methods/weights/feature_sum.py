@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.data.passes import Totals
 from dpiw.data.schema import ScaledTable
+from dpiw.data.tables import PrivateTable
 from dpiw.methods.weights.stack import Stack
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
@@ -121,16 +123,8 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
     return total
 
 
-def exact_sum(stack: Stack, batches: Iterable[ScaledTable], *, constant: float) -> Array:
-    """Sum of the rounded features, and c times the number of rows; exact in doubles.
-
-    The same whatever the batches and the threads: sums of whole numbers.
-
-    Privacy:
-        Unprotected: of private rows it is confidential. One row changes it by that row's rounded
-        features alone, to the last bit. A row of more than the stack's norm, or of none, adds
-        nothing but its count: the schema's box holds no such row, and a table from elsewhere may.
-    """
+def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
+    """The rounded features in units, shape (d,), and the number of rows, shape (1,)."""
     total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
     with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
         for batch in batches:
@@ -138,6 +132,23 @@ def exact_sum(stack: Stack, batches: Iterable[ScaledTable], *, constant: float) 
             for part in each(partial(_block_sum, stack), batch.batches(_BLOCK)):
                 total += part
             rows += batch.rows
+    return total, np.array([rows], dtype=np.int64)
+
+
+def exact_sum(
+    stack: Stack, rows: PrivateTable | Iterable[ScaledTable], *, constant: float
+) -> Array:
+    """Sum of the rounded features, and c times the number of rows; exact in doubles.
+
+    The same whatever the batches, the threads and the processes: sums of whole numbers.
+
+    Privacy:
+        Unprotected: of private rows it is confidential. One row changes it by that row's rounded
+        features alone, to the last bit. A row of more than the stack's norm, or of none, adds
+        nothing but its count: the schema's box holds no such row, and a table from elsewhere may.
+    """
+    tally = partial(_sums, stack)
+    total, count = rows.added(tally) if isinstance(rows, PrivateTable) else tally(rows)
     if constant:
-        total = np.append(total, rows * round(constant / UNIT))
+        total = np.append(total, count * round(constant / UNIT))
     return np.asarray(np.clip(total, -_LARGEST, _LARGEST) * UNIT, dtype=np.float64)

@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
+from tests.support.undrawn import undrawn  # noqa: F401
 from tests.support.whole_runs import publish_run
 
 

@@ -71,26 +71,29 @@ def truth(name):
 
 
 @functools.cache
-def errors():
-    """By estimator: errors over their standard errors, noise-aware and sandwich, (releases, p)."""
+def releases():
+    """The same for every estimator."""
     rng = np.random.default_rng(71)
-    scaled = {name: ([], []) for name in ESTIMATORS}
-    for _ in range(RELEASES):
-        sample = release(rng)
-        for name, estimator in ESTIMATORS.items():
-            estimate = estimator(sample)
-            for kept, method in zip(scaled[name], ("noise_aware", "sandwich"), strict=True):
-                interval = estimate.interval(method=method)
-                half = (interval.upper - interval.lower) / 2 / NormalDist().inv_cdf(0.975)
-                kept.append((interval.values - truth(name)) / half)
-    return {name: tuple(map(np.array, kept)) for name, kept in scaled.items()}
+    return [release(rng) for _ in range(RELEASES)]
+
+
+def errors(name):
+    """Errors over their standard errors, noise-aware and sandwich, of shape (releases, p)."""
+    scaled = [], []
+    for sample in releases():
+        estimate = ESTIMATORS[name](sample)
+        for kept, method in zip(scaled, ("noise_aware", "sandwich"), strict=True):
+            interval = estimate.interval(method=method)
+            half = (interval.upper - interval.lower) / 2 / NormalDist().inv_cdf(0.975)
+            kept.append((interval.values - truth(name)) / half)
+    return tuple(map(np.array, scaled))
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_noise_aware_intervals_hold_the_truth(name):
     # Coverage is the mean over an estimator's values. Standard errors wrong by 3/2 either way give
     # 81% or 99.7%: outside on both sides, as the test checks of its own tolerance.
-    aware, sandwich = errors()[name]
+    aware, sandwich = errors(name)
 
     def covers(factor, scaled=aware):
         return float(np.mean(np.abs(scaled) < factor * NormalDist().inv_cdf(0.975)))

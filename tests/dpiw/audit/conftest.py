@@ -15,6 +15,7 @@ from dpiw.audit import AuditReport, audit, release_folders
 from dpiw.ledger import Ledger
 from dpiw.ledger.entries import entry_json
 from tests.support.ledger import chain
+from tests.support.undrawn import undrawn  # noqa: F401
 from tests.support.whole_runs import publish_run
 
 NOON = datetime.datetime(2027, 1, 1, 12, tzinfo=datetime.UTC)

@@ -11,6 +11,7 @@ import pytest
 
 from dpiw.ledger import Ledger
 from tests.support.ledger import adult
+from tests.support.undrawn import undrawn  # noqa: F401
 
 SMALL = adult(epsilon=Decimal(1), delta=Decimal("1e-6"))
 

@@ -20,6 +20,8 @@ from dpiw.ledger.entries import chained
 from dpiw.privacy.resumption import Resumption, Unwatched, interval
 from tests.support.ledger import RUN, adult, cost, digest
 
+pytestmark = pytest.mark.usefixtures("in_memory")
+
 TERMS = Resumption(steps=100, every=5, resumes=2)
 DRAWS = [{"type": "poisson_sampled_gaussian", "noise_multiplier": 1.5, "count": 110}]
 OTHER = [{"type": "laplace", "noise_multiplier": 4.0, "count": 1}]

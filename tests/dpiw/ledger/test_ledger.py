@@ -29,6 +29,8 @@ from dpiw.ledger.entries import canonical
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost, PrivacyUnit
 from tests.support.ledger import ADD, BOTH, REPLACE, RUN, adult, ask, cost, digest, refused
 
+pytestmark = pytest.mark.usefixtures("in_memory")
+
 
 def test_two_ledgers_never_share_a_head(
     store_kind: str, new_ledger_url: Callable[[str], str]

@@ -34,6 +34,8 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.support.ledger import NONE, chain, cost, digest, key, stored, terms
 from tests.support.ledger import ask as a_request
 
+pytestmark = pytest.mark.usefixtures("in_memory")
+
 
 def ask(run: int, **changes: Any) -> dict[str, Any]:
     stages = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}

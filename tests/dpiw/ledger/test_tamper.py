@@ -15,6 +15,8 @@ from dpiw.ledger import Fault, FaultKind, Ledger, PublishedHead
 from dpiw.ledger.entries import entry_hash, entry_json
 from tests.support.ledger import cost, digest, terms
 
+pytestmark = pytest.mark.usefixtures("in_memory")
+
 COLUMNS = [
     *["seq", "previous", "hash", "kind", "population", "run_key"],
     *["attempt", "stage", "payload", "at"],

@@ -23,6 +23,8 @@ from tests.support.ledger import (
     refused,
 )
 
+pytestmark = pytest.mark.usefixtures("in_memory")
+
 # --- transitions --------------------------------------------------------------------------------
 
 

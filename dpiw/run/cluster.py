@@ -1,0 +1,197 @@
+"""Passes over the snapshot on a Dask cluster: the same integers, and no charge of its own.
+
+A deployment chooses it (`DPIW_CLUSTER`, docs/operations.md); no spec, key or certificate knows of
+it. Workers, scheduler and what they log belong to the confidential zone. They are handed paths,
+public plans and names that say nothing; what they hand back are exact sums. Whatever they fail to
+do is done here, so that a draw that is armed is never lost for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dpiw.data.passes import Passes, Tally, Totals, add_up, arithmetic, in_process, tally_part
+from dpiw.data.snapshots import Snapshot
+from dpiw.errors import ClusterError, SpecError, install
+
+SETTING = "DPIW_CLUSTER"
+
+TLS = tuple(f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in
+            ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY"))  # fmt: skip
+"""Dask's own variables: files in PEM format."""
+
+CONNECT_SECONDS, PATIENCE_SECONDS = 60, 300
+"""How long a cluster may take to answer, and then to bring any part at all."""
+
+GROUPS_A_PART = 16
+"""Row groups that a worker counts at a time: a million rows."""
+
+MOST_WORKERS = 256
+
+Cluster: TypeAlias = Callable[[Path], AbstractContextManager[Passes]]
+"""Given the snapshot's path, who makes passes over it; entered while nothing is armed."""
+
+
+def no_cluster(snapshot: Path) -> AbstractContextManager[Passes]:
+    """This process makes them."""
+    return contextlib.nullcontext(in_process)
+
+
+def cluster_of(environment: Mapping[str, str]) -> Cluster:
+    """What a deployment says: nothing, a number of workers on this machine, or a scheduler.
+
+    Raises:
+        SpecError: it says something else, or a scheduler without TLS: whoever reaches it could run
+            programs in the confidential zone.
+    """
+    where = environment.get(SETTING, "")
+    if not where:
+        return no_cluster
+    if re.fullmatch("[0-9]{1,3}", where) and 1 <= int(where) <= MOST_WORKERS:
+        return partial(_opened, int(where))
+    if re.fullmatch(r"tls://[\w.:\[\]-]+:[0-9]{1,5}", where):
+        return partial(_opened, where)
+    raise SpecError(f"{SETTING}: expected 1 to {MOST_WORKERS} workers, or tls://HOST:PORT")
+
+
+@contextlib.contextmanager
+def _opened(where: int | str, snapshot: Path) -> Iterator[Passes]:
+    try:
+        import distributed
+    except ImportError:
+        raise ClusterError(f"{SETTING}: {install('dask')}") from None
+    with contextlib.ExitStack() as stack:
+        try:
+            if isinstance(where, str):
+                address, security = where, distributed.Security(require_encryption=True)
+            else:
+                local = stack.enter_context(_closing(local_cluster(where, snapshot.parent)))
+                address, security = local.scheduler_address, local.security
+            client = distributed.Client(address, security=security, timeout=CONNECT_SECONDS)
+            stack.enter_context(_closing(client))
+            problems = _problems(client, snapshot)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)  # to the stage's log, in the workspace
+            raise ClusterError(f"{SETTING}: no answer from a scheduler with workers") from None
+        if problems:
+            raise ClusterError(f"{SETTING}: {problems[0]}")
+        yield _OnCluster(client)
+
+
+def _problems(client: Any, snapshot: Path) -> list[str]:
+    """What workers say that they lack."""
+    import distributed
+
+    client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    looking = [
+        client.submit(_look, str(snapshot), arithmetic(), workers=[one], pure=False)
+        for one in client.nthreads()
+    ]
+    distributed.wait(looking, timeout=CONNECT_SECONDS)
+    return sorted({one.result(timeout=CONNECT_SECONDS) for one in looking} - {""})
+
+
+def local_cluster(workers: int, scratch: Path) -> Any:
+    """Worker processes of this machine, which end with this process; a `LocalCluster`.
+
+    With keys of its own, made for it alone, as any user of the machine reaches its ports; without
+    pages, spilling, or threads of which NumPy's would make more.
+    """
+    import dask
+    import distributed
+
+    quiet: dict[str, Any] = {
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+        "distributed.nanny.pre-spawn-environ": {},  # as many threads as this process: same bits
+    }
+    with dask.config.set(quiet):
+        return distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=0,
+            security=distributed.Security.temporary(),
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+            local_directory=str(scratch),
+        )
+
+
+@contextlib.contextmanager
+def _closing(one: Any) -> Iterator[Any]:
+    try:
+        yield one
+    finally:
+        with contextlib.suppress(Exception):
+            one.close(timeout=10)
+
+
+def _look(snapshot: str, arithmetic_here: str) -> str:
+    """What a worker lacks; "" if nothing. Never an error, which would be told with its text."""
+    try:
+        if not Path(snapshot).is_file():
+            return "a worker does not see the workspace's disk"
+        same = arithmetic() == arithmetic_here
+        return "" if same else "a worker has another dpiw, NumPy, processor or number of threads"
+    except Exception:
+        return "a worker failed"
+
+
+class _OnCluster:
+    """Passes of one stage; once the cluster is lost, in this process."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._lost = client, False
+
+    def __call__(self, tally: Tally, snapshot: Snapshot) -> Totals:
+        parts = snapshot.parts(GROUPS_A_PART)
+        return add_up(tally, parts, self._arriving(tally, parts))
+
+    def _arriving(
+        self, tally: Tally, parts: tuple[Snapshot, ...]
+    ) -> Iterator[tuple[int, Totals | None]]:
+        """Parts as they are counted; ends early where the cluster is lost, and never raises."""
+        try:
+            if not self._lost:
+                yield from self._counted(tally, parts)
+        except Exception:
+            self._lost = True
+            traceback.print_exc(file=sys.stderr)  # to the stage's log; no worker raises an error
+            sys.stderr.write(f"{SETTING}: lost; what is missing is counted in this process\n")
+
+    def _counted(
+        self, tally: Tally, parts: tuple[Snapshot, ...]
+    ) -> Iterator[tuple[int, Totals | None]]:
+        import distributed
+
+        queue, waiting = iter(enumerate(parts)), dict[Any, int]()
+        most = 2 * max(1, sum(self._client.nthreads().values()))
+        here = arithmetic()
+        while True:
+            for number, part in islice(queue, most - len(waiting)):
+                future = self._client.submit(tally_part, tally, part, here, pure=False)
+                waiting[future] = number
+            if not waiting:
+                return
+            done, _ = distributed.wait(
+                list(waiting), timeout=PATIENCE_SECONDS, return_when="FIRST_COMPLETED"
+            )
+            for future in done:
+                # Of an error, such as too many workers killed over it, the part is counted here.
+                number = waiting.pop(future)
+                if future.status == "error":
+                    yield number, None
+                else:
+                    yield number, future.result(timeout=PATIENCE_SECONDS)
+
+
+__all__ = ["SETTING", "TLS", "Cluster", "cluster_of", "local_cluster", "no_cluster"]
