@@ -84,7 +84,7 @@ LINES = (
         )
     ),
 )  # fmt: skip
-"""The page, line by line; targets are those of the issue, of DP-SGD those of dp_sgd.md."""
+"""The page, line by line; targets were set beforehand, those of DP-SGD are those of dp_sgd.md."""
 
 ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
     "features": limits.features,
