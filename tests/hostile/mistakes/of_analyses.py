@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import dpiw
 from dpiw import analysis
 from dpiw.analysis.release import Release
+from dpiw.release.signing import create_key_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,12 @@ def _key(name: str) -> Callable[[Release], Any]:
     return load
 
 
+def _foreign(release: Release) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        _, public = create_key_pair(Path(folder), "other")
+        return dpiw.load_release(release.verified.folder, public_key=public)
+
+
 def _interval(**settings: Any) -> Callable[[Release], Any]:
     return lambda release: analysis.confidence_interval(analysis.mean(release, "age"), **settings)
 
@@ -44,6 +52,8 @@ ANALYSES: dict[str, Slip] = {
         "expected the folder of one release, such as releases/town-once-"),
     "the secret key": slip(_key("test.key"), "the private one, which stays secret: name the .pub"),
     "a key misspelt": slip(_key("tset.pub"), "key file tset.pub: No such file"),
+    "another curator's key": slip(
+        _foreign, "signed by key id ", "not by the given key, id ", "which is theirs"),
     "a column misspelt": slip(
         lambda release: release.mean("agee"), "column 'agee': not in this", "mean 'age'?"),
     "a column of another table": slip(
