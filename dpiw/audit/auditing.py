@@ -207,7 +207,7 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
                     text = f"stage {name} is armed, and neither committed nor lost"
                     findings.append(_finding("stage_armed", subject, text))
                 if stage.conflicts:
-                    text = f"stage {name}: {stage.conflicts} further output(s)"
+                    text = f"stage {name}: {stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
                     findings.append(_finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings

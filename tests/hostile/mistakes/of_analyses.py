@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import dpiw
 from dpiw import analysis
 from dpiw.analysis.release import Release
@@ -60,6 +62,43 @@ ANALYSES: dict[str, Slip] = {
         lambda release: release.mean("wage_2020"), "its columns: age, income, region, ill"),
     "the mean of a text": slip(
         lambda release: release.mean("region"), "for text give a function such as lambda table"),
+    "the mean of a function that gives text": slip(
+        lambda release: analysis.mean(release, lambda table: table["region"]), "found text"),
+    "numbers for a condition": slip(
+        lambda release: analysis.mean(release, "income", where="age"),
+        "where: expected one truth value per row; column 'age' holds other numbers than 0 and 1"),
+    "a sum for a condition": slip(
+        lambda release: analysis.mean(release, "income", where="age + 1"),
+        "found numbers or text: compare, as in 'age > 40'"),
+    "a correlation with a constant": slip(
+        lambda release: analysis.correlation(release, "age", "ill", where="ill == True"),
+        "column 'ill' is the same in every row"),
+    "a test of two groups against a value": slip(
+        lambda release: analysis.t_test(release, "income", by="ill", value=3),
+        "`value` is for one mean", "give one of them"),
+    "a test of many groups": slip(
+        lambda release: analysis.t_test(release, "income", by="region"), "two levels, found "),
+    "a seed for a generator": slip(
+        lambda release: release.resample(10, 1), "numpy.random.default_rng(a seed), found int"),
+    "a seed for a bootstrap": slip(
+        _interval(method="bootstrap", rng=1), "numpy.random.default_rng"),
+    "half a row": slip(
+        lambda release: release.resample(1.5, np.random.default_rng(1)), "whole number >= 0"),
+    "the target among the features": slip(
+        lambda release: analysis.linear_regression(release, "income", ["age", "income"]),
+        "column 'income': the target stands among the features"),
+    "a feature twice": slip(
+        lambda release: analysis.linear_regression(release, "income", ["age", "age"]),
+        "column 'age': a feature stands twice"),
+    "a constant feature": slip(
+        lambda release: analysis.linear_regression(
+            release, "income", ["age", "ill"], where="ill == True"),
+        "'ill' is the same in every row that counts, or a combination of intercept, age"),
+    "numbers for two classes": slip(
+        lambda release: analysis.logistic_regression(release, "income", ["age"]),
+        "expected a target of truth values, or 0 and 1; 'income' has others"),
+    "a formula of one side": slip(
+        lambda release: analysis.linear_regression(release, "age + ill"), "income ~ age + smoker"),
     "a truth value as the source wrote it": slip(
         lambda release: analysis.mean(release, "age", where="ill == 'yes'"),
         "column 'ill' holds truth values, not text"),
