@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.show import add_show, run_show
 from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
-from dpiw.errors import LedgerTamperedError, SpecError
+from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
 from dpiw.privacy.units import NeighbouringRelation
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def _add_register(commands: Any) -> None:
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error."""
     from dpiw.ledger import MAX_UNPAID_READS, CompositionRule, Ledger, Population
+    from dpiw.ledger.location import HOW_TO_BEGIN
 
     reads = arguments.max_unpaid_reads
     population = Population(
@@ -117,7 +118,13 @@ def run_register(arguments: argparse.Namespace) -> int:
         max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
     )
     make = Ledger.create if arguments.create else Ledger.open
-    ledger = make(arguments.ledger, key=signing_key(arguments))
+    try:
+        ledger = make(arguments.ledger, key=signing_key(arguments))
+    except LedgerError as error:
+        told = str(error)
+        if "no such file" in told and HOW_TO_BEGIN not in told:
+            raise LedgerError(f"{told}; {HOW_TO_BEGIN}") from None
+        raise
     before = population.name in {one.name for one in ledger.populations()}
     known = ledger.register(population)
     rule = ", composition renyi" if known.renyi else ""
