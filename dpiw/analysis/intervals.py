@@ -24,7 +24,6 @@ rows. Weights that are noise alone gain nothing, and their noise-aware interval 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
@@ -82,8 +81,11 @@ class Interval:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        why = "".join(f"<p>{html.escape(line)}</p>" for line in self._why())
-        return str(self.frame().to_html(float_format="{:.6g}".format)) + why
+        shown = str(self.frame().to_html(float_format="{:.6g}".format))
+        if not (why := self._why()):
+            return shown
+        with pd.option_context("display.max_colwidth", None):
+            return shown + str(pd.DataFrame({"why not `use`": why}).to_html(index=False))
 
     def _why(self) -> list[str]:
         """Each different set of reasons once, behind the names of its values."""

@@ -24,7 +24,7 @@ from dpiw.analysis import export as files
 from dpiw.analysis.resampling import resample
 from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.data.documents import parse_canonical
-from dpiw.errors import ChecksumError, ManifestError
+from dpiw.errors import ChecksumError, ManifestError, spelt
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, listed_row_files
 from dpiw.release.parquet import read_synthetic
@@ -115,6 +115,7 @@ class Release:
         return self.table.iloc[chosen].reset_index(drop=True)
 
 
+@spelt(key="public_key")
 def load_release(folder: str | Path, public_key: str | Path | None = None) -> Release:
     """Verify a release folder and read it.
 
@@ -141,7 +142,7 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
             f"release {verified.certificate.release_id}: do not use the weights ({why}); "
             "unweighted rows keep the privacy promise but may be biased",
             UnreliableWeightsWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return Release(
         table=table,

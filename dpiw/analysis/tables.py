@@ -12,7 +12,7 @@ from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import SHARE
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, spelt
 
 QUARTERS = np.array([0.25, 0.5, 0.75])
 
@@ -110,6 +110,7 @@ def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimat
     )  # fmt: skip
 
 
+@spelt(normalize="normalise")
 def crosstab(
     source: Source,
     rows: str,

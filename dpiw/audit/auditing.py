@@ -207,7 +207,8 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
                     text = f"stage {name} is armed, and neither committed nor lost"
                     findings.append(_finding("stage_armed", subject, text))
                 if stage.conflicts:
-                    text = f"stage {name}: {stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
+                    more = f"{stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
+                    text = f"stage {name}: {more}"
                     findings.append(_finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings

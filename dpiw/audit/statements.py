@@ -27,8 +27,13 @@ def found(report: AuditReport) -> tuple[str, ...]:
     told = [f"{f.severity.value}: {f.subject}: {f.text} ({f.code})" for f in grave[:_MOST_TOLD]]
     more = [f"and {len(grave) - _MOST_TOLD} more errors and warnings"]
     signed = "" if report.signers is None else f" ({report.signers.statement})"
+    folders = (
+        f"{len(report.folders)} release folders"
+        if report.folders
+        else ("no release folder: the one that was named holds none")
+    )
     return (
-        f"{report.entries} ledger entries{signed}, {len(report.folders)} release folders",
+        f"{report.entries} ledger entries{signed}, {folders}",
         *told,
         *more * (len(grave) > _MOST_TOLD),
         *spent_lines(report),

@@ -9,6 +9,8 @@ import sys
 
 import duckdb
 
+if len(sys.argv) != 4:
+    sys.exit("usage: python duckdb_means.py FILE COLUMN BY")
 file, column, by = sys.argv[1:]
 value, group = (f'"{name.replace(chr(34), chr(34) * 2)}"' for name in (column, by))
 means = duckdb.execute(

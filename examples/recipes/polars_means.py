@@ -9,6 +9,8 @@ import sys
 
 import polars as pl
 
+if len(sys.argv) != 4:
+    sys.exit("usage: python polars_means.py FILE COLUMN BY")
 file, column, by = sys.argv[1:]
 weighted = pl.col(column) * pl.col("weight")
 means = (

@@ -188,6 +188,8 @@ def test_verdicts_follow_support():
              for column in ("a", lambda t: t["a"] > 0.2, lambda t: t["a"] * t["b"])]  # fmt: skip
     assert [one.verdicts[0] for one in found] == ["use", "use with care", "do not use"]
     assert found[0].reasons == ((),)
+    assert "why not" not in found[0]._repr_html_()
+    assert found[2].reasons[0][0].replace(">", "&gt;") in found[2]._repr_html_()
     assert all(f"support {one.support[0]:.2f} (expected >= 0.9)" in one.reasons[0]
                and f": support {one.support[0]:.2f}" in repr(one) for one in found[1:])  # fmt: skip
     # Shrinkage that is a large share of the variance is a guess: with care.

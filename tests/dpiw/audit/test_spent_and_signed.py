@@ -46,6 +46,10 @@ def test_where_every_charge_has_its_folder_nothing_is_told(site):
     assert not any("no folder" in line for line in found(site.audit()))
 
 
+def test_an_empty_folder_of_releases_is_told(site):
+    assert found(site.audit(releases=[]))[0].endswith("the one that was named holds none")
+
+
 def test_a_folder_that_is_gone_and_a_lost_draw(site):
     shutil.rmtree(site.folders[0])
     report = site.audit()

@@ -36,6 +36,11 @@ def _key(name: str) -> Callable[[Release], Any]:
     return load
 
 
+def _one_ill(table: Any) -> Any:
+    """Rows that all have the same truth value."""
+    return table["ill"] == table["ill"].iloc[0]
+
+
 def _foreign(release: Release) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         _, public = create_key_pair(Path(folder), "other")
@@ -71,13 +76,17 @@ ANALYSES: dict[str, Slip] = {
         lambda release: analysis.mean(release, "income", where="age + 1"),
         "found numbers or text: compare, as in 'age > 40'"),
     "a correlation with a constant": slip(
-        lambda release: analysis.correlation(release, "age", "ill", where="ill == True"),
+        lambda release: analysis.correlation(release, "age", "ill", where=_one_ill),
         "column 'ill' is the same in every row"),
     "a test of two groups against a value": slip(
         lambda release: analysis.t_test(release, "income", by="ill", value=3),
         "`value` is for one mean", "give one of them"),
-    "a test of many groups": slip(
-        lambda release: analysis.t_test(release, "income", by="region"), "two levels, found "),
+    "an argument as pandas spells it": slip(
+        lambda release: analysis.crosstab(release, "region", "ill", normalize=True),
+        "crosstab: normalize: it is called normalise here"),
+    "a key as the command line calls it": slip(
+        lambda release: dpiw.load_release(release.verified.folder, key="k.pub"),
+        "key: it is called public_key here"),
     "a seed for a generator": slip(
         lambda release: release.resample(10, 1), "numpy.random.default_rng(a seed), found int"),
     "a seed for a bootstrap": slip(
@@ -92,7 +101,7 @@ ANALYSES: dict[str, Slip] = {
         "column 'age': a feature stands twice"),
     "a constant feature": slip(
         lambda release: analysis.linear_regression(
-            release, "income", ["age", "ill"], where="ill == True"),
+            release, "income", ["age", "ill"], where=_one_ill),
         "'ill' is the same in every row that counts, or a combination of intercept, age"),
     "numbers for two classes": slip(
         lambda release: analysis.logistic_regression(release, "income", ["age"]),
