@@ -378,7 +378,6 @@ DEBTS = {
     "dpiw.methods.weights.beta": 348,
     "dpiw.methods.weights.dp_mlp": 354,
     "dpiw.methods.weights.features": 330,
-    "dpiw.methods.weights.means_law": 317,
     "dpiw.methods.weights.measured": 361,
     "dpiw.methods.weights.output": 307,
     "dpiw.methods.weights.tilting": 306,

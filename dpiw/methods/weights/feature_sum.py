@@ -125,8 +125,11 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
 
 def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
     """The rounded features in units, shape (d,), and the number of rows, shape (1,)."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
-    with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
+    workers = min(_THREADS, os.cpu_count() or 1)
+    with threadpool_limits(limits=1), ThreadPoolExecutor(max_workers=workers) as pool:
         for batch in batches:
             each = map if batch.rows <= _BLOCK else pool.map  # a thread costs more than few rows
             for part in each(partial(_block_sum, stack), batch.batches(_BLOCK)):

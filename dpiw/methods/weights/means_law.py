@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights.means_replicates import drawn_replicates
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
@@ -57,20 +58,12 @@ PULL = 16.0
 """By what the credit is divided for the pull: less leaves shrinkage out, more takes noise for it.
 Chosen by simulation (docs/method.md section 14)."""
 
-MOVED, FAR = 0.1, 2.0
+MOVED, FAR = 0.03, 2.0
 """Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
 variance of a row: where a generator was found wrong, it is more likely to be wrong in what no
 feature reaches. Chosen by simulation (docs/method.md section 14)."""
 
 _BLOCK = 8192
-_DRAWN = 16
-"""Replicates that are drawn at once."""
-
-_LEAST = 0.01
-"""Weights below it get the prior's jitter of this weight: a step for them alone would be tiny."""
-
-_POSITIVE = 0.9
-"""Most that a replicate's weight may differ from the full weight, as a share of it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,7 +118,7 @@ class MeansLaw:
         return total / len(self.weights)
 
     @cached_property
-    def _error(self) -> Array:
+    def error(self) -> Array:
         """S + C/N: the noise, and the private rows' being a sample."""
         return self.covariance + self.spread / self.rows
 
@@ -142,7 +135,7 @@ class MeansLaw:
         return np.maximum(spreads, 0.0), np.asarray(inverse.T @ axes)
 
     @cached_property
-    def _fit(self) -> Array:
+    def fit(self) -> Array:
         """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d)."""
         spreads, axes = self._shared_axes
         return np.asarray((axes / np.sqrt(spreads + self.credit)).T)
@@ -154,7 +147,7 @@ class MeansLaw:
         return np.asarray((axes / (spreads + self.calibration)) @ axes.T)
 
     @cached_property
-    def _base_error(self) -> Array:
+    def base_error(self) -> Array:
         """E with E E' = (K - G) C (K - G)/M, K the calibrator and G = A'A, shape (d, d)."""
         if not np.isfinite(self.calibration):
             return np.zeros_like(self.covariance)
@@ -163,7 +156,7 @@ class MeansLaw:
         return np.asarray(axes * (pull * np.sqrt(spreads / self.base_rows)))
 
     @cached_property
-    def _pull(self) -> Array:
+    def pull(self) -> Array:
         """How theta would move if the credit were alpha/`PULL`, to first order, shape (d,).
 
         (C + alpha S/t)^-1 r (1 - 1/t), t = `PULL` and r the residual, which is alpha S theta.
@@ -189,7 +182,7 @@ class MeansLaw:
         log_ratio -= self.weights @ log_ratio / len(log_ratio)
         return np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
 
-    def _prior(self, doubt: float) -> Array:
+    def prior(self, doubt: float) -> Array:
         """V of each row for the doubt t, shape (n,): e_j has the variance v_j n/w_j."""
         return np.asarray(doubt / self.credit + self._found_wrong)
 
@@ -211,7 +204,7 @@ class MeansLaw:
         w, n = self.weights, len(self.weights)
         g = influence - w @ influence / n
         cross = self.features.T @ (w[:, None] * g) / n
-        return np.asarray(w @ g**2 / n), self._fit @ cross
+        return np.asarray(w @ g**2 / n), self.fit @ cross
 
     def variance(self, influence: Array, *, doubt: float | None = None) -> Array:
         """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
@@ -231,13 +224,13 @@ class MeansLaw:
             doubt: t, instead of the law's.
         """
         _, half = self._seen(influence)
-        slope = self._fit.T @ half
+        slope = self.fit.T @ half
         share = self.weights / len(self.weights)
         missed = influence - share @ influence - (self.features - self.means) @ slope
-        left = (share * self._prior(self.doubt if doubt is None else doubt)) @ missed**2
-        seen = (slope * (self._error @ slope)).sum(axis=0)
+        left = (share * self.prior(self.doubt if doubt is None else doubt)) @ missed**2
+        seen = (slope * (self.error @ slope)).sum(axis=0)
         cross = self.features.T @ self._weighted(influence)
-        moved = ((self._base_error.T @ cross) ** 2).sum(axis=0) + (self._pull @ cross) ** 2
+        moved = ((self.base_error.T @ cross) ** 2).sum(axis=0) + (self.pull @ cross) ** 2
         return np.asarray(left + seen + moved)
 
     def share_seen(self, influence: Array) -> Array:
@@ -302,42 +295,5 @@ class MeansLaw:
         return np.asarray(full + reach * (drawn.estimates(estimate.refit) - full))
 
     def replicates(self, count: int, rng: np.random.Generator) -> ReplicateWeights:
-        """Replicate weights whose spread over any smooth estimate is its error.
-
-        Each is w (1 + step e), e = jitter + theta.(phi - m) + chance: random signs times the
-        prior's standard deviations; a tilt theta that takes back what was measured of them and
-        adds noise and sampling error of the means; random signs for the rows' own sampling.
-        `step` keeps every weight positive.
-
-        Args:
-            count: R.
-            rng: an analyst's or the release's generator; no privacy noise.
-        """
-        n, w = len(self.weights), self.weights
-        spread = np.sqrt(n * self._prior(self.doubt) / np.maximum(w, _LEAST))
-        root = np.linalg.cholesky(self._error)
-        chance = np.sqrt(self.repeats)
-        replicates = np.empty((n, count))
-        for start in range(0, count, _DRAWN):
-            size = min(_DRAWN, count - start)
-            jitter = spread[:, None] * _signs(rng, n, size)
-            shown = self.features.T @ (w[:, None] * jitter) / n - np.outer(
-                self.means, w @ jitter / n
-            )
-            error = root @ rng.standard_normal((len(root), size)) - shown
-            theta = self._fit.T @ (self._fit @ error)
-            sampling = chance * self.calibrated(_signs(rng, n, size))
-            theta += self._base_error @ rng.standard_normal(theta.shape)
-            theta += np.outer(self._pull, rng.standard_normal(size))
-            moved = jitter + self.features @ theta + sampling
-            replicates[:, start : start + size] = moved - w @ moved / n
-        step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
-        replicates *= step
-        replicates += 1
-        replicates *= w[:, None]
-        return ReplicateWeights(weights=replicates, scale=1 / (count * step**2))
-
-
-def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
-    """Random signs, shape (rows, columns)."""
-    return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)
+        """Replicate weights: `means_replicates.drawn_replicates`."""
+        return drawn_replicates(self, count, rng)

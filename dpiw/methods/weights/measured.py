@@ -80,9 +80,8 @@ class Measured(WeightEstimator):
     """Settings of measured weights; frozen and public.
 
     Attributes:
-        features: shares of the norm of the stack's parts (`weights.stack.Stack`); None: by a rule
-            of the schema and the noise (`weights.stack.public_shares`, `with_first_moments`),
-            set by `calibrate`.
+        features: shares of the norm of the stack's parts (`weights.stack.Stack`); None: by
+            a rule of schema and noise (`weights.stack.with_first_moments`), set by `calibrate`.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features, and of the patches; two features each.
         omega_seed: public integer that fixes the frequencies.
@@ -169,8 +168,7 @@ class Measured(WeightEstimator):
             SpecError: `rho` or `nominal_rows` is not positive, or a part that the schema lacks.
         """
         check_effort("weights", rho=rho, nominal_rows=nominal_rows)
-        multiplier = 1 / math.sqrt(2 * rho)
-        stack = self.stack(schema)
+        stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * rho)
         if self.features is None:
             stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)
         if stack.dimension > MOST_FEATURES:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError
+from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.patches import KERNEL, PatchMap
@@ -79,7 +80,8 @@ def with_first_moments(stack: Stack, *, noise: float) -> Stack:
     pairs = "products" if stack.width("products") <= most else "numbers"
     shares = {"linear": LINEAR, pairs: PAIRS} if stack.width(pairs) <= most else {"linear": LINEAR}
     every = replace(stack, shares={**shares, **stack.shares})
-    return every if noise**2 * every.dimension <= FAINT else stack
+    faint = noise**2 * every.dimension <= FAINT and every.dimension <= MOST_FEATURES
+    return every if faint else stack
 
 
 def _with_products(schema: PublicSchema) -> dict[str, float]:

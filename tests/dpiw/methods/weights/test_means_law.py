@@ -14,7 +14,7 @@ from dpiw.errors import ReleaseError
 from dpiw.methods.weights.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
-from tests.dpiw.methods.weights.test_thinning import LAW, taken
+from tests.dpiw.methods.weights.chosen import LAW, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 NAMES = ("reached", "partly", "not reached")
@@ -61,7 +61,7 @@ def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
 def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
     """Two columns that go together, in a world whose generator has them apart.
 
-    Features see two thirds of their product. The credit is the many right directions', and says
+    Features see four fifths of their product. The credit is the many right directions', and says
     nothing of the rest; the weights have moved much, and that widens it. 100 worlds.
     """
     rng, held = np.random.default_rng(59), np.zeros(2)
@@ -69,8 +69,8 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
     for _ in range(100):
         (a, b), right = rng.uniform(-1.7, 1.7, (2, 3000)), rng.normal(size=(4, 3000))
         product, other = a * b, rng.normal(size=3000)
-        x = np.column_stack([product + 0.7 * other, *right, a])
-        w = np.exp(0.5 * product)
+        x = np.column_stack([product + 0.5 * other, *right, a])
+        w = np.exp(0.6 * product)
         truth = w @ np.column_stack([x, product]) / w.sum()
         seen = truth[:6] + rng.normal(scale=1e-3, size=6)
         solved = tilt(BaseRows.of(x), Targets(means=seen, covariance=noise, rows=1e9), credit=250.0)

@@ -11,7 +11,7 @@ import pytest
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Verdict
@@ -24,35 +24,14 @@ from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
-
-EFFORT = 0.5
-
-
-def method(**changes: Any) -> Measured:
-    given: dict[str, Any] = {
-        "omega_seed": 3, "frequencies": 20, "features": {"fourier": 1.0, "target": 0.3},
-        "scales": (2.0,),
-    } | changes  # fmt: skip
-    return Measured(**given)
-
-
-def calibrated(schema: PublicSchema, unit: PrivacyUnit, **changes: Any) -> Measured:
-    return method(**changes).calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=500)
-
-
-def private(schema: PublicSchema, rows: int = 500, seed: int = 1, power: float = 2.0) -> Any:
-    rng = np.random.default_rng(seed)
-    return PrivateTable(schema=schema, scaled=uniform_rows(schema, rows, rng, power=power))
-
-
-def base_of(schema: PublicSchema, rows: int = 4000, seed: int = 2) -> SyntheticTable:
-    rng = np.random.default_rng(seed)
-    return SyntheticTable(schema=schema, scaled=uniform_rows(schema, rows, rng))
-
-
-def nothing(schema: PublicSchema) -> SyntheticTable:
-    return base_of(schema, rows=0)
-
+from tests.dpiw.methods.weights.measuring import (
+    EFFORT,
+    base_of,
+    calibrated,
+    method,
+    nothing,
+    private,
+)
 
 # --- the contract --------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import mixed_schema
-from tests.dpiw.methods.weights.test_measured import base_of, calibrated, nothing, private
+from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
 
 ROWS, FITTED = 30_000, 2000
 

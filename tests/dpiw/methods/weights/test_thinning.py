@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +9,8 @@ from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.thinning import calibrated, thin
-from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt
+from dpiw.methods.weights.tilting import Targets
+from tests.dpiw.methods.weights.chosen import LAW, taken
 
 
 def heavy(seed: int, rows: int = 5000, spread: float = 1.5) -> np.ndarray:
@@ -87,23 +86,6 @@ def fitted(seed: int, noise: float) -> tuple[np.ndarray, np.ndarray, Targets]:
     weights = np.exp(logs) / np.exp(logs).sum()
     targets = Targets(means=weights @ features, covariance=noise**2 * np.eye(6), rows=1000.0)
     return features, logs, targets
-
-
-LAW = Tilt(
-    coefficients=np.zeros(6), log_weights=np.zeros(0), means=np.zeros(6), covariance=np.eye(6) / 12,
-    credit=1.0, gap=0.0, steps=0,
-)  # fmt: skip
-
-
-def taken(features: np.ndarray) -> Callable[[np.ndarray, np.ndarray], BaseRows]:
-    """The features of some rows, by their indices."""
-
-    def chosen(rows: np.ndarray, log_weights: np.ndarray) -> BaseRows:
-        return BaseRows(
-            len(rows), lambda start, stop: features[rows[start:stop]], log_weights=log_weights
-        )
-
-    return chosen
 
 
 @pytest.mark.parametrize(("noise", "share"), [(1e-7, 1e-3), (1e3, 1.0)])

@@ -1,0 +1,25 @@
+"""Rows chosen of a base, as `thinning.calibrated` asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dpiw.methods.weights.tilting import BaseRows, Tilt
+
+LAW = Tilt(
+    coefficients=np.zeros(6), log_weights=np.zeros(0), means=np.zeros(6), covariance=np.eye(6) / 12,
+    credit=1.0, gap=0.0, steps=0,
+)  # fmt: skip
+
+
+def taken(features: np.ndarray) -> Callable[[np.ndarray, np.ndarray], BaseRows]:
+    """The features of some rows, by their indices."""
+
+    def chosen(rows: np.ndarray, log_weights: np.ndarray) -> BaseRows:
+        return BaseRows(
+            len(rows), lambda start, stop: features[rows[start:stop]], log_weights=log_weights
+        )
+
+    return chosen
