@@ -101,9 +101,14 @@ class WeightedSample:
             ReleaseError: it is not known.
         """
         if self.law is None:
+            told = {} if self.release is None else self.release.certificate.diagnostics
+            bound = told.get("constraints", {})
+            names = [name for name, share in bound.get("broken", {}).items() if share]
+            forced = f"; {bound.get('forced')} rows were forced to satisfy {', '.join(names)}"
             raise ReleaseError(
                 "noise-aware: the law of these weights is not known; it needs a release with"
-                " weights and no step after debiasing but normalisation"
+                " weights, and no step after debiasing but normalisation"
+                + (forced if bound.get("forced") else "")
             )
         return self.law
 
