@@ -248,17 +248,17 @@ def release_flow(spec: str, period: str | None) -> str:
 
 
 def _published_before(spec: Path, period: str | None) -> Path | None:
-    run = ReleaseRun.find(spec, period=period)
-    return None if run is None else published(run)
+    return published(run) if (run := ReleaseRun.find(spec, period=period)) else None
 
 
-def _publish(flow: Callable[..., str], spec: Path, period: str | None) -> Path:
+def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts) -> Path:
     """Start the server; plan, start the stages and import while it comes up; run the flow."""
     from flows.server import prefect_server
 
+    spec, period = parsed.spec, parsed.period
     check_source(spec, period)
     with prefect_server() as wait_for_server:
-        run = ReleaseRun.prepare(spec, period=period)
+        heard.run = run = ReleaseRun.prepare(spec, period=period)
         with stages_ahead(run.directory):
             with importing():
                 import flows.release  # noqa: F401
@@ -284,7 +284,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         else:
             try:
                 with interrupts:
-                    folder = _publish(flow, parsed.spec, parsed.period)
+                    folder = _publish(flow, parsed, interrupts)
             finally:
                 shown.settle()
     except KeyboardInterrupt:

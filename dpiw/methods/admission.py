@@ -135,6 +135,15 @@ class Admission:
         }
 
 
+def forced_rows(diagnostics: Mapping[str, Any]) -> str:
+    """Which constraints forced rows of a release, as its certificate tells; empty if none did."""
+    bound = diagnostics.get("constraints", {})
+    if not bound.get("forced"):
+        return ""
+    names = ", ".join(name for name, share in bound["broken"].items() if share)
+    return f"; {bound['forced']} rows were forced to satisfy {names}"
+
+
 def admitted(
     draw: Callable[[int], ScaledTable], rows: int, *, rules: Rules | None
 ) -> tuple[ScaledTable, Admission | None]:

@@ -69,6 +69,22 @@ def reserve(run: ReleaseRun) -> None:
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
 
 
+def is_used_up(run: ReleaseRun) -> bool:
+    """Whether a draw of this run was cut off that it may not pay for again; changes nothing."""
+    record = run.open_ledger().find_run(run.key)
+    if record is None or record.counted_attempts < record.max_attempts:
+        return False
+    return any(
+        stage.state is StageState.LOST
+        or (
+            stage.state is StageState.ARMED
+            and not run.measurement(stage.stage).exists()
+            and last_checkpoint(run, stage) is None
+        )
+        for stage in record.stages.values()
+    )
+
+
 def check_source(spec: Path, period: str | None) -> None:
     """Refuse at once, for a person, a source that is no file; a run that began may need it no more.
 
