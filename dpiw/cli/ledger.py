@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.show import add_show, run_show
 from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
-from dpiw.errors import LedgerTamperedError, SpecError
+from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
+from dpiw.ledger.location import BEGIN
 from dpiw.privacy.units import NeighbouringRelation
 
 if TYPE_CHECKING:
@@ -117,17 +119,38 @@ def run_register(arguments: argparse.Namespace) -> int:
         max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
     )
     make = Ledger.create if arguments.create else Ledger.open
-    ledger = make(arguments.ledger, key=signing_key(arguments))
+    ledger, told = None, ""
+    try:
+        ledger = make(arguments.ledger, key=signing_key(arguments))
+    except LedgerError as error:
+        told = str(error)
+    if ledger is None:
+        raise LedgerError(told.replace(BEGIN, _as_typed(arguments)))
     before = population.name in {one.name for one in ledger.populations()}
     known = ledger.register(population)
     rule = ", composition renyi" if known.renyi else ""
-    unit = f", id_column={known.id_column}" if known.id_column else ""
-    lines = [f"population {known.name}: {known.budget}, {known.relation.value}{unit}{rule}"]
+    unit = "each row is a person"
+    if known.id_column:
+        unit = f"a person is a value of {known.id_column}, with at most {known.max_rows} row(s)"
+    lines = [
+        f"population {known.name}: {known.budget}, {known.relation.value}{rule}; {unit}; for life"
+    ]
     if before:
         left = ledger.remaining(known.name)
         lines.append(f"registered before, with the same terms; nothing was changed; left: {left}")
     write_lines(arguments, lines)
     return 0
+
+
+def _as_typed(arguments: argparse.Namespace) -> str:
+    """The same registration, which makes the ledger too."""
+    words = ["dpiw", "ledger", "register", arguments.name]
+    for option in ("ledger", "epsilon", "delta", "relation", "composition", "max_rows",
+                   "id_column", "max_unpaid_reads", "sign_with"):  # fmt: skip
+        value = getattr(arguments, option)
+        if value not in (None, 1, "basic"):
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    return shlex.join([*words, "--create"])
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
