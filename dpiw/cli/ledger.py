@@ -16,7 +16,6 @@ from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.show import add_show, run_show
 from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
 from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
-from dpiw.ledger.location import BEGIN
 from dpiw.privacy.units import NeighbouringRelation
 
 if TYPE_CHECKING:
@@ -106,6 +105,7 @@ def _add_register(commands: Any) -> None:
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error."""
     from dpiw.ledger import MAX_UNPAID_READS, CompositionRule, Ledger, Population
+    from dpiw.ledger.location import BEGIN
 
     reads = arguments.max_unpaid_reads
     population = Population(
