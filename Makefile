@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all release-bayes population mst external local test test-crash nightly proof check format serve bench-banknote bench-adult bench-weights bench-dp-sgd bench-neural bench-local bench-marginals paper-quick paper clean
+.PHONY: help release release-all release-bayes population mst external local test test-crash nightly proof check format serve bench bench-banknote bench-weights bench-neural bench-local paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -24,12 +24,11 @@ help:
 	@echo "make external    rows that two other tools made of the same population, corrected by weights"
 	@echo "make local       reports that are private before they are collected, from simulated people"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
+	@echo "make bench DATA=folder            speed: ours against peers and the machine, in ratios (resumes)"
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
-	@echo "make bench-adult DATA=folder      PrivBayes on Adult: time, memory, utility"
-	@echo "make bench-marginals DATA=folder  MST and AIM against the peers' own (resumes)"
-	@echo "make bench-dp-sgd                 DP-SGD against Opacus: throughput"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
+	@echo "make bench-mnist DATA=folder      images by convolutions at the paper's epsilon, on torch"
 	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
 	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
 	@echo "make paper DATA=folder            10 runs, with peers in their own environment (resumes)"
@@ -128,7 +127,7 @@ neural: build/neural.txt
 	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt '.[pipeline,neural,test]'
 
 test-neural: neural
-	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/proof/test_planted_bugs_modules.py tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py tests/benchmarks/test_dp_sgd.py
+	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/proof/test_planted_bugs_modules.py tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py tests/benchmarks/test_dp_sgd.py tests/benchmarks/test_neural.py
 
 # What needs a GPU; where torch finds none, each test says so and is skipped. The twins on the CPU run in every suite.
 test-gpu: neural
@@ -166,11 +165,12 @@ serve: $(VENV)/.pipeline $(if $(DPIW_ASSURANCE),$(VENV)/.test)
 	@$(BIN)/python examples/prepare.py breast-cancer
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
 
+# DATA: a folder with adult.csv and banknote.csv; OPTIONS: see benchmarks/bench.py. DP-SGD: `make neural` first.
+bench: $(VENV)/.bench $(VENV)/.marginals
+	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(OPTIONS)
+
 bench-banknote: $(VENV)/.bench
 	$(BIN)/python benchmarks/banknote.py --data $(DATA)
-
-bench-adult: $(VENV)/.bench
-	$(BIN)/python benchmarks/privbayes_adult.py --data $(DATA)
 
 bench-weights: $(VENV)/.bench
 	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --jobs 2 $(if $(QUICK),--quick)
@@ -178,13 +178,9 @@ bench-weights: $(VENV)/.bench
 bench-neural: $(VENV)/.bench
 	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
 
-bench-marginals: $(VENV)/.bench $(VENV)/.marginals
-	$(BIN)/python benchmarks/marginal_generators.py --data $(DATA)
-
-bench-dp-sgd: $(VENV)/.pipeline build/neural.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt -e '.[pipeline,neural]'
-	$(BIN)/python benchmarks/dp_sgd.py --out benchmarks/results
+.PHONY: bench-mnist
+bench-mnist: neural
+	OMP_NUM_THREADS=1 PYTHONPATH=. build/neural/bin/python benchmarks/mnist.py --data $(DATA)
 
 bench-local: $(VENV)/.pipeline
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/local_iwp.py --data $(DATA)

@@ -63,6 +63,7 @@ METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk", "replicates")
 ORDER = ("use", "use with care", "do not use")
 KINDS = {"mean": "mean", "count": "mean", "share": "mean", "hours": "mean", "group_mean": "mean",
          "median": "quantile", "q90": "quantile", "linear": "linear coefficient",
+         "correlation": "correlation",
          "logistic": "logistic coefficient"}  # fmt: skip
 BANDS = [-np.inf, 0.3, SUPPORT_CARE, 0.8, SUPPORT_USE, 0.95, np.inf]
 

@@ -132,6 +132,10 @@ def _quantile(column: str, p: float) -> Callable[[Any], Any]:
     return lambda source: analysis.quantile(source, column, p)
 
 
+def _correlation(first: str, second: str) -> Callable[[Any], Any]:
+    return lambda source: analysis.correlation(source, first, second)
+
+
 def _linear(target: str, *features: str) -> Callable[[Any], Any]:
     return lambda source: analysis.linear_regression(source, target, features)
 
@@ -146,7 +150,9 @@ POPULATIONS = (
         schema=_schema("tilt", _number("a", 0, 1), _number("b", 0, 1), _number("c", 0, 1),
                        _levels("g", "pqr"), _flag("y", role="target")),
         estimands={"mean": _mean("a"), "share": _mean("y"), "median": _quantile("b", 0.5),
-                   "q90": _quantile("c", 0.9), "linear": _linear("a", "b", "g"),
+                   "q90": _quantile("c", 0.9),
+                   "correlation": _correlation("a", "b"),
+                   "linear": _linear("a", "b", "g"),
                    "logistic": _logit("y", "a", "c")},
     ),
     Population(
@@ -154,7 +160,9 @@ POPULATIONS = (
         schema=_schema("correlated", *[_number(c, -3.5, 3.5) for c in "abc"],
                        _flag("y", role="target")),
         estimands={"mean": _mean("a"), "share": _mean("y"), "median": _quantile("b", 0.5),
-                   "q90": _quantile("c", 0.9), "linear": _linear("a", "b", "c"),
+                   "q90": _quantile("c", 0.9),
+                   "correlation": _correlation("a", "b"),
+                   "linear": _linear("a", "b", "c"),
                    "logistic": _logit("y", "a", "b")},
     ),
     Population(
@@ -164,7 +172,10 @@ POPULATIONS = (
         estimands={"mean": _mean("z"), "share": _mean("y"),
                    "group_mean": lambda s: analysis.mean(s, "y", where=lambda t: t["g"] == "p"),
                    "median": _quantile("z", 0.5), "q90": _quantile("z", 0.9),
-                   "linear": _linear("z", "x", "g"), "logistic": _logit("y", "x", "g")},
+
+                   "correlation": _correlation("x", "z"),
+                   "linear": _linear("z", "x", "g"),
+                   "logistic": _logit("y", "x", "g")},
     ),
     Population(
         name="mixture", draw=mixture,
@@ -172,7 +183,10 @@ POPULATIONS = (
                        _whole("n", 0, 15), _levels("h", "pq"), _flag("y", role="target")),
         estimands={"mean": _mean("x"), "count": _mean("n"), "share": _mean("y"),
                    "median": _quantile("x", 0.5), "q90": _quantile("z", 0.9),
-                   "linear": _linear("x", "z", "n"), "logistic": _logit("y", "x", "h")},
+
+                   "correlation": _correlation("x", "z"),
+                   "linear": _linear("x", "z", "n"),
+                   "logistic": _logit("y", "x", "h")},
     ),
     Population(
         name="skewed", draw=skewed,
@@ -180,7 +194,10 @@ POPULATIONS = (
                        _whole("visits", 0, 12), _flag("ill", role="target")),
         estimands={"mean": _mean("income"), "count": _mean("visits"), "share": _mean("ill"),
                    "median": _quantile("income", 0.5), "q90": _quantile("income", 0.9),
-                   "linear": _linear("income", "age"), "logistic": _logit("ill", "age", "visits")},
+
+                   "correlation": _correlation("income", "age"),
+                   "linear": _linear("income", "age"),
+                   "logistic": _logit("ill", "age", "visits")},
     ),
     Population(
         name="town", draw=town,
@@ -189,6 +206,8 @@ POPULATIONS = (
                        _flag("smoker", role="target")),
         estimands={"mean": _mean("wage"), "hours": _mean("hours"), "share": _mean("smoker"),
                    "median": _quantile("wage", 0.5), "q90": _quantile("wage", 0.9),
+
+                   "correlation": _correlation("wage", "age"),
                    "linear": _linear("wage", "school", "age"),
                    "logistic": _logit("smoker", "school", "region")},
     ),

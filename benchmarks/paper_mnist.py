@@ -20,8 +20,9 @@ import mnist
 import numpy as np
 from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron, design, ess_share
+from mnist_files import FILES, images
+from mnist_judge import classified, linear, slopes
 from paper_sets import PaperStore
-from sklearn.linear_model import LogisticRegression
 from weights_cells import CODE, Store
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
@@ -80,7 +81,7 @@ def mnist_cells(runs: int) -> list[MnistCell]:
 
 def _digest() -> str:
     here, digest = Path(__file__).resolve().parent, hashlib.sha256(CODE.encode())
-    for name in ("mnist.py", "paper_mnist.py"):
+    for name in ("mnist.py", "mnist_files.py", "mnist_judge.py", "paper_mnist.py"):
         digest.update((here / name).read_bytes())
     return digest.hexdigest()[:16]
 
@@ -92,7 +93,7 @@ DIGEST = _digest()
 def _keyed(data: Path) -> str:
     """Digest of code and data."""
     digest = hashlib.sha256(DIGEST.encode())
-    for name in sorted(mnist.FILES.values()):
+    for name in sorted(FILES.values()):
         for part in ("images-idx3", "labels-idx1"):
             digest.update((data / f"{name}-{part}-ubyte.gz").read_bytes())
     return digest.hexdigest()[:16]
@@ -114,7 +115,7 @@ class MnistStore(Store):
 @cache
 def _real(part: str, data: Path) -> Any:
     size = mnist.SIZES[SIZE]
-    return mnist.scaled(*mnist.images(data, part, size.side))
+    return mnist.scaled(*images(data, part, size.side))
 
 
 @lru_cache(maxsize=2)
@@ -195,11 +196,7 @@ def _weights(cell: MnistCell, model: Any, rows: Any, fitting: Any, data: Path) -
 
 
 def _slopes(x: Array, y: Array, w: Array) -> Array:
-    """Slopes of every digit, shape (digits, pixels); zero for a digit that was not drawn."""
-    model = LogisticRegression(max_iter=300).fit(x, y, sample_weight=w / w.mean())
-    found = np.zeros((mnist.DIGITS, x.shape[1]))
-    found[model.classes_.astype(int)] = model.coef_
-    return found
+    return slopes(linear(x, y, w))
 
 
 @cache
@@ -211,7 +208,7 @@ def _truth(data: Path) -> Array:
 def _measure(rows: Any, w: Array, data: Path) -> dict[str, float]:
     schema = mnist.SIZES[SIZE].schema
     x, y = design(schema, rows)
-    found = mnist.classified((x, y), w, design(schema, _real("test", data)))
+    found = classified((x, y), w, design(schema, _real("test", data)))
     error = float(((_slopes(x, y, w) - _truth(data)) ** 2).mean())
     return {"beta_mse": error, "mlp": found["auc"], "ess_share": ess_share(w)}
 

@@ -8,6 +8,7 @@ a release starts, timed from its start to its end. Beside it, in a process of it
 the CSV, writes it as Parquet, and reads that twice. Wall seconds depend on what else the machine
 does, which the load tells.
 
+`--copies 7`: the columns seven times side by side, 105 of them.
 With `--published` the confidential table has the first number of `--rows`, and the public steps of
 releases of so many rows with `measured` weights are timed, each in a process of its own.
 """
@@ -17,18 +18,16 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
+from scale_table import dictionary, write_table
 
 from dpiw.ledger import Ledger, Population
 from dpiw.privacy.units import NeighbouringRelation
@@ -38,34 +37,6 @@ from dpiw.run.run import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ("histogram", "privbayes", "mst", "measured")
-BATCH = 1 << 18
-
-LEVELS = {
-    "work": ["private", "public", "self-employed", "none"],
-    "education": [f"level {number}" for number in range(16)],
-    "job": [f"job {number}" for number in range(40)],
-    "sex": ["f", "m"],
-}
-NUMBERS = {
-    "age": (17, 90), "hours": (1, 99), "children": (0, 9), "income": (0.0, 200_000.0),
-    "kilos": (30.0, 150.0), "score": (0.0, 1.0), "bmi": (10.0, 60.0),
-}  # fmt: skip
-COLUMNS = [
-    "  - {name: id, role: identifier}",
-    *(
-        f"  - {{name: {name}, kind: {'integer' if isinstance(low, int) else 'continuous'},"
-        f" lower: {low}, upper: {high}{', nullable: true' if name == 'bmi' else ''}}}"
-        for name, (low, high) in NUMBERS.items()
-    ),
-    *(
-        f"  - {{name: {name}, kind: categorical, levels: [{', '.join(levels)}]}}"
-        for name, levels in LEVELS.items()
-    ),
-    "  - {name: married, kind: boolean}",
-    "  - {name: ill, kind: boolean, role: target}",
-    "  - {name: born, kind: date, lower: 1930-01-01, upper: 2010-01-01}",
-    "  - {name: seen, kind: datetime, lower: 2010-01-01, upper: 2025-01-01}",
-]
 SPEC = """format: 1
 name: {name}
 population: town
@@ -128,32 +99,6 @@ class Used:
         )
 
 
-def batch(rng: np.random.Generator, start: int, rows: int) -> pa.Table:
-    """Some rows, two of each person."""
-    columns = {"id": (start + np.arange(rows)) // 2}
-    for name, (low, high) in NUMBERS.items():
-        if isinstance(low, int):
-            columns[name] = rng.integers(low, high + 1, rows)
-        else:
-            columns[name] = np.round(low + (high - low) * rng.beta(2, 4, rows), 2)
-    for name, levels in LEVELS.items():
-        columns[name] = np.array(levels)[rng.binomial(len(levels) - 1, 0.4, rows)]
-    columns |= {"married": rng.random(rows) < 0.5, "ill": rng.random(rows) < 0.1}
-    columns["born"] = np.datetime64("1930-01-01") + rng.integers(0, 29_000, rows)
-    columns["seen"] = np.datetime64("2010-01-01T00:00:00") + rng.integers(0, 47 * 10**7, rows)
-    table = pa.table(columns)
-    gaps = pa.array(columns["bmi"], mask=rng.random(rows) < 0.05)
-    return table.set_column(table.column_names.index("bmi"), "bmi", gaps)
-
-
-def write_table(path: Path, rows: int) -> None:
-    rng = np.random.default_rng(17)
-    with path.open("wb") as file:
-        for start in range(0, rows, BATCH):
-            options = pyarrow.csv.WriteOptions(include_header=start == 0, quoting_style="none")
-            pyarrow.csv.write_csv(batch(rng, start, min(BATCH, rows - start)), file, options)
-
-
 def used(arguments: list[str]) -> Used:
     """Run Python; it must end well."""
     started = time.perf_counter()
@@ -175,11 +120,11 @@ def used(arguments: list[str]) -> Used:
     )
 
 
-def workplace(root: Path, *, most: int) -> None:
+def workplace(root: Path, *, most: int, copies: int = 1) -> None:
     """A table's dictionary, a key, and a population with rows enough to spend."""
     (root / "state").mkdir(mode=0o700)
     (root / "state" / "keys").mkdir(mode=0o700)
-    (root / "schema.yaml").write_text("\n".join(["name: scale", "columns:", *COLUMNS, ""]))
+    (root / "schema.yaml").write_text(dictionary(copies))
     create_key_pair(root / "state" / "keys", "scale")
     ledger = Ledger.create(root / "state" / "ledger.sqlite")
     ledger.register(
@@ -215,50 +160,44 @@ def spec_run(
     return run
 
 
-def measure(root: Path, rows: int, methods: list[str], *, most: int) -> list[str]:
-    """Lines of a table: the reference, ingest, and each method's draws on one snapshot."""
-    write_table(root / "table.csv", rows)
-    workplace(root, most=most)
-    reference = used(["-c", REFERENCE, str(root / "table.csv"), str(root / "table.parquet")])
-    read = float(reference.said)
-    lines = [reference.line(f"pyarrow (its read alone: {read:.1f} s)", reference.wall)]
-    snapshot = None
+def reference(root: Path) -> Used:
+    """Pyarrow reads the CSV, writes it as Parquet, and reads that twice."""
+    return used(["-c", REFERENCE, str(root / "table.csv"), str(root / "table.parquet")])
+
+
+def ingested(root: Path, run: ReleaseRun) -> Iterator[tuple[str, Used]]:
+    """The table in the run's workspace: ingested once, and the same file for later runs."""
+    kept = root / "snapshot"
+    if kept.exists():
+        os.link(kept, run.snapshot)
+        return
+    yield "ingest", used(["-m", "dpiw.run.process", "ingest", str(run.directory)])
+    os.link(run.snapshot, kept)
+
+
+def fits(root: Path, rows: int, methods: Sequence[str], *, most: int) -> Iterator[tuple[str, Used]]:
+    """Ingest, and each method's draws on one snapshot."""
     for method in methods:
         run = run_of(root, method, rows, most=most)
-        if snapshot is None:
-            ingest = used(["-m", "dpiw.run.process", "ingest", str(run.directory)])
-            lines.append(ingest.line("ingest", reference.wall))
-            snapshot = run.snapshot
-        else:
-            os.link(snapshot, run.snapshot)
+        yield from ingested(root, run)
         draw = used(["-m", "dpiw.run.process", "fit_generator", str(run.directory)])
         if method == "measured":
             steps.draw_synthetic(run)
             draw = used(["-m", "dpiw.run.process", "fit_weights", str(run.directory)])
-        lines.append(draw.line(method, reference.wall))
-    return lines
+        yield method, draw
 
 
-def measure_public(
-    root: Path, rows: int, published: int, methods: list[str], *, most: int
-) -> list[str]:
-    """Lines of a table: the public steps of a release with each generator and measured weights."""
-    write_table(root / "table.csv", rows)
-    workplace(root, most=most)
-    lines, snapshot = [], None
+def public(
+    root: Path, rows: int, published: int, methods: Sequence[str], *, most: int
+) -> Iterator[tuple[str, Used]]:
+    """The steps after the generator's fit, with each generator and measured weights."""
     for method in methods:
         run = spec_run(root, method, rows, published=published, measured=True, most=most)
-        folder = str(run.directory)
-        if snapshot is None:
-            used(["-m", "dpiw.run.process", "ingest", folder])
-            snapshot = run.snapshot
-        else:
-            os.link(snapshot, run.snapshot)
-        used(["-m", "dpiw.run.process", "fit_generator", folder])
+        for _ in ingested(root, run):
+            pass
+        used(["-m", "dpiw.run.process", "fit_generator", str(run.directory)])
         for step in PUBLIC_STEPS:
-            lines.append(public_step(step, run).per_row(f"{method}: {step}", published))
-            print(lines[-1], file=sys.stderr, flush=True)
-    return lines
+            yield f"{method}: {step}", public_step(step, run)
 
 
 def public_step(step: str, run: ReleaseRun) -> Used:
@@ -276,27 +215,38 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--published", type=int, nargs="+", default=[], help="rows of a release")
     parser.add_argument("--max-rows", type=int, default=1, help="of a person; 1: a row is a person")
+    parser.add_argument("--copies", type=int, default=1, help="of the 15 columns, side by side")
     parser.add_argument("--folder", type=Path, help="where the tables lie while they are used")
     chosen = parser.parse_args(arguments)
     for number in chosen.published or chosen.rows:
-        root = Path(tempfile.mkdtemp(prefix="scale-", dir=chosen.folder))
-        try:
-            if chosen.published:
-                methods = [method for method in chosen.methods if method != "measured"]
-                lines = measure_public(root, chosen.rows[0], number, methods, most=chosen.max_rows)
-            else:
-                lines = measure(root, number, chosen.methods, most=chosen.max_rows)
-            size = (root / "table.csv").stat().st_size
-        finally:
-            shutil.rmtree(root)
-        what = "published rows" if chosen.published else f"rows, {size / 2**20:.0f} MiB of CSV"
-        told = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-        print(f"\n{number:,} {what}, {told}, {platform.machine()}\n")
+        with tempfile.TemporaryDirectory(prefix="scale-", dir=chosen.folder) as folder:
+            lines, size = told(Path(folder), number, chosen)
+        what = "published rows" if chosen.published else f"rows, {size}"
+        load = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+        print(f"\n{number:,} {what}, {load}, {platform.machine()}\n")
         last = "CPU a row, microseconds" if chosen.published else "wall to pyarrow's"
         print(f"| process | wall, s | CPU, s | peak, MiB | {last} |")
         print("|---|---|---|---|---|")
         print("\n".join(lines), flush=True)
     return 0
+
+
+def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str], str]:
+    """Lines of the table of so many rows, and how large the confidential table is."""
+    rows = chosen.rows[0] if chosen.published else number
+    write_table(root / "table.csv", rows, copies=chosen.copies)
+    workplace(root, most=chosen.max_rows, copies=chosen.copies)
+    if chosen.published:
+        methods = [method for method in chosen.methods if method != "measured"]
+        found = public(root, rows, number, methods, most=chosen.max_rows)
+        lines = [used.per_row(name, number) for name, used in found]
+    else:
+        best = reference(root)
+        found = fits(root, rows, chosen.methods, most=chosen.max_rows)
+        lines = [best.line(f"pyarrow (its read alone: {float(best.said):.1f} s)", best.wall)]
+        lines += [used.line(name, best.wall) for name, used in found]
+    sizes = [(root / name).stat().st_size / 2**20 for name in ("table.csv", "snapshot")]
+    return lines, f"{sizes[0]:.0f} MiB of CSV, {sizes[1]:.0f} MiB scaled"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from dpiw.audit import AuditFailedError, Severity, release_folders
+from dpiw.audit import AuditFailedError, Severity, found, release_folders
 from dpiw.errors import DPIWError, SpecError
 from dpiw.ledger.location import check_location
 from dpiw.plan.spec import load_spec
@@ -43,7 +43,8 @@ def audit(
         out: a folder for `audit.json` and `audit.html`.
 
     Returns:
-        For people: that there are no errors, how many warnings, and where the report's page is.
+        For people: that there are no errors, how many warnings, where the report's page is, and
+        what was found.
 
     Raises:
         AuditFailedError: errors were found; the report is written.
@@ -51,11 +52,16 @@ def audit(
     url, folder = places(ledger, releases)
     report = audit_task(url, release_folders(folder), None if key is None else Path(key))
     page = report_audit(report, Path(out))
-    errors = report.number(Severity.ERROR)
+    errors, warnings = (report.number(one) for one in (Severity.ERROR, Severity.WARNING))
+    told = "\n".join(found(report))
     if errors:
-        raise AuditFailedError(f"audit: {errors} error(s) found; read {page}")
-    warnings = report.number(Severity.WARNING)
-    return f"no errors{f', {warnings} warning(s)' * bool(warnings)}; read {page}"
+        raise AuditFailedError(f"audit: {_count(errors, 'error')} found; read {page}\n{told}")
+    also = f", {_count(warnings, 'warning')}" * bool(warnings)
+    return f"no errors{also}; read {page}\n{told}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:

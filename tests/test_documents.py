@@ -143,8 +143,10 @@ ELSEWHERE = {
     "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
     "pip install './dpiw[dask]'": ("needs a package index", EXTRAS),
     "umask 077": ("a shell's own", CLUSTER),
+    "ulimit -c 0": ("likewise", CLUSTER),
     "export DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES='[]'"
-    " DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]' OMP_NUM_THREADS=2": ("a shell's own", CLUSTER),
+    " DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'": ("likewise", CLUSTER),
+    "export OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 MKL_NUM_THREADS=2": ("likewise", CLUSTER),
     'KEYS="--tls-ca-file ca.pem --tls-cert host.pem --tls-key host.key"': ("likewise", CLUSTER),
     "dask scheduler --protocol tls --port 8786 --no-dashboard $KEYS": (
         "ends when it is stopped; started on another port", CLUSTER

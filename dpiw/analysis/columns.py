@@ -67,10 +67,14 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
         values = checked_column(table, column)
     else:
         values = pd.Series(column(table) if callable(column) else column)
-    if not pd.api.types.is_numeric_dtype(values.dtype) or len(values) != sample.rows:
+    told = f"column {column!r} holds" if isinstance(column, str) else "found"
+    expected = "expected one number or truth value per row"
+    if len(values) != sample.rows:
+        raise ReleaseError(f"{expected}; {told} {len(values):,} for {sample.rows:,} rows")
+    if not pd.api.types.is_numeric_dtype(values.dtype):
         dated = pd.api.types.is_datetime64_any_dtype(values.dtype)
         raise ReleaseError(
-            "expected one number or truth value per row; for "
+            f"{expected}; {told} {'dates' if dated else 'text'}: for "
             + ("a date" if dated else "text")
             + " give a function such as lambda table: "
             + ("table['born'].dt.year" if dated else "table['sex'] == 'female'")
@@ -121,7 +125,7 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     dated = kind.is_datetime64_any_dtype(values.dtype)
     declared = sample.declared.get(name)
     if bins is not None and not (counted or dated):
-        raise ReleaseError(f"column {name!r}: bins are for numbers and dates")
+        raise ReleaseError(f"column {name!r}: bins are for numbers and dates, not for text")
     if bins is not None:
         values = _binned(values, bins, dated=dated)
     elif (counted or dated) and values.nunique() > MOST_LEVELS:

@@ -52,7 +52,14 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
             if column.is_discrete
         }
         return condition(sample.table, where, declared=declared)
-    return np.asarray(numbers(sample, where) == 1)
+    values = numbers(sample, where)
+    if not np.isin(values[~np.isnan(values)], (0, 1)).all():
+        found = f"column {where!r} holds" if isinstance(where, str) else "found"
+        raise ReleaseError(
+            f"where: expected one truth value per row; {found} other numbers than 0 and 1: compare,"
+            " as in 'age > 40'"
+        )
+    return np.asarray(values == 1)
 
 
 def condition(
@@ -105,7 +112,10 @@ def condition(
             f"where={text!r}: {type(reason).__name__}; numbers compare with numbers, text with text"
         ) from None
     if not pd.api.types.is_bool_dtype(truth.dtype):
-        raise ReleaseError(f"where={text!r}: expected one truth value per row")
+        raise ReleaseError(
+            f"where={text!r}: expected one truth value per row; found numbers or text: compare, as"
+            " in 'age > 40'"
+        )
     return np.asarray(known & truth.to_numpy(dtype=bool, na_value=False))
 
 

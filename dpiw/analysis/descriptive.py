@@ -11,7 +11,7 @@ import pandas as pd
 
 from dpiw.analysis.columns import Column, cells, numbers
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.groups import grouped, label_of, present_rows
+from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
 
@@ -41,7 +41,7 @@ def mean(
     Raises:
         ReleaseError: not numbers, not a condition, or nothing to average.
     """
-    sample, told = weighted_sample(source), name or f"mean({label_of(column)})"
+    sample, told = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
     estimate = grouped(sample, values, where, by, told, _mean)
     share = pd.api.types.is_bool_dtype(values.dtype)
@@ -92,7 +92,7 @@ def total(
     values = numbers(sample, column)
     kept = chosen(sample, where)
     filled = np.where(kept & ~np.isnan(values), values, 0.0)
-    told = name or f"total({label_of(column)})"
+    told = name or asked(f"total({label_of(column)})", where)
     if population is not None:
         people = _people(population)
         part = _mean(sample, filled, told)
@@ -134,7 +134,7 @@ def variance(
 
     Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
     """
-    told = f"variance({label_of(column)})"
+    told = asked(f"variance({label_of(column)})", where)
     return grouped(weighted_sample(source), column, where, by, told, _variance)
 
 
@@ -142,7 +142,7 @@ def std(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
     """Weighted standard deviation, the root of `variance`. Arguments and errors as `mean`."""
-    told = f"std({label_of(column)})"
+    told = asked(f"std({label_of(column)})", where)
     return grouped(weighted_sample(source), column, where, by, told, _std)
 
 
@@ -194,8 +194,10 @@ def correlation(
         mass = weights * present / (weights * present).sum()
         u, v = x - mass @ x, y - mass @ y
         spread = np.sqrt([mass @ u**2, mass @ v**2])
-        if not np.all(spread > 1e-12 * np.abs([x, y]).max(axis=1)):
-            raise ReleaseError("correlation: a column does not vary")
+        varies = spread > 1e-12 * np.abs([x, y]).max(axis=1)
+        if not np.all(varies):
+            same = label_of(second if varies[0] else first)
+            raise ReleaseError(f"correlation: column {same!r} is the same in every row that counts")
         u, v = u / spread[0], v / spread[1]
         return u, v, float(mass @ (u * v))
 
@@ -203,7 +205,8 @@ def correlation(
     share = float((sample.weights * present).mean())
     influence = np.where(present, u * v - estimate * (u**2 + v**2) / 2, 0.0) / share
     return Estimate(
-        names=(f"correlation({label_of(first)}, {label_of(second)})",), values=np.array([estimate]),
-        influence=influence[:, None], refit=lambda w: np.array([moments(w)[2]]), sample=sample,
+        names=(asked(f"correlation({label_of(first)}, {label_of(second)})", where),),
+        values=np.array([estimate]), influence=influence[:, None],
+        refit=lambda w: np.array([moments(w)[2]]), sample=sample,
         group=present[:, None], limits=np.array([[-1.0], [1.0]]),
     )  # fmt: skip

@@ -70,7 +70,12 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     if features is None:
         return formula_design(table, target)
     parts: list[tuple[str, Array]] = []
-    for feature in [features] if isinstance(features, str) else features:
+    named = [features] if isinstance(features, str) else list(features)
+    for name in named:
+        if name == target or named.count(name) > 1:
+            found = "the target stands" if name == target else "a feature stands twice"
+            raise ReleaseError(f"column {name!r}: {found} among the features")
+    for feature in named:
         if feature in table.columns or ":" not in feature:
             parts += _columns(table, feature)
             continue
@@ -78,7 +83,10 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
         parts += [(f"{a}:{b}", x * y) for a, x in first for b, y in second]
     outcome = _columns(table, target)
     if len(outcome) != 1 or outcome[0][0] != target:
-        raise ReleaseError(f"column {target!r}: expected a number or a truth value as target")
+        raise ReleaseError(
+            f"column {target!r}: expected a number or a truth value as target, found text; one"
+            " level of it is a truth value of a table of yours: (table, weights)"
+        )
     matrix = np.column_stack([np.ones(len(table)), *[values for _, values in parts]])
     numbers = outcome[0][1]
     complete = ~np.isnan(matrix).any(axis=1) & ~np.isnan(numbers)
@@ -101,9 +109,15 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
         parsed = library.Formula(formula)
         named = sorted(str(name) for name in parsed.required_variables)
     except Exception:  # also what Python says of the code inside a formula
-        raise ReleaseError(f"formula {formula!r}: not in formulaic's notation") from None
+        raise ReleaseError(
+            f"formula {formula!r}: not in formulaic's notation; expected such as"
+            " 'income ~ age + smoker'; a name that is not one plain word stands in backticks"
+        ) from None
     if not hasattr(parsed, "lhs") or isinstance(parsed.rhs, tuple):
-        raise ReleaseError(f"formula {formula!r}: expected a target, `~` and features")
+        raise ReleaseError(
+            f"formula {formula!r}: expected a target, `~` and features, such as"
+            " 'income ~ age + smoker'; or give the features as a list of columns"
+        )
     for name in named:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):
             functions = sorted(library.transforms.TRANSFORMS)

@@ -28,9 +28,14 @@ def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np
     return present
 
 
-def label_of(column: Column, name: str | None = None) -> str:
+def label_of(column: Column) -> str:
     """What a column is called in an estimate's name."""
-    return name or (column if isinstance(column, str) else "value")
+    return column if isinstance(column, str) else "value"
+
+
+def asked(what: str, where: Column | None) -> str:
+    """An estimate's name, with the condition that was typed for it."""
+    return f"{what} where {where}" if isinstance(where, str) else what
 
 
 def grouped(

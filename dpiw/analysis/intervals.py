@@ -24,6 +24,7 @@ rows. Weights that are noise alone gain nothing, and their noise-aware interval 
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
@@ -31,10 +32,12 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis import noise
 from dpiw.analysis.group_sizes import size_grades
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
+from dpiw.methods.weights import means_law
 from dpiw.methods.weights.diagnostics import Verdict, diagnose
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
@@ -56,6 +59,7 @@ class Interval:
         support: share of each estimate that the weights can correct, shape (p,), NaN if unknown.
         verdicts: of each noise-aware interval: `use`, `use with care` or `do not use`; the others
             are `not assessed`.
+        reasons: why a verdict is not `use`, for each value.
         cut: whether a bound would have been beyond what is possible, such as a share below zero.
     """
 
@@ -68,15 +72,26 @@ class Interval:
     parts: Mapping[str, Array] = field(default_factory=dict)
     support: Array
     verdicts: tuple[str, ...]
+    reasons: tuple[tuple[str, ...], ...] = ()
     cut: bool = False
 
     def __repr__(self) -> str:
         told = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
         told += ", cut to what is possible" if self.cut else ""
-        return f"{self.frame().to_string(float_format='{:.6g}'.format)}\n{told}"
+        lines = [self.frame().to_string(float_format="{:.6g}".format), told, *self._why()]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return str(self.frame().to_html(float_format="{:.6g}".format))
+        why = "".join(f"<p>{html.escape(line)}</p>" for line in self._why())
+        return str(self.frame().to_html(float_format="{:.6g}".format)) + why
+
+    def _why(self) -> list[str]:
+        """Each different set of reasons once, behind the names of its values."""
+        named: dict[tuple[str, ...], list[str]] = {}
+        for name, reasons in zip(self.names, self.reasons, strict=False):
+            if reasons:
+                named.setdefault(reasons, []).append(name)
+        return [f"{', '.join(names)}: {'; '.join(why)}" for why, names in named.items()]
 
     def frame(self) -> pd.DataFrame:
         """One row per value."""
@@ -135,15 +150,28 @@ def noise_aware_covariance(estimate: Estimate) -> Array:
     return covariance
 
 
-def _verdicts(estimate: Estimate, parts: dict[str, Array]) -> tuple[str, ...]:
+def _verdicts(
+    estimate: Estimate, parts: dict[str, Array]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Each value's verdict, and why it is not `use`."""
     if not parts:
-        return ("not assessed",) * estimate.values.size
+        return ("not assessed",) * estimate.values.size, ()
     sample, order = estimate.sample, (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)
     # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
-    stable = order.index(diagnose(np.log(np.maximum(sample.weights, 1e-300))).verdict)
-    own = np.maximum(sample.known_law.grades(estimate, parts), stable)
-    own = np.maximum(own, size_grades(estimate))
-    return tuple(order[int(value)].value for value in own)
+    stable = diagnose(np.log(np.maximum(sample.weights, 1e-300)))
+    law, sizes = sample.known_law.grades(estimate, parts), size_grades(estimate)
+    own = np.maximum(np.maximum(law, sizes), order.index(stable.verdict))
+    support = sample.known_law.support(estimate)
+    guessed = "shrinkage" in parts
+    least = noise.SUPPORT_USE if guessed else means_law.SUPPORT_USE
+    other = "shrinkage is much of its error" if guessed else "few rows are behind the weights"
+    reasons = []
+    for share, seen, size in zip(support, law, sizes, strict=True):
+        low = f"support {share:.2f} (expected >= {least:g})"
+        told = [low if share < least else other] * bool(seen)
+        told += [("", "fewer than 100 people are behind it", "its group may be empty")[size]]
+        reasons.append(tuple(filter(None, (*told, *stable.reasons))))
+    return tuple(order[int(value)].value for value in own), tuple(reasons)
 
 
 def confidence_interval(
@@ -184,7 +212,7 @@ def confidence_interval(
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(parts.values()))
         low, high = estimate.values - reach, estimate.values + reach
     else:
-        if rng is None:
+        if not isinstance(rng, np.random.Generator):
             raise ReleaseError(f"method {chosen}: expected rng=numpy.random.default_rng(a seed)")
         drawn = _draws(estimate, replicates, rng, noisy=chosen != "bootstrap")
         low, high = 2 * estimate.values - np.quantile(
@@ -193,10 +221,11 @@ def confidence_interval(
     least, most = estimate.least_and_most
     cut = bool(np.any((low < least) | (high > most)))
     low, high = np.clip([low, high], least, most)
+    verdicts, reasons = _verdicts(estimate, known if chosen in NOISE_AWARE else {})
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=_support(estimate),
-        verdicts=_verdicts(estimate, known if chosen in NOISE_AWARE else {}), cut=cut,
+        verdicts=verdicts, reasons=reasons, cut=cut,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from numbers import Real
 import numpy as np
 
 from dpiw.analysis.columns import Column
-from dpiw.analysis.groups import grouped, label_of, present_rows
+from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
 
@@ -43,7 +43,7 @@ def quantile(
             "quantile: expected 0 < probability < 1; for several of them"
             " joint(*(quantile(sample, column, p) for p in (0.25, 0.75)))"
         )
-    told = name or f"quantile({label_of(column)}, {probability:g})"
+    told = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
 
     def one(sample: WeightedSample, values: Array, name: str) -> Estimate:
         return _quantile(sample, values, name, probability)
@@ -55,7 +55,7 @@ def median(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
     """Weighted median: `quantile` at one half. Arguments and errors as `mean`."""
-    told = f"median({label_of(column)})"
+    told = asked(f"median({label_of(column)})", where)
     return quantile(source, column, 0.5, where=where, by=by, name=told)
 
 

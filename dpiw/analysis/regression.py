@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.design import Design, design
+from dpiw.analysis.design import INTERCEPT, Design, design
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import WeightError
 
@@ -102,7 +102,32 @@ def _regression(
 ) -> Estimate:
     sample = weighted_sample(source)
     parts = design(sample.table, target, features)
-    return _fitted(sample, parts.kept(chosen(sample, where)), family)
+    kept = parts.kept(chosen(sample, where))
+    if family is not None and not np.all(
+        family.takes(kept.outcome[kept.present & (sample.weights > 0)])
+    ):
+        told = f"{family.name}: expected {family.expected}"
+        raise WeightError(f"{told}; {target!r} has others")
+    try:
+        return _fitted(sample, kept, family)
+    except WeightError as reason:
+        named = _dependent(kept, sample.weights)
+        raise WeightError(f"regression: {named}" if named else str(reason)) from None
+
+
+def _dependent(parts: Design, weights: Array) -> str:
+    """The first column that the ones before it give, in words; nothing where there is none."""
+    x = parts.matrix * np.sqrt(weights * parts.present)[:, None]
+    for place, name in enumerate(parts.names):
+        size = float(np.linalg.norm(x[:, place]))
+        left = x[:, place]
+        if place:
+            left = left - x[:, :place] @ np.linalg.lstsq(x[:, :place], left, rcond=1e-12)[0]
+        if np.linalg.norm(left) <= 1e-7 * size:
+            alone = place == 1 and parts.names[0] == INTERCEPT
+            rest = "" if alone else f", or a combination of {', '.join(parts.names[:place])}"
+            return f"{name!r} is the same in every row that counts{rest}; leave it out"
+    return ""
 
 
 def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Estimate:

@@ -47,11 +47,15 @@ def resample(
         method: systematic (least variance) or multinomial.
 
     Raises:
-        WeightError: no rows, a log weight that is not finite, or `rows` < 0.
+        WeightError: no rows, a log weight that is not finite, `rows` < 0, or an `rng` that is none.
     """
     shares = _probabilities(log_weights)
-    if rows < 0:
+    if not isinstance(rows, int | np.integer) or rows < 0:
         raise WeightError(f"rows={rows}: expected a whole number >= 0")
+    if not isinstance(rng, np.random.Generator):
+        raise WeightError(
+            f"rng: expected numpy.random.default_rng(a seed), found {type(rng).__name__}"
+        )
     points = (
         (np.arange(rows) + rng.random()) / max(rows, 1)
         if method is Resampling.SYSTEMATIC

@@ -58,11 +58,20 @@ class WaldTest:
     verdict: str
 
     def __repr__(self) -> str:
-        sign = "z" if self.degrees == 1 else "W"
-        return (
-            f"{self.hypothesis}: {sign} = {self.statistic:.4g}, {self.degrees} degree(s) of"
-            f" freedom, p = {self.p_value:.3g} ({self.method.replace('_', '-')}; {self.verdict})"
+        one = self.degrees == 1
+        test = (
+            f"z = {self.statistic:.4g}"
+            if one
+            else (f"W = {self.statistic:.4g}, {self.degrees} degrees of freedom")
         )
+        told = f"{self.hypothesis}: {test}, p = {self.p_value:.3g}"
+        told += f" ({self.method.replace('_', '-')}; {self.verdict})"
+        if not one:
+            return told
+        found = self.estimate.interval(method=self.method)
+        low, high = found.lower[0], found.upper[0]
+        name, value = self.estimate.names[0], self.estimate.value
+        return f"{told}\n{name}: {value:.6g}, 95% interval {low:.6g} to {high:.6g}"
 
 
 def chi_square_tail(statistic: float, degrees: int) -> float:
@@ -146,7 +155,7 @@ def t_test(
     column: Column,
     *,
     by: str | None = None,
-    value: float = 0.0,
+    value: float | None = None,
     where: Column | None = None,
     method: str | None = None,
 ) -> WaldTest:
@@ -160,28 +169,35 @@ def t_test(
         source: a release, or (table, weights).
         column: as in `dpiw.analysis.mean`.
         by: a column of two levels (missing values left out); the second's mean less the first's.
-        value: the mean under the hypothesis, without `by`.
+        value: the mean under the hypothesis, without `by`; 0 if None.
         where: rows that count.
         method: as in `wald_test`.
 
     Raises:
-        ReleaseError: `by` has not two levels; or as `mean` and `wald_test`.
+        ReleaseError: `by` has not two levels, or both `by` and `value` are given; or as `mean` and
+            `wald_test`.
     """
     told = column if isinstance(column, str) else "value"
     if by is None:
-        one = mean(source, column, where=where)
+        one, null = mean(source, column, where=where), 0.0 if value is None else float(value)
         moved = replace(
-            one, values=one.values - value, refit=lambda w: one.refit(w) - value, limits=None
+            one, values=one.values - null, refit=lambda w: one.refit(w) - null, limits=None,
+            names=(f"{one.names[0]} less {null:g}",),
+        )  # fmt: skip
+        return wald_test(moved, method=method, hypothesis=f"mean of {told} = {null:g}")
+    if value is not None:
+        raise ReleaseError(
+            "t_test: `value` is for one mean, and `by` compares two groups: give one of them; for"
+            " one group against a value: where=... and value=..."
         )
-        return wald_test(moved, method=method, hypothesis=f"mean of {told} = {value:g}")
     sample = weighted_sample(source)
     known = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
     kept = chosen(sample, where) & known
     means = mean(sample, column, where=lambda _: kept, by=by, name=told)
     if len(means.names) != 2:
         raise ReleaseError(
-            f"t_test: column {by!r}: expected two levels; for more, regress on it and give the"
-            " coefficients to wald_test"
+            f"t_test: column {by!r}: expected two levels, found {len(means.names)}; for"
+            " more, regress on it and give the coefficients to wald_test"
         )
     first, second = (name.removeprefix(f"{told} | {by}=") for name in means.names)
     contrast = np.array([-1.0, 1.0])

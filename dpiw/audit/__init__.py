@@ -5,6 +5,7 @@
     costs     every reservation's total, recomputed from its events: two accountants and our own
     accountant  our own account, by `inversion` of the `transforms`
     folders   published folders against the ledger
+    unreleased  what is spent with no folder, and why; `entry_signatures` who signed the entries
     auditing  the audit itself
     findings  what can be found, how grave it is, what to do
     report    `audit.json` and `audit.html`; `page` draws the latter, and says what was checked
@@ -16,6 +17,7 @@ from dpiw.audit.auditing import AuditReport, audit
 from dpiw.audit.findings import KINDS, AuditFailedError, Finding, Severity
 from dpiw.audit.folders import release_folders
 from dpiw.audit.report import report_json, write_report
+from dpiw.audit.statements import found
 
 __all__ = [
     "KINDS",
@@ -24,6 +26,7 @@ __all__ = [
     "Finding",
     "Severity",
     "audit",
+    "found",
     "release_folders",
     "report_json",
     "write_report",

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpiw.audit.amounts import Units
 from dpiw.audit.costs import Key, Recomputed, recompute
+from dpiw.audit.entry_signatures import EntrySigners, entry_signers
 from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
 from dpiw.audit.records import AttemptTally, RunTally, Tally, worth
@@ -21,6 +22,7 @@ from dpiw.ledger.location import check_location
 from dpiw.ledger.reading import Clock, label, utc_now
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.certificate import Certificate
+from dpiw.release.signing import load_public_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,7 @@ class AuditReport:
         counted: populations and runs by our own count; None: the ledger could not be read.
         costs: every reservation's recomputed totals.
         folders: every folder that was looked at.
+        signers: who signed its entries; None: the ledger could not be read.
         pinned: whether a public key was given.
         findings: the gravest first.
     """
@@ -46,6 +49,7 @@ class AuditReport:
     counted: Tally | None
     costs: Mapping[Key, Recomputed]
     folders: tuple[FolderFacts, ...]
+    signers: EntrySigners | None
     pinned: bool
     findings: tuple[Finding, ...]
 
@@ -85,12 +89,11 @@ def audit(
         ReleaseError: the key file cannot be read.
     """
     check_location(ledger_url, error=SpecError)
-    if public_key is not None:
-        from dpiw.release.signing import load_public_key
-
-        load_public_key(public_key)
+    given = None if public_key is None else load_public_key(public_key)
     exported, findings = _read(ledger_url)
     counted = None if exported is None else tally(exported)
+    signed = None if exported is None else entry_signers(exported, given)
+    findings += [] if signed is None else signed.findings()
     costs: dict[Key, Recomputed] = {}
     if counted is not None:
         costs, wrong = recompute(counted)
@@ -107,6 +110,7 @@ def audit(
         counted=counted,
         costs=costs,
         folders=folders,
+        signers=signed,
         pinned=public_key is not None,
         findings=in_order([*findings, *wrong]),
     )
@@ -203,7 +207,7 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
                     text = f"stage {name} is armed, and neither committed nor lost"
                     findings.append(_finding("stage_armed", subject, text))
                 if stage.conflicts:
-                    text = f"stage {name}: {stage.conflicts} further output(s)"
+                    text = f"stage {name}: {stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
                     findings.append(_finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings

@@ -125,11 +125,18 @@ KINDS: Mapping[str, Kind] = {
     "unknown_entry": _warning(
         "This version of the audit cannot judge the entry; use the version that wrote it."
     ),
-    "stage_armed": _note(
+    "stage_armed": _warning(
         "A process draws now, or died. A rerun settles it: committed if its output is there, "
         "otherwise lost."
     ),
-    "not_published": _note("Start the run again to publish it: that is free."),
+    "not_published": _warning(
+        "Budget is spent and no release shows for it. Start the run again to publish it: that is"
+        " free. Else ask where its output is."
+    ),
+    "entry_other_key": _warning("Ask the curator whose key that is, and since when it may spend."),
+    "entry_unsigned": _warning(
+        "Ask the curator why: who had no key could have written this entry and all after it."
+    ),
     "attempt_voided": _note("What was given back before anything was drawn holds nothing."),
     "unpaid_reads": _note(
         "Operators saw how each of these reads ended, and no epsilon paid for it. Ask why there"

@@ -24,6 +24,7 @@ from dpiw.audit.records import (
 )
 from dpiw.audit.signatures import FolderFacts
 from dpiw.audit.statements import UNPINNED, checked, next_steps, not_checked
+from dpiw.audit.unreleased import Unreleased, total_text, unreleased
 from dpiw.ledger.accounts import MOST_ADMITTED
 from dpiw.ledger.authors import Author
 from dpiw.ledger.history import count_text
@@ -38,7 +39,8 @@ from dpiw.release.report.template import render
 class PopulationView:
     """One population: its terms, its budgets by their letters.
 
-    `charges` and `costs` have a row for each attempt of its runs.
+    `charges` and `costs` have a row for each attempt of its runs, `unreleased` for each charge
+    with no folder, and for their sum.
     """
 
     terms: PopulationTally
@@ -46,6 +48,7 @@ class PopulationView:
     budgets: Mapping[str, Budget | None]
     charges: tuple[tuple[str, ...], ...]
     costs: tuple[tuple[str, ...], ...]
+    unreleased: tuple[tuple[str, ...], ...]
     forecast: str
 
 
@@ -119,17 +122,28 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
     for run in runs:
         if run.manifest_digest is not None:
             released = released.plus(run.held)
+    recovered = any(one.population == population.name for one in counted.recovered.values())
+    rest = f"not released{', or recovered' * recovered}"
     return PopulationView(
         terms=population,
         unpaid_reads=counted.unpaid_reads(population.name),
         budgets={
-            letter: _budget(population, released, letter, name)
+            letter: _budget(population, released, letter, name, rest)
             for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
         charges=tuple(_charge(run, attempt) for run, attempt in attempts),
         costs=tuple(_cost(run, attempt, report) for run, attempt in attempts),
+        unreleased=_unreleased(unreleased(report, population.name)),
         forecast=_forecast(population, counted),
     )
+
+
+def _unreleased(rows: list[Unreleased]) -> tuple[tuple[str, ...], ...]:
+    told = [
+        (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, total_text([row]))
+        for row in rows
+    ]
+    return (*told, *[("", "", "spent with no folder", total_text(rows))] * bool(rows))
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
@@ -147,14 +161,16 @@ def _forecast(population: PopulationTally, counted: Tally) -> str:
     return f"{count_text(count)}, such as {_release(runs[-1], runs[-1].attempts[0])}"
 
 
-def _budget(population: PopulationTally, released: Units, letter: str, name: str) -> Budget | None:
+def _budget(
+    population: PopulationTally, released: Units, letter: str, name: str, rest: str
+) -> Budget | None:
     if name == "delta" and population.composition == "renyi":
         return None
     exact = {"epsilon": epsilon_of, "delta": delta_of}[name]
     totals = (population.budget, *(worth(population, u) for u in (population.spent, released)))
     budget, spent, out = (exact(total) for total in totals)
     return budget_bar(
-        letter, budget, spent, {"released": out, "lost, drawn, reserved or recovered": spent - out},
+        letter, budget, spent, {"released": out, rest: spent - out},
         title=f"Lifetime {name} of population {population.name}",
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from dpiw.audit.page import author, build_page
 from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, worth
 from dpiw.audit.signatures import FolderFacts
 from dpiw.audit.statements import checked, next_steps, not_checked
+from dpiw.audit.unreleased import Unreleased, unreleased
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
@@ -68,11 +69,13 @@ def report_json(report: AuditReport) -> bytes:
         "entries": report.entries,
         "head": None if report.head is None else vars(report.head),
         "ok": report.ok,
+        "entry_signatures": None if report.signers is None else vars(report.signers),
         "findings": [_finding(finding) for finding in report.findings],
         "populations": []
         if counted is None
         else [
             _population(population, counted, [_run(run, report) for run in counted.runs_of(name)])
+            | {"spent_with_no_folder": [_no_folder(one) for one in unreleased(report, name)]}
             for name, population in sorted(counted.populations.items())
         ],
         "releases": [_folder(folder) for folder in report.folders],
@@ -117,6 +120,10 @@ def _population(
         "spent": _amount(worth(population, population.spent)),
         "runs": runs,
     }
+
+
+def _no_folder(one: Unreleased) -> dict[str, Any]:
+    return {"run_key": one.run.key, "entry": one.entry, "why": one.why, **_amount(one.amount)}
 
 
 def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
@@ -172,7 +179,8 @@ def _recomputed(cost: Recomputed) -> dict[str, Any]:
             "rdp": None if cost.own.rdp is None else vars(cost.own.rdp),
         }
     numbers = {name: _finite(value) for name, value in vars(cost.bounds).items()}
-    return {**numbers, "used": cost.bounds.used, "own": own}
+    used = cost.bounds.used  # certificates call the least sound one `pld`, by whatever road
+    return {**numbers, "used": used, "pld_of_certificate": numbers[used], "own": own}
 
 
 def _finite(value: float) -> float | None:

@@ -5,9 +5,34 @@ from __future__ import annotations
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import AGREEMENT
 from dpiw.audit.findings import Severity
+from dpiw.audit.unreleased import spent_lines
 
 UNPINNED = "signature not checked against a key"
 """Of folders that were checked against the key inside them alone."""
+
+_DOUBTED = frozenset(
+    {"ledger_unreadable", "chain_broken", "recount_differs", "illegal_step", "overspent",
+     "too_many_attempts", "too_many_reads", "head_missing", "folder_unknown"}
+)  # fmt: skip
+"""What speaks against a ledger itself, and so against its head."""
+
+
+_MOST_TOLD = 8
+"""Findings that a terminal shows."""
+
+
+def found(report: AuditReport) -> tuple[str, ...]:
+    """Lines for a terminal: what was looked at, errors and warnings, what no folder shows for."""
+    grave = [f for f in report.findings if f.severity is not Severity.NOTE]
+    told = [f"{f.severity.value}: {f.subject}: {f.text} ({f.code})" for f in grave[:_MOST_TOLD]]
+    more = [f"and {len(grave) - _MOST_TOLD} more errors and warnings"]
+    signed = "" if report.signers is None else f" ({report.signers.statement})"
+    return (
+        f"{report.entries} ledger entries{signed}, {len(report.folders)} release folders",
+        *told,
+        *more * (len(grave) > _MOST_TOLD),
+        *spent_lines(report),
+    )
 
 
 def checked(report: AuditReport) -> tuple[str, ...]:
@@ -28,6 +53,8 @@ def checked(report: AuditReport) -> tuple[str, ...]:
             "the exponential mechanism agree within what is known of their composition, and Renyi "
             "vectors order by order.",
         )
+    if report.signers is not None:
+        ledger = (*ledger, f"Signatures of its entries: {report.signers.statement}.")
     return (*ledger, *_folders_checked(report))
 
 
@@ -64,7 +91,14 @@ def next_steps(report: AuditReport) -> tuple[str, ...]:
         steps.append("Get the published folders, and audit again with --releases.")
     if any(f.severity is Severity.WARNING for f in report.findings):
         steps.append("Ask the curator about each warning; what to do stands beside it.")
-    if report.head is not None:
+    codes = {finding.code for finding in report.findings}
+    if codes & _DOUBTED and report.head is not None:
+        steps.append(
+            "Do not keep the ledger head below: it is that of a ledger that is broken, old or"
+            " another one. Compare it with the one you noted before; note a new one once an audit"
+            " finds the ledger in order."
+        )
+    elif report.head is not None:
         steps.append(
             "Keep the ledger head below where the curator cannot change it. At the next audit: "
             f"dpiw ledger verify --ledger URL --head {report.head.hash}"
@@ -82,7 +116,7 @@ def not_checked(report: AuditReport) -> tuple[str, ...]:
     if report.counted is None:
         missing.append("The ledger, which could not be read; and no folder was compared with it.")
     if not report.folders:
-        missing.append("Releases: no folder was given.")
+        missing.append("Releases: no folder was given, or none lay where you pointed.")
     elif not report.pinned:
         missing.append("Who signed the folders: no public key was given.")
     return (

@@ -105,7 +105,7 @@ def _add_register(commands: Any) -> None:
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error."""
     from dpiw.ledger import MAX_UNPAID_READS, CompositionRule, Ledger, Population
-    from dpiw.ledger.location import BEGIN
+    from dpiw.ledger.location import BEGIN, HOW_TO_BEGIN
 
     reads = arguments.max_unpaid_reads
     population = Population(
@@ -119,13 +119,14 @@ def run_register(arguments: argparse.Namespace) -> int:
         max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
     )
     make = Ledger.create if arguments.create else Ledger.open
-    ledger, told = None, ""
     try:
         ledger = make(arguments.ledger, key=signing_key(arguments))
     except LedgerError as error:
         told = str(error)
-    if ledger is None:
-        raise LedgerError(told.replace(BEGIN, _as_typed(arguments)))
+        if "no such file" not in told:
+            raise
+        told += "" if HOW_TO_BEGIN in told else f"; {HOW_TO_BEGIN}"
+        raise LedgerError(told.replace(BEGIN, _as_typed(arguments))) from None
     before = population.name in {one.name for one in ledger.populations()}
     known = ledger.register(population)
     rule = ", composition renyi" if known.renyi else ""

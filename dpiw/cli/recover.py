@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpiw.cli.text import exact_decimal, signing_key, write_lines
+from dpiw.cli.text import check_population, exact_decimal, signing_key, write_lines
 from dpiw.errors import LedgerConflictError, LedgerTamperedError, SpecError
 
 if TYPE_CHECKING:
@@ -136,7 +136,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Write entries as JSON lines; docs/operations.md says how to check their chain."""
     from dpiw.ledger import Ledger
 
-    entries = since(Ledger.open(arguments.ledger).entries(), arguments.since)
+    known = Ledger.open(arguments.ledger).entries()
+    check_population(known, arguments.population)
+    entries = since(known, arguments.since)
     write_lines(
         arguments,
         (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.charges import charge_facts, charge_lines
 from dpiw.cli.recover import since
-from dpiw.cli.text import aligned, write_lines
+from dpiw.cli.text import aligned, check_population, write_lines
 from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ def run_show(arguments: argparse.Namespace) -> int:
     from dpiw.ledger import Ledger
 
     ledger = Ledger.open(arguments.ledger)
+    check_population(ledger.entries(), arguments.population)
     facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
     if arguments.csv:
         write_lines(arguments, charge_lines(facts))
     elif arguments.json:
         write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
     else:
-        write_lines(arguments, _table(facts))
+        write_lines(arguments, _table(facts, arguments.since))
     return 0
 
 
@@ -69,6 +70,7 @@ def _facts(
             if each.entry.population == one.name
             and (run is None or each.entry.run_key == run.run_key)
         ]
+        shown["runs_not_shown"] = len(all_runs) - len(runs)
         facts["populations"].append(shown | {"runs": [_run(each) for each in runs]})
     if run:
         facts["entries"] = [
@@ -174,7 +176,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _table(facts: dict[str, Any]) -> list[str]:
+def _table(facts: dict[str, Any], start: str | None) -> list[str]:
     lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
     for population in facts["populations"]:
         lines += [
@@ -189,11 +191,14 @@ def _table(facts: dict[str, Any]) -> list[str]:
             f" {population['max_unpaid_reads']} that may, for life",
         ]
         lines += [
-            f"  recovered  by entry {one['seq']}: {len(one['releases'])} release(s), charged"
+            f"  recovered  by entry {one['seq']}: {len(one['releases'])} releases, charged"
             f" {one['charged']}, {one['at']}"
             for one in population["recoveries"]
         ]
         lines += [f"  {line}" for line in _run_lines(population["runs"])]
+        if start is not None and (hidden := population["runs_not_shown"]):
+            one = "runs have" if hidden > 1 else "run has"
+            lines.append(f"  {hidden} {one} no entry since {start}, and stay unseen: no --since")
         lines += _spending_lines(population)
     if "entries" in facts:
         lines += ["", "entries of this run"]

@@ -9,9 +9,10 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, UnknownPopulationError, one_of
 
 if TYPE_CHECKING:
+    from dpiw.ledger import Entry
     from dpiw.release.signing import PrivateKey
 
 
@@ -40,6 +41,15 @@ def exact_decimal(field: str, text: str) -> Decimal:
         raise SpecError(
             f"{field}={text[:40]}: expected an exact decimal such as 0.5 or 1e-6"
         ) from error
+
+
+def check_population(entries: Iterable[Entry], name: str | None) -> None:
+    """UnknownPopulationError unless an entry is of it: who reads a ledger does not register it."""
+    known = sorted({entry.population for entry in entries if entry.population is not None})
+    if name is not None and name not in known:
+        raise UnknownPopulationError(
+            f"population: no {name!r} in this ledger; {one_of(name, known) if known else 'none is'}"
+        )
 
 
 def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:

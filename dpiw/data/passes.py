@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpiw import __version__
 from dpiw.data.scaled import ScaledTable
-from dpiw.data.snapshots import Snapshot
+from dpiw.data.snapshots import Snapshot, state_of
 from dpiw.errors import PrivacyError
 
 Totals: TypeAlias = tuple[NDArray[np.int64], ...]
@@ -64,10 +64,10 @@ def add_up(
     def add(number: int, totals: Totals) -> None:
         del missing[number]
         if sums:
-            for total, more in zip(sums, checked(totals), strict=True):
+            for total, more in zip(sums, totals, strict=True):
                 total += more
         else:
-            sums.extend(total.copy() for total in checked(totals))
+            sums.extend(total.copy() for total in totals)
 
     for number, totals in arrived:
         if totals is not None and number in missing:
@@ -77,7 +77,7 @@ def add_up(
     return tuple(sums)
 
 
-def tally_part(tally: Tally, part: Snapshot, arithmetic_here: str) -> Totals | None:
+def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | None:
     """What another process is asked: a part's totals; None where it cannot give them.
 
     Never an error: a cluster would tell its text and where it arose to all its logs.
@@ -85,14 +85,14 @@ def tally_part(tally: Tally, part: Snapshot, arithmetic_here: str) -> Totals | N
     Args:
         tally: counts.
         part: of a snapshot on a disk that both see.
-        arithmetic_here: of who asks; see `arithmetic`.
+        here: `arithmetic` and `state_of` the snapshot's file, of who asks.
 
     Privacy:
         As `in_process`.
     """
     try:
-        same = arithmetic() == arithmetic_here
-        return checked(in_process(tally, part)) if same else None
+        same = (arithmetic(), state_of(part.path)) == here
+        return in_process(tally, part) if same else None
     except Exception:
         return None
 
@@ -104,8 +104,9 @@ def arithmetic() -> str:
     Where the last bit of a feature differs, so may its place on the lattice: processes that share
     a pass must round alike, or a row's part would depend on who counts it.
     """
-    numbers = np.linspace(-30.0, 30.0, 4096 * 24).reshape(4096, 24)
-    found = [np.cos(numbers), np.sin(numbers), np.exp(numbers), numbers @ numbers[:64].T]
+    numbers = np.linspace(-30.0, 30.0, 1024 * 700).reshape(1024, 700)
+    # A product so large that kinds of processor and numbers of threads add it in other orders.
+    found = [np.cos(numbers), np.sin(numbers), np.exp(numbers), numbers @ numbers[:100].T]
     digest = hashlib.sha256(f"{__version__} {np.__version__}".encode())
     for bits in found:
         digest.update(np.ascontiguousarray(bits).tobytes())

@@ -14,7 +14,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.admission import Admission, admitted
-from dpiw.methods.generators.base import DrawsOnce, GenerativeModel, Synthesizer
+from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.beta_map_fit import PublicRows
 from dpiw.methods.weights.weigh import Weights, uniform_weights
@@ -61,10 +61,11 @@ class Recipe:
     ) -> Iterator[tuple[SyntheticTable, Admission | None]]:
         """Rows of the model that satisfy the constraints: the one door of every generator's rows.
 
-        At most `DRAWN_ROWS` at a time, of one law each. Costs nothing.
+        At most `DRAWN_ROWS` at a time, or all at once of a model that `draws_once`. Where rows had
+        to be projected their order is chance: the first are a sample of all. Costs nothing.
         """
         rules = self.schema.rules
-        most = max(1, rows) if isinstance(model, DrawsOnce) else DRAWN_ROWS
+        most = max(1, rows) if getattr(model, "draws_once", False) else DRAWN_ROWS
         for start in range(0, max(1, rows), most):
             size = min(most, rows - start)
             if rules is None:
@@ -73,6 +74,8 @@ class Recipe:
             drawn, admission = admitted(
                 lambda wanted: model.sample(wanted, rng=rng).scaled, size, rules=rules
             )
+            if admission is not None and admission.forced:  # these are the last
+                drawn = drawn.take(rng.permutation(size))
             yield SyntheticTable(schema=self.schema, scaled=drawn), admission
 
     def sample(self, model: GenerativeModel, *, rng: np.random.Generator) -> SampledRows:

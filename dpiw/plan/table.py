@@ -113,7 +113,7 @@ def plan_table(plan: Plan) -> str:
     lines = [
         f"plan of {spec.name} for population {spec.population}",
         f"  promise         epsilon={spec.epsilon}, delta={spec.delta}, {unit.relation.value},"
-        f" at most {unit.max_rows} row(s) per person",
+        f" at most {unit.max_rows} row{'s' * (unit.max_rows != 1)} per person",
         f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
         f"  synthetic rows  {spec.synthetic_rows}",
         *_provenances(plan),

@@ -41,8 +41,9 @@ def events_text(events: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _short(value: Any) -> str:
+    """In full: a rounded noise multiplier would not reproduce the cost that is promised."""
     try:
-        return f"{float(value):.4g}"
+        return repr(float(value)).removesuffix(".0")
     except (TypeError, ValueError):
         return str(value)
 

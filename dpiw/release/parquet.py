@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,9 @@ def write_synthetic(
     weights = published_weights(log_weights, self_normalised=self_normalised)
     order, start = np.empty(weights.size, dtype=np.int64), 0
     names = row_files(math.ceil(weights.size / PART_ROWS))
-    for name, frame in zip(names, frames, strict=True):
+    for name, frame in zip_longest(names, frames):
+        if name is None or frame is None:
+            raise ReleaseError("log_weights: expected one per synthetic row")
         part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
         table = _table(frame, weights[part], log_weights[part], schema)
         own = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -138,7 +139,10 @@ def read_signed(
     signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError)
     if expected is not None:
         # Nothing of the file is interpreted before the expected key vouches for it.
-        expected.check(data, signature)
+        try:
+            expected.check(data, signature)
+        except SignatureError as reason:
+            raise SignatureError(_signed_by(data, signature, kind, expected, reason)) from None
     manifest = kind.from_bytes(data)
     if expected is None:
         manifest.signer.check(data, signature)
@@ -147,8 +151,28 @@ def read_signed(
     return manifest
 
 
+def _signed_by(
+    data: bytes,
+    signature: bytes,
+    kind: type[SignedManifest],
+    expected: PublicKey,
+    reason: Exception,
+) -> str:
+    """What does not hold: another key signed this, or nothing is signed by the key it names."""
+    with suppress(ReleaseError):
+        signer = kind.from_bytes(data).signer
+        signer.check(data, signature)
+        return (
+            f"signed by key id {signer.key_id}, not by the given key, id {expected.key_id}: ask the"
+            " curator, by another way than this folder, which is theirs"
+        )
+    return str(reason)
+
+
 def _no_release(folder: Path) -> str:
     told = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
+    if folder.is_file():
+        return f"{folder.name}: a file; expected the folder of one release, in which it lies"
     if not folder.is_dir():
         return f"{folder.name}: no such folder; expected the folder of one release"
     inside = sorted(one.parent.name for one in folder.glob(f"*/{MANIFEST}"))

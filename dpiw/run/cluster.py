@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from dpiw.data.passes import Passes, Tally, Totals, add_up, arithmetic, in_process, tally_part
-from dpiw.data.snapshots import Snapshot
+from dpiw.data.snapshots import Snapshot, state_of
 from dpiw.errors import ClusterError, SpecError, install
 
 SETTING = "DPIW_CLUSTER"
@@ -92,12 +94,13 @@ def _problems(client: Any, snapshot: Path) -> list[str]:
     import distributed
 
     client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    here = arithmetic(), state_of(snapshot)
     looking = [
-        client.submit(_look, str(snapshot), arithmetic(), workers=[one], pure=False)
+        client.submit(_look, str(snapshot), here, workers=[one], pure=False)
         for one in client.nthreads()
     ]
-    distributed.wait(looking, timeout=CONNECT_SECONDS)
-    return sorted({one.result(timeout=CONNECT_SECONDS) for one in looking} - {""})
+    distributed.wait(looking, timeout=PATIENCE_SECONDS)  # they may count for another stage
+    return sorted({one.result(timeout=PATIENCE_SECONDS) for one in looking} - {""})
 
 
 def local_cluster(workers: int, scratch: Path) -> Any:
@@ -114,16 +117,20 @@ def local_cluster(workers: int, scratch: Path) -> Any:
         "distributed.worker.http.routes": [],
         "distributed.nanny.pre-spawn-environ": {},  # as many threads as this process: same bits
     }
-    with dask.config.set(quiet):
-        return distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            memory_limit=0,
-            security=distributed.Security.temporary(),
-            dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-            local_directory=str(scratch),
-        )
+    dask.config.set(quiet)  # for good: a worker that follows a killed one reads it, too
+    # Started by Dask's own thread, the tracker would take the stage's shield (`shielded`) from it.
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    return distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        memory_limit=0,
+        security=distributed.Security.temporary(),
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        local_directory=str(scratch),
+    )
 
 
 @contextlib.contextmanager
@@ -135,12 +142,13 @@ def _closing(one: Any) -> Iterator[Any]:
             one.close(timeout=10)
 
 
-def _look(snapshot: str, arithmetic_here: str) -> str:
+def _look(snapshot: str, here: tuple[str, str]) -> str:
     """What a worker lacks; "" if nothing. Never an error, which would be told with its text."""
     try:
-        if not Path(snapshot).is_file():
-            return "a worker does not see the workspace's disk"
-        same = arithmetic() == arithmetic_here
+        rounds, sees = here
+        if state_of(Path(snapshot)) != sees:
+            return "a worker does not see the workspace's disk, or another file in the same place"
+        same = arithmetic() == rounds
         return "" if same else "a worker has another dpiw, NumPy, processor or number of threads"
     except Exception:
         return "a worker failed"
@@ -161,8 +169,14 @@ class _OnCluster:
     ) -> Iterator[tuple[int, Totals | None]]:
         """Parts as they are counted; ends early where the cluster is lost, and never raises."""
         try:
-            if not self._lost:
-                yield from self._counted(tally, parts)
+            if self._lost:
+                return
+            came = False
+            for number, totals in self._counted(tally, parts):
+                came = came or totals is not None
+                yield number, totals
+            if not came:
+                sys.stderr.write(f"{SETTING}: no worker gave a part; counted in this process\n")
         except Exception:
             self._lost = True
             traceback.print_exc(file=sys.stderr)  # to the stage's log; no worker raises an error
@@ -175,7 +189,7 @@ class _OnCluster:
 
         queue, waiting = iter(enumerate(parts)), dict[Any, int]()
         most = 2 * max(1, sum(self._client.nthreads().values()))
-        here = arithmetic()
+        here = arithmetic(), state_of(parts[0].path)
         while True:
             for number, part in islice(queue, most - len(waiting)):
                 future = self._client.submit(tally_part, tally, part, here, pure=False)

@@ -149,8 +149,8 @@ def _draw_once(
         make_backend(
             run.plan.device(name)
         )  # a GPU that is not there is found while nothing is charged
-        _check_before_drawing(run, ledger, stage)
         passes = stack.enter_context(cluster(run.snapshot))  # likewise one that does not answer
+        _check_before_drawing(run, ledger, stage)
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         watch = StageCheckpoints(

@@ -86,6 +86,8 @@ def _publish(run: ReleaseRun) -> Path:
     make_root(root)
     for folder in (root, run.directory):
         clean_staging(folder)
+    for left in (*run.directory.glob(".building-*"), *run.directory.glob(".*_rows.parquet.*")):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()  # nobody else is at work
     key = load_private_key(Path(run.spec.signing_key))
     ledger = run.open_ledger(key=key)
     built = _built(run, ledger, key)

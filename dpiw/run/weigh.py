@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,17 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import durable_file, write_durably
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, snapshot_writer
 from dpiw.data.tables import StreamedTable, SyntheticTable
-from dpiw.errors import LedgerTamperedError, NotPublishableError, SourceError, StageFailedError
+from dpiw.errors import (
+    LedgerTamperedError,
+    NotPublishableError,
+    ReleaseError,
+    SchemaError,
+    SourceError,
+    StageFailedError,
+)
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
 from dpiw.methods.elsewhere import MadeElsewhere
@@ -78,16 +87,29 @@ def published_schema(run: ReleaseRun) -> PublicSchema:
 def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
     """Synthetic rows a former step left; StageFailedError if they are not there.
 
-    No row is held before somebody asks for all.
+    No row is held before somebody asks for all. ReleaseError, then too: the file is damaged.
     """
-    with contextlib.suppress(SourceError):
-        snapshot, schema = open_snapshot(run.directory / name), published_schema(run)
-        return StreamedTable(
-            schema=schema,
-            rows=snapshot.rows,
-            read=lambda: map(schema.project, snapshot.batches()),
-        )
-    raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
+    path = run.directory / name
+    if not path.exists():
+        raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
+    schema = published_schema(run)
+    with _readable(name):
+        rows = open_snapshot(path).rows
+    return StreamedTable(schema=schema, rows=rows, read=partial(_batches, path, schema))
+
+
+def _batches(path: Path, schema: PublicSchema) -> Iterator[ScaledTable]:
+    with _readable(path.name):
+        yield from map(schema.project, open_snapshot(path).batches())
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Of files of public rows: who reads a snapshot takes it for a confidential one."""
+    try:
+        yield
+    except (SourceError, SchemaError):
+        raise ReleaseError(f"{name}: damaged; remove it, and start the run again") from None
 
 
 def draw_synthetic(run: ReleaseRun) -> None:

@@ -6,6 +6,7 @@ Tables and noise are seeded, and what is compared is exact: nothing here fails b
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import struct
 
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 
 from dpiw.data.schema import PublicSchema
+from dpiw.methods.generators.dpcgan import DPCGAN
 from tests.benchmarks.scripts import cells as weights_cells
 from tests.benchmarks.scripts import load, metrics, summary
 
@@ -21,6 +23,7 @@ cells = load("neural_cells")
 page = load("neural_page")
 table = load("neural_table")
 mnist = load("mnist")
+judge = load("mnist_judge")
 
 SMALL = {"steps": 20, "lot": 32, "batch": 16}
 
@@ -205,30 +208,82 @@ def write_idx(path, values):
         file.write(head + values.astype(np.uint8).tobytes())
 
 
-def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, monkeypatch):
+def mnist_world(folder, monkeypatch, sizes):
+    """Sixty training images of noise and forty test ones, and a script that takes them for all."""
     rng = np.random.default_rng(6)
     for name, rows in (("train", 60), ("t10k", 40)):
         grey = rng.integers(0, 256, (rows, 28, 28))
-        write_idx(tmp_path / f"{name}-images-idx3-ubyte.gz", grey)
-        write_idx(tmp_path / f"{name}-labels-idx1-ubyte.gz", np.arange(rows) % 10)
-        pixels, digits = mnist.images(tmp_path, name.replace("t10k", "test"), 14)
+        write_idx(folder / f"{name}-images-idx3-ubyte.gz", grey)
+        write_idx(folder / f"{name}-labels-idx1-ubyte.gz", np.arange(rows) % 10)
+        pixels, digits = mnist.images(folder, name.replace("t10k", "test"), 14)
         expected = grey[3, 2:4, 4:6].mean() / 255
         assert pixels[3, 1 * 14 + 2] == pytest.approx(expected)
         np.testing.assert_array_equal(digits, np.arange(rows) % 10)
-    size = mnist.Size(side=7, settings=SMALL)
-    monkeypatch.setattr(mnist, "SIZES", {"full": size, "quarter": size})
+    head = "table,dataset,sdgp,metric,iw_method,mean,se,epsilon\n"
+    told = "3,MNIST,DPCGAN,MLP_ROC_AUC,None,0.81,0.04,9.64\n"
+    (folder / "paper_tables.csv").write_text(head + told)
+    monkeypatch.setattr(mnist, "SIZES", sizes)
     monkeypatch.setattr(mnist, "ROWS", 60)
     monkeypatch.setattr(mnist, "SYNTHETIC_ROWS", 50)
-    monkeypatch.setattr(mnist, "CLASSIFIER", metrics.Perceptron(steps=5))
-    out = tmp_path / "out"
-    run = ["--data", str(tmp_path), "--device", "cpu", "--out", str(out), "--sizes"]
+    monkeypatch.setattr(judge, "CLASSIFIER", metrics.Perceptron(steps=5))
+    where = {"--data": folder, "--out": folder / "out", "--keep": folder / "keep"}
+    return [str(word) for pair in where.items() for word in pair] + ["--device", "cpu", "--sizes"]
+
+
+def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, monkeypatch):
+    sizes = {"quarter": mnist.Size(side=7, settings=SMALL)}
+    run = mnist_world(tmp_path, monkeypatch, sizes)
     assert mnist.main([*run, "quarter"]) == 0
-    facts = json.loads((out / "mnist.json").read_text())
+    facts = json.loads((tmp_path / "out" / "mnist.json").read_text())
     own = facts["runs"]["quarter"]
     assert own["epsilon_pld"] <= 9.64
-    assert set(own["classifier"]) == {"synthetic", "synthetic, discriminator weights", "real"}
-    assert facts["paper_cells"] == []
-    assert "**Reduced** for a CPU: 7 x 7 pixels" in (out / "mnist.md").read_text()
-    assert (out / "mnist_quarter.png").stat().st_size > 0
-    cells_of_table_3 = mnist.paper_cells({"full": own})
-    assert [one["weights"] for one in cells_of_table_3] == ["none", "discriminator"]
+    assert set(own["classifier"]) == {"synthetic", "discriminator", "dp_mlp", "real"}
+    page = (tmp_path / "out" / "mnist.md").read_text()
+    assert "**Reduced**: without the run at 28 x 28 pixels" in page
+    assert "0.810" not in page, "figures of smaller images beside the paper's"
+    assert (tmp_path / "out" / "mnist_quarter.png").stat().st_size > 0
+    monkeypatch.setattr(DPCGAN, "measure", None)  # a finished fit is read
+    assert mnist.main([*run, "quarter"]) == 0
+    assert json.loads((tmp_path / "out" / "mnist.json").read_text()) == facts
+
+
+def test_variety_is_that_of_the_images_of_a_digit_and_none_where_they_are_one():
+    rng = np.random.default_rng(3)
+    x, y = rng.random((2000, 9)), np.repeat([0.0, 1.0], 1000)
+    one = judge.Judge(schema=mnist.Size(side=3, settings={}).schema, test=(x, y))
+    assert one.variety(x[::2] + y[::2, None], y[::2], np.ones(1000)) == pytest.approx(1, abs=0.03)
+    assert (
+        one.variety(np.repeat([[0.2], [0.9]], 1000, axis=0) * np.ones(9), y, np.ones(2000)) < 1e-9
+    )
+    doubled = one.variety(np.vstack([x, x[:500]]), np.append(y, y[:500]), np.ones(2500))
+    w = np.where(np.arange(2000) < 500, 2.0, 1.0)
+    assert one.variety(x, y, w) == pytest.approx(doubled)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("opacus") is None, reason="Opacus is not installed")
+def test_mnist_whole_is_convolutions_beside_the_paper_and_keeps_other_sizes(tmp_path, monkeypatch):
+    networks = {"image": [28, 28], "generator": [2, 2], "discriminator": [2, 2]}
+    sizes = {
+        "full": mnist.Size(side=28, settings=SMALL | networks),
+        "quarter": mnist.Size(side=7, settings=SMALL),
+    }
+    run = mnist_world(tmp_path, monkeypatch, sizes)
+    weights = {**mnist.MEASURED["weights"]}
+    weights["settings"] = weights["settings"] | {"base_rows": 100, "frequencies": 16}
+    monkeypatch.setitem(mnist.MEASURED, "weights", weights)
+    for size in ("quarter", "full"):
+        assert mnist.main([*run, size]) == 0
+    facts = json.loads((tmp_path / "out" / "mnist.json").read_text())
+    assert list(facts["runs"]) == ["full", "quarter"]
+    own = facts["runs"]["full"]
+    assert {"measured", "measured: rows"} < set(own["classifier"])
+    assert [stage["step"] for stage in own["stages"]] == [2, 5, 10, 20]
+    assert own["stages"][-1]["auc"] == pytest.approx(
+        own["classifier"]["synthetic"]["auc"], abs=1e-3
+    )
+    # The generator that leaves weights their share gets more noise; both together have one total.
+    assert own["measured"]["noise_multiplier"] > own["noise_multiplier"]
+    assert max(own["measured"]["epsilon_pld"], own["epsilon_pld"]) <= 9.64
+    page = (tmp_path / "out" / "mnist.md").read_text()
+    assert "Reduced" not in page
+    assert page.count("0.810 ± 0.040") == 1

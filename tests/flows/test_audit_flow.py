@@ -49,7 +49,8 @@ def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_
     (folder / "report.html").write_text("other")
     failed = run_audit(prefect_server, "--ledger", place.spec, "--key", key, "--out", out)
     assert failed.returncode == AuditFailedError.exit_code == 33
-    assert "1 error(s) found" in failed.stdout
+    assert "1 error found" in failed.stdout
+    assert f"error: release {folder.name}: " in failed.stdout
     facts = json.loads((out / "audit.json").read_bytes())
     assert [one["code"] for one in facts["findings"]] == ["folder_unsound"]
     assert prefect_server.newest_run()["state_type"] == "FAILED"

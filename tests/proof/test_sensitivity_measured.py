@@ -209,8 +209,8 @@ def test_the_bound_is_attained_by_a_row_that_comes():
     corner = ScaledTable(ends, 3)
     share = share_of(own, schema, (corner.take(np.arange(0)), corner))
     assert 1 - 1e-5 < share <= 1
-    assert own.calibrated.constant == 0.5  # a power of two beside half of sqrt(6)/2
-    assert own.calibrated.sensitivity == pytest.approx(3 * math.hypot(math.sqrt(1.5), 0.5))
+    assert own.calibrated.constant == 0.5  # a power of two beside half of sqrt(7)/2
+    assert own.calibrated.sensitivity == pytest.approx(3 * math.hypot(math.sqrt(1.75), 0.5))
 
 
 # --- to the last bit ------------------------------------------------------------------------------

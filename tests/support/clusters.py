@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 
 from dpiw.data.passes import Totals
 from dpiw.data.scaled import ScaledTable
+from tests.support.documents import blocks, lines_of
 from tests.support.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +90,10 @@ def adds_floats(batches: Iterable[ScaledTable]) -> Totals:
     return (sum(np.nan_to_num(batch.columns["income"]).sum(keepdims=True) for batch in batches),)
 
 
-NO_PAGES = {f"DASK_DISTRIBUTED__{role}__HTTP__ROUTES": "[]" for role in ("SCHEDULER", "WORKER")}
+def documented() -> str:
+    """What a site's shell is told before the commands."""
+    (block,) = (one for one in blocks("docs/operations.md", "sh") if "dask worker" in one.text)
+    return "; ".join(line for line in lines_of(block) if re.match("umask|ulimit|export", line))
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def site(folder: Path, keys: list[str]) -> Iterator[Site]:
         ["scheduler", *common, "--port", "0", "--scheduler-file", str(told), *keys,
          "--dashboard-address", "127.0.0.1:0"],
         ["worker", *common, "--scheduler-file", str(told), "--nthreads", "1",
-         "--memory-limit", "0", "--no-nanny",
+         "--memory-limit", "0",
          "--local-directory", str(folder), "--death-timeout", "600", *keys],
     )  # fmt: skip
     logs = folder / "scheduler.log", folder / "worker.log"
@@ -124,8 +129,9 @@ def site(folder: Path, keys: list[str]) -> Iterator[Site]:
         for command, log in zip(commands, logs, strict=True):
             output = stack.enter_context(log.open("wb"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "dask", *command],
-                stdout=output, stderr=output, cwd=ROOT, env=os.environ | NO_PAGES,
+                ["sh", "-c", f'{documented()}; exec "$@"', "sh", sys.executable, "-m", "dask",
+                 *command],
+                stdout=output, stderr=output, cwd=ROOT,
             )  # fmt: skip
             stack.callback(process.wait)
             stack.callback(process.kill)

@@ -56,7 +56,7 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
     except OSError as error:
         near = nearest(path.name, _beside(path))
         raise LedgerError(
-            f"ledger {path}: no such file, so no ledger is there{near}; {HOW_TO_BEGIN}"
+            f"ledger {path}: no such file, so no ledger is there{near or f'; {HOW_TO_BEGIN}'}"
         ) from error
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"ledger {path}: not a regular file; expected the ledger's own file")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -31,16 +31,6 @@ class GenerativeModel(Protocol):
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
-        ...
-
-
-@runtime_checkable
-class DrawsOnce(Protocol):
-    """A model of a given number of rows, whose samples are not independent of each other."""
-
-    @property
-    def draws_once(self) -> bool:
-        """It is asked for all its rows at once."""
         ...
 
 

@@ -59,7 +59,7 @@ class RowsModel:
     one_way: ClassVar[None] = None
     judge: ClassVar[None] = None
     draws_once: ClassVar[bool] = True
-    """No row may come twice."""
+    """It is asked for all its rows at once: no row may come twice."""
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """`rows` of the file, in random order, each at most once; SpecError: more than it has."""

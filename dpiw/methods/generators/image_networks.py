@@ -2,7 +2,9 @@
 
 Strided convolutions down to the discriminator's output, transposed ones up to the generator's
 pixels (Radford et al. 2016), without batch normalisation, which mixes rows. A label enters the
-discriminator as a projection of its features (Miyato & Koyama 2018) and the generator as inputs.
+discriminator as a projection of its features (Miyato & Koyama 2018), written as one output per
+label of which the row's own is taken: so the first logits are of order one. The generator has it
+as inputs.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class _Discriminator(torch.nn.Module):  # type: ignore[misc]
         width = math.prod(sides) * (channels[-1] if channels else 1)
         self.features = torch.nn.Sequential(*layers, torch.nn.Flatten())
         self.last = torch.nn.Linear(width, 1)
-        self.labels = torch.nn.Linear(labels, width, bias=False) if labels else None
+        self.labels = torch.nn.Linear(width, labels) if labels else None
 
     def forward(self, rows: Array) -> Array:
         """The logit of each row, shape (n, 1)."""
@@ -82,4 +84,4 @@ class _Discriminator(torch.nn.Module):  # type: ignore[misc]
         logit = self.last(features)
         if self.labels is None:
             return logit
-        return logit + (self.labels(rows[:, pixels:]) * features).sum(1, keepdim=True)
+        return logit + (self.labels(features) * rows[:, pixels:]).sum(1, keepdim=True)

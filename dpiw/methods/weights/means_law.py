@@ -12,7 +12,8 @@ The *pull* is where the weights would go if the generator deserved far less beli
 estimate, squared, stands beside its variance, so that an interval reaches what shrinkage withheld.
 
 What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
-alpha is: intervals doubt it, and `support` decides. How often they held the truth in simulated
+alpha is: intervals doubt it, more so where the weights found the generator wrong, and `support`
+decides. How often they held the truth in simulated
 releases: benchmarks/results, coverage_measured.md.
 
 All of it is post-processing. Source: docs/method.md section 14, for a fit that weighs S without
@@ -55,6 +56,11 @@ Chosen by simulation as well."""
 PULL = 16.0
 """By what the credit is divided for the pull: less leaves shrinkage out, more takes noise for it.
 Chosen by simulation (docs/method.md section 14)."""
+
+MOVED, FAR = 0.1, 2.0
+"""Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
+variance of a row: where a generator was found wrong, it is more likely to be wrong in what no
+feature reaches. Chosen by simulation (docs/method.md section 14)."""
 
 _BLOCK = 8192
 _DRAWN = 16
@@ -168,6 +174,25 @@ class MeansLaw:
         reach = (1 - 1 / PULL) / (spreads + self.credit / PULL)
         return np.asarray(axes @ (reach * (axes.T @ self.residual)))
 
+    @cached_property
+    def _tilt(self) -> Array:
+        """The fit's theta, as the residual is alpha S theta; zero where it is not known."""
+        if self.residual is None:
+            return np.zeros_like(self.means)
+        _, axes = self._shared_axes
+        return np.asarray(axes @ (axes.T @ self.residual) / self.credit)
+
+    @cached_property
+    def _found_wrong(self) -> Array:
+        """What the fit's log ratio adds to the prior's variance of each row, shape (n,)."""
+        log_ratio = self.features @ self._tilt
+        log_ratio -= self.weights @ log_ratio / len(log_ratio)
+        return np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
+
+    def _prior(self, doubt: float) -> Array:
+        """V of each row for the doubt t, shape (n,): e_j has the variance v_j n/w_j."""
+        return np.asarray(doubt / self.credit + self._found_wrong)
+
     def _weighted(self, influence: Array) -> Array:
         """Centred influence values times weights over n, shape (n, p)."""
         share = self.weights / len(self.weights)
@@ -191,9 +216,9 @@ class MeansLaw:
     def variance(self, influence: Array, *, doubt: float | None = None) -> Array:
         """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
 
-        Where the prior's variance is t/alpha, t the doubt, and the fit was made for 1/alpha:
-        t (K_gg - 2 K_gF P + P'C P)/alpha + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg; for t = 1
-        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
+        mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg and v_j = t/alpha +
+        `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha that is (K_gg -
+        K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
         takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
         variance. That the rows are a sample is not in it. docs/method.md section 14 has the formula
         of a fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
@@ -205,14 +230,15 @@ class MeansLaw:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
             doubt: t, instead of the law's.
         """
-        whole, half = self._seen(influence)
+        _, half = self._seen(influence)
         slope = self._fit.T @ half
-        left = whole - 2 * (half**2).sum(axis=0) + (slope * (self.spread @ slope)).sum(axis=0)
+        share = self.weights / len(self.weights)
+        missed = influence - share @ influence - (self.features - self.means) @ slope
+        left = (share * self._prior(self.doubt if doubt is None else doubt)) @ missed**2
         seen = (slope * (self._error @ slope)).sum(axis=0)
         cross = self.features.T @ self._weighted(influence)
         moved = ((self._base_error.T @ cross) ** 2).sum(axis=0) + (self._pull @ cross) ** 2
-        prior = (self.doubt if doubt is None else doubt) / self.credit
-        return np.asarray(prior * np.maximum(left, 0.0) + seen + moved)
+        return np.asarray(left + seen + moved)
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -288,7 +314,7 @@ class MeansLaw:
             rng: an analyst's or the release's generator; no privacy noise.
         """
         n, w = len(self.weights), self.weights
-        spread = np.sqrt(self.doubt * n / (self.credit * np.maximum(w, _LEAST)))
+        spread = np.sqrt(n * self._prior(self.doubt) / np.maximum(w, _LEAST))
         root = np.linalg.cholesky(self._error)
         chance = np.sqrt(self.repeats)
         replicates = np.empty((n, count))

@@ -34,7 +34,7 @@ from dpiw.methods.weights.base import (
 from dpiw.methods.weights.feature_sum import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.means_noise import means_noise
 from dpiw.methods.weights.settings import real, whole
-from dpiw.methods.weights.stack import Stack, public_shares
+from dpiw.methods.weights.stack import Stack, public_shares, with_first_moments
 from dpiw.methods.weights.tilting import Targets
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
@@ -81,7 +81,8 @@ class Measured(WeightEstimator):
 
     Attributes:
         features: shares of the norm of the stack's parts (`weights.stack.Stack`); None: by a rule
-            of the schema (`weights.stack.public_shares`), set by `calibrate`.
+            of the schema and the noise (`weights.stack.public_shares`, `with_first_moments`),
+            set by `calibrate`.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features, and of the patches; two features each.
         omega_seed: public integer that fixes the frequencies.
@@ -168,7 +169,10 @@ class Measured(WeightEstimator):
             SpecError: `rho` or `nominal_rows` is not positive, or a part that the schema lacks.
         """
         check_effort("weights", rho=rho, nominal_rows=nominal_rows)
+        multiplier = 1 / math.sqrt(2 * rho)
         stack = self.stack(schema)
+        if self.features is None:
+            stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)
         if stack.dimension > MOST_FEATURES:
             raise SpecError(
                 f"weights.settings.features: {stack.dimension} features on this schema; expected at"
@@ -179,9 +183,7 @@ class Measured(WeightEstimator):
             raise SpecError(
                 f"nominal_rows={nominal_rows}: expected at most {most} with these features' shares"
             )
-        noise = sum_noise(
-            stack, multiplier=1 / math.sqrt(2 * rho), unit=unit, nominal_rows=nominal_rows
-        )
+        noise = sum_noise(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
         return replace(self, features=stack.shares, scales=stack.scales, calibrated=noise)
 
     def _ready(self) -> SumNoise:

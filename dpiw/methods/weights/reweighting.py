@@ -102,8 +102,8 @@ class Reweighted:
 
     @property
     def residual(self) -> Array:
-        """By what the noisy means differ from the fitted ones, alpha S theta, shape (d,)."""
-        return np.asarray(self.targets.means - self.tilt.means)
+        """By what the noisy means differ from the best fitted ones, alpha S theta, shape (d,)."""
+        return np.asarray(self.tilt.credit * self.targets.covariance @ self.tilt.coefficients)
 
     def gain(self) -> float:
         """Expected share of the fresh means' squared error that the weights remove, at least 0.

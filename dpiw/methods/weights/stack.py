@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,11 +28,18 @@ from dpiw.methods.weights.waves import Waves
 
 Array = NDArray[np.float64]
 
-PARTS = ("linear", "squares", "target", "products", "fourier", "patches")
+PARTS = ("linear", "squares", "target", "numbers", "products", "fourier", "patches")
 """In the order in which a stack holds them."""
 
 
 _BLOCK = 1024
+
+LINEAR, PAIRS = 0.3, 0.5
+"""Shares of centred columns and of products, beside one of the Fourier features."""
+
+FAINT = 0.002
+"""Most of a mean's squared noise, over that of a feature if all had an equal share of the norm. On
+the populations of benchmarks/coverage.py products then cost the other features nothing."""
 
 FEW_COLUMNS = 10
 """Up to so many columns, most of them numbers, fine Fourier features hold every interaction."""
@@ -55,6 +62,26 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
     return {"fourier": 1.0}, (3.0,)
 
 
+def with_first_moments(stack: Stack, *, noise: float) -> Stack:
+    """The stack, and means and products of columns beside it, where so many can be told.
+
+    Fourier features reach a column's mean, or the correlation of two, in part alone, however many
+    rows there are; and in the part that is left a generator may be far from the truth (a column
+    with half of its people at one end, two columns that go together). So where the noise is faint
+    these are measured themselves: all products, or if they are more than the random features those
+    of two numbers.
+
+    Args:
+        stack: by `public_shares`.
+        noise: of a mean, over the norm of a row: public.
+    """
+    most = 2 * stack.frequencies
+    pairs = "products" if stack.width("products") <= most else "numbers"
+    shares = {"linear": LINEAR, pairs: PAIRS} if stack.width(pairs) <= most else {"linear": LINEAR}
+    every = replace(stack, shares={**shares, **stack.shares})
+    return every if noise**2 * every.dimension <= FAINT else stack
+
+
 def _with_products(schema: PublicSchema) -> dict[str, float]:
     return {"fourier": 1.0, "target" if schema.target is not None else "linear": 0.5}
 
@@ -66,7 +93,8 @@ class Stack:
     Attributes:
         schema: the public schema.
         shares: each part's norm bound. `linear`: centred columns; `squares`: of numeric columns;
-            `target`: products of the target with every column; `products`: of all pairs;
+            `target`: products of the target with every column; `numbers`: of all pairs of columns
+            of numbers; `products`: of all pairs;
             `fourier`: random cosines and sines; `patches`: the same of the patches of a square
             image (`weights.patches`). Parts that are not named are not there.
         scales: of the Fourier frequencies, in public scales (`FourierMap.scale`), one equal share
@@ -103,12 +131,14 @@ class Stack:
     def _pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
         parts, target = self._blocks, self.schema.target
         every = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
+        numbers = [(a, b) for a, b in every if a.numeric and b.numeric]
         if target is None:
-            return {"target": [], "products": every}
+            return {"target": [], "numbers": numbers, "products": every}
         names = [column.name for column in self.schema.released]
         own = parts[names.index(target.name)]
         return {
             "target": [pair for pair in every if own in pair],
+            "numbers": numbers,
             "products": every,
         }
 
@@ -139,9 +169,10 @@ class Stack:
     @cached_property
     def dimension(self) -> int:
         """d, features of a row."""
-        return sum(self._width(part) for part in self.parts)
+        return sum(self.width(part) for part in self.parts)
 
-    def _width(self, part: str) -> int:
+    def width(self, part: str) -> int:
+        """How many features a part has."""
         if part == "linear":
             return self._blocks[-1].stop
         if part == "squares":

@@ -1,8 +1,8 @@
 """Tiltings of more base rows than are fitted: solved on some, corrected on all, pass by pass.
 
-A pass computes the features of every row once more. Newton steps with the Hessian of the fitted
-rows come so close to the minimum over all rows that what is left is small beside the base's own
-sampling error.
+A pass computes the features of every row once more. Newton steps begin with the solution and the
+Hessian of the fitted rows and end, certified, so close to the minimum over all rows that what is
+left is small beside the base's own sampling error.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt
+from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt, reached, tilt
 
 Array = NDArray[np.float64]
 
@@ -29,9 +27,8 @@ MOST_FITTED = 100_000
 _BLOCK, _THREADS = 2048, 4
 _PIECE = 4 * _BLOCK
 
-_PASSES = 8
-_CLOSE = 0.02
-"""Largest Newton decrement that is left, as a share of d/M: of what chance makes of it."""
+_CLOSE = 0.01
+"""Largest certified gap that is left, as a share of d/M: twice what chance makes of it."""
 
 
 class StreamedRows(BaseRows):
@@ -53,8 +50,8 @@ class StreamedRows(BaseRows):
         log_weights: Array | None = None,
     ) -> None:
         self._passes, self._of = batches, features
-        first = chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows)
-        super().__init__(1, lambda *_: features(next(first)))
+        one = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
+        super().__init__(1, lambda *_: features(one))
         self.rows, self._log_weights = rows, log_weights
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
@@ -64,6 +61,8 @@ class StreamedRows(BaseRows):
             for batch in self._passes():
                 for piece in batch.batches(_PIECE):
                     for block in pool.map(self._of, piece.batches(_BLOCK)):
+                        if not np.isfinite(block).all():
+                            raise WeightError("base rows: expected finite features")
                         if len(block):
                             yield slice(start, start + len(block)), block
                         start += len(block)
@@ -74,32 +73,20 @@ class StreamedRows(BaseRows):
 def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
     """A tilting of some rows of a base, moved to the minimum over all of them.
 
-    Newton steps with the covariance of the solved tilting, until the decrement is small beside the
-    share of it that the base's own sampling makes; where they do not get there, the nearest point
-    on the way. Its `gap` is certified on all rows.
+    Newton steps from the solved one, first with its covariance and with that of all rows where it
+    serves badly, to a certified gap that is small beside what the base's own sampling makes of it;
+    `tilt` from the beginning where none leads there.
 
     Args:
         solved: on rows of the same law.
         base: all rows.
         targets: as of `solved`.
+
+    Raises:
+        WeightError: the minimum was not reached.
     """
-    ridge = solved.credit * targets.covariance
-    factor = cho_factor(solved.covariance + ridge, lower=True)
-    noise = cho_factor(targets.covariance, lower=True)
-    theta, best, least = solved.coefficients, solved, np.inf
-    for done in range(1, _PASSES + 1):
-        logs, _, means = base.tilted(theta)
-        gradient = means - targets.means + ridge @ theta
-        step = cho_solve(factor, gradient)
-        decrement = float(gradient @ step)
-        if decrement < least:
-            least = decrement
-            best = replace(
-                solved, coefficients=theta, log_weights=logs, means=means,
-                gap=float(gradient @ cho_solve(noise, gradient)) / (2 * solved.credit),
-                steps=solved.steps + done,
-            )  # fmt: skip
-        if decrement <= _CLOSE * base.dimension / base.rows:
-            break
-        theta = theta - step
-    return best
+    found = reached(
+        base, targets, solved.credit, solved.coefficients,
+        covariance=solved.covariance, gap=_CLOSE * base.dimension / base.rows,
+    )  # fmt: skip
+    return tilt(base, targets, credit=solved.credit) if found is None else found

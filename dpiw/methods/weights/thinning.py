@@ -118,8 +118,8 @@ def calibrated(
         taken: features of some rows of the base, by their indices and log weights.
         design_effect: most that the weights' may be, but for rounding.
         law: of the features under the base's weights: where the rows are too many to be tilted
-            again and again (`MOST_FITTED`), its covariance is taken for theirs. All rows of a base
-            need no calibration.
+            again and again (`MOST_FITTED`), steps begin with its covariance. All rows
+            of a base need no calibration.
         rng: of the choice; no privacy noise.
     """
     aim = design_effect

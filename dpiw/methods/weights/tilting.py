@@ -36,9 +36,7 @@ _KEEP = 2**27
 _GAP = 1e-10
 """Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
 
-_STEPS, _HALVINGS = 100, 60
-
-_FALL = 4.0
+_STEPS, _HALVINGS, _FALL = 100, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
@@ -103,13 +101,11 @@ class BaseRows:
         ):
             raise WeightError("base rows: expected one log weight each, of mean one")
         self.rows, self._features, self._log_weights = rows, features, log_weights
-        first = self._checked(0, min(rows, _BLOCK))
-        self.dimension = first.shape[1]
+        self.dimension = self._checked(0, 1).shape[1]
         self._kept: Array | None = None
         if rows * self.dimension <= _KEEP:
             self._kept = np.empty((rows, self.dimension))
-            self._kept[: len(first)] = first
-            for start, stop in self._ranges(_BLOCK):
+            for start, stop in self._ranges():
                 self._kept[start:stop] = self._checked(start, stop)
 
     @classmethod
@@ -117,8 +113,8 @@ class BaseRows:
         """Rows whose features are at hand, shape (M, d)."""
         return cls(len(matrix), lambda start, stop: matrix[start:stop])
 
-    def _ranges(self, first: int = 0) -> Iterator[tuple[int, int]]:
-        for start in range(first, self.rows, _BLOCK):
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.rows, _BLOCK):
             yield start, min(start + _BLOCK, self.rows)
 
     def _checked(self, start: int, stop: int) -> Array:
@@ -207,9 +203,8 @@ class _Point:
     @classmethod
     def at(cls, base: BaseRows, theta: Array) -> _Point:
         logs, log_sum, means = base.tilted(theta)
-        return cls(
-            theta=theta, log_weights=logs, log_mass=log_sum - math.log(base.rows), means=means
-        )
+        mass = log_sum - math.log(base.rows)
+        return cls(theta=theta, log_weights=logs, log_mass=mass, means=means)
 
 
 def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
@@ -231,14 +226,13 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     """
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
-    _factor(targets.covariance)
     theta = np.zeros(base.dimension)
-    solution = _solved(base, targets, credit, theta)
+    solution = reached(base, targets, credit, theta)
     if solution is not None:
         return solution
     for higher in credit * _LADDER:
         for guess in (theta, _FALL * theta):  # theta stays, or grows as 1/alpha: beyond reach
-            solution = _solved(base, targets, higher, guess)
+            solution = reached(base, targets, higher, guess)
             if solution is not None:
                 theta = solution.coefficients
                 break
@@ -247,19 +241,26 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     return solution
 
 
-def _solved(base: BaseRows, targets: Targets, credit: float, start: Array) -> Tilt | None:
-    """The minimum from a start, or None if it is not reached in `_STEPS` steps."""
+def reached(
+    base: BaseRows, targets: Targets, credit: float, start: Array,
+    *, covariance: Array | None = None, gap: float = 0.0) -> Tilt | None:  # fmt: skip
+    """The minimum from a start, or None if it is not reached in `_STEPS` steps.
+
+    A `covariance` near that of the features serves, and is kept, for as long as it leads on as fast
+    as their own; `gap` is small enough where it is larger than `_GAP`.
+    """
     ridge, noise_factor = credit * targets.covariance, _factor(targets.covariance)
     point = _Point.at(base, start)
-    factor, decrement = None, math.inf
+    factor, decrement = None if covariance is None else _factor(covariance + ridge), math.inf
     for steps in range(_STEPS):
         weights, means = np.exp(point.log_weights), point.means
         gradient = means - targets.means + ridge @ point.theta
-        gap = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
-        if gap <= _GAP * (1 + abs(_objective(point, targets, ridge))):
+        left = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
+        if left <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=means,
-                covariance=base.covariance(weights, means), credit=credit, gap=gap, steps=steps,
+                covariance=base.covariance(weights, means) if covariance is None else covariance,
+                credit=credit, gap=left, steps=steps,
             )  # fmt: skip
         if factor is None:
             try:
@@ -271,10 +272,9 @@ def _solved(base: BaseRows, targets: Targets, credit: float, start: Array) -> Ti
         moved = _line_search(base, point, step, decrement, targets, ridge)
         if moved is None:
             return None
-        if np.array_equal(moved.theta, point.theta + step) and decrement <= _SLOW * fallen:
-            point = moved
-            continue
-        point, factor = moved, None
+        if not np.array_equal(moved.theta, point.theta + step) or decrement > _SLOW * fallen:
+            factor = covariance = None
+        point = moved
     return None
 
 

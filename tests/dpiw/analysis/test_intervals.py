@@ -184,13 +184,17 @@ def test_support_of_what_is_and_is_not_in_the_features():
 def test_verdicts_follow_support():
     rng = np.random.default_rng(49)
     sample = world(rows(3000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)
-    told = [analysis.mean(sample, column).interval().verdicts[0]
-            for column in ("a", lambda t: t["a"] > 0.2, lambda t: t["a"] * t["b"])]  # fmt: skip
-    assert told == ["use", "use with care", "do not use"]
+    found = [analysis.mean(sample, column).interval()
+             for column in ("a", lambda t: t["a"] > 0.2, lambda t: t["a"] * t["b"])]  # fmt: skip
+    assert [one.verdicts[0] for one in found] == ["use", "use with care", "do not use"]
+    assert found[0].reasons == ((),)
+    assert all(f"support {one.support[0]:.2f} (expected >= 0.9)" in one.reasons[0]
+               and f": support {one.support[0]:.2f}" in repr(one) for one in found[1:])  # fmt: skip
     # Shrinkage that is a large share of the variance is a guess: with care.
     shrunk = replace(sample, law=replace(sample.law, penalty=4e4))
     found = analysis.mean(shrunk, "a").interval()
     share = found.parts["shrinkage"] / sum(found.parts.values())
+    assert ("shrinkage is much of its error" in found.reasons[0]) == (found.support[0] >= 0.9)
     assert (found.verdicts[0], share[0] > 0.25, found.support[0] > 0.5) == (
         "use with care", True, True,
     )  # fmt: skip
@@ -204,6 +208,7 @@ def test_unstable_weights_cap_the_verdict():
     few = np.where(np.arange(3000) < 40, 1.0, 1e-6)  # effective sample size 40
     told = analysis.mean(replace(sample, weights=few / few.mean()), "a").interval()
     assert told.verdicts == ("do not use",)
+    assert "effective sample size 40.0" in " ".join(told.reasons[0])
 
 
 def test_intervals_that_leave_noise_out_are_not_assessed():

@@ -136,3 +136,17 @@ def test_what_is_refused():
         analysis.t_test((frame, w), "y", by="g")
     with pytest.raises(ReleaseError, match="a column has one level"):
         analysis.chi_square_test((frame.assign(g="p"), w), "g", "h")
+
+
+def test_a_t_test_prints_what_it_tests():
+    """The difference and its interval, not only the statistic."""
+    rng = np.random.default_rng(7)
+    table = pd.DataFrame({"income": rng.normal(10, 2, 800), "smoker": rng.random(800) < 0.4})
+    found = analysis.t_test((table, None), "income", by="smoker")
+    low, high = (getattr(found.estimate.interval(), end)[0] for end in ("lower", "upper"))
+    assert repr(found).splitlines()[1] == (
+        f"income: True less False: {found.estimate.value:.6g}, 95% interval {low:.6g} to {high:.6g}"
+    )
+    one = analysis.t_test((table, None), "income", value=9, where="income > 0")
+    assert "mean(income) where income > 0 less 9: " in repr(one)
+    assert "degree" not in repr(one)

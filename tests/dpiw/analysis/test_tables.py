@@ -157,7 +157,7 @@ def test_groups_are_the_estimates_of_each_group(name):
     estimator = getattr(analysis, name)
     grouped = estimator(SOURCE, "income", by="region", where="age > 30")
     assert grouped.names == tuple(
-        f"{name}(income) | region={one}" for one in ("north", "south", "west")
+        f"{name}(income) where age > 30 | region={one}" for one in ("north", "south", "west")
     )
     for label, value in zip(("north", "south", "west"), grouped.values, strict=True):
         alone = estimator(SOURCE, "income", where=f"region == '{label}' and age > 30")
@@ -170,7 +170,7 @@ def test_missing_is_a_group_and_empty_groups_are_left_out():
     grouped = analysis.mean(SOURCE, "age", by="visits")
     assert [name.split("=")[1] for name in grouped.names] == ["0", "1", "2", "missing"]
     grouped = analysis.mean(SOURCE, "age", by="visits", where="visits != 1")
-    assert [name.split("=")[1] for name in grouped.names] == ["0", "2"]
+    assert [name.split("visits=")[1] for name in grouped.names] == ["0", "2"]
     with pytest.raises(ReleaseError, match="every value is missing"):
         analysis.mean(SOURCE, "age", by="visits", where="age > 1000")
 

@@ -73,7 +73,10 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     (attempt,) = population["runs"][0]["attempts"]
     noise = attempt["stages"]["fit_generator"]
     assert re.fullmatch(r"4 × gaussian \(noise multiplier \d.*\)", noise["mechanisms"])
-    assert float(noise["events"][0]["noise_multiplier"]) > 0
+    assert f"multiplier {noise['events'][0]['noise_multiplier']})" in noise["mechanisms"]  # in full
+    recomputed = attempt["recomputed"]
+    certified = report.folders[0].release.certificate
+    assert recomputed["pld_of_certificate"] == certified.accountants["pld"]
     page = page_path.read_text()
     assert page == build_page(report)
     assert noise["mechanisms"] in page
@@ -498,7 +501,7 @@ def test_another_key(site, tmp_path):
     assert not report.ok
     assert f"SIGNED BY {own}" in build_page(report)
     (site.folders[0] / "report.html").write_text("changed")
-    assert site.codes(public_key=other) == {"folder_unsound"}
+    assert site.codes(public_key=other) == {"folder_unsound", "entry_other_key"}
 
 
 def test_no_key_and_two_keys(site, tmp_path):

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from dpiw.analysis.release import load_release
-from dpiw.errors import ChecksumError, ManifestError
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError
 from dpiw.release import parquet
 from dpiw.release.manifest import listed_row_files, row_files
 from dpiw.release.publication import build_folder
@@ -124,6 +124,27 @@ def test_a_part_of_another_certificate_or_too_few_rows_are_refused(
         build_folder(tmp_path / name, files=files, facts=one.facts, key=key)
         with pytest.raises(ManifestError, match=words):
             verify(tmp_path / name)
+
+
+@pytest.mark.parametrize("rows", [64, 128, 150, 192])
+def test_fewer_or_more_rows_than_weights_are_refused(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a part and within it."""
+    monkeypatch.setattr(parquet, "PART_ROWS", 64)
+    for weights, given in ((200, rows), (rows, 200)):
+        folder = tmp_path / str(given)
+        folder.mkdir()
+        frame = example_frame()[:given]
+        with pytest.raises(ReleaseError, match="one per synthetic row"):
+            parquet.write_synthetic(
+                folder,
+                frames=(frame[start : start + 64] for start in range(0, given, 64)),
+                log_weights=np.zeros(weights),
+                schema=SCHEMA,
+                facts=parquet.footer_facts(example_certificate()),
+                rng=np.random.default_rng(1),
+            )
 
 
 def test_replicates_follow_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,12 @@ import contextlib
 import gc
 import http.client
 import os
+import platform
+import resource
+import shutil
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,14 +23,15 @@ import distributed
 import numpy as np
 import psutil
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data import snapshots
-from dpiw.data.passes import Passes, Totals, add_up, in_process, tally_part
+from dpiw.data.passes import Passes, Totals, add_up, arithmetic, in_process, tally_part
 from dpiw.data.scaled import ScaledTable
 from dpiw.data.schema import PublicSchema
-from dpiw.data.snapshots import Snapshot, open_snapshot, write_snapshot
+from dpiw.data.snapshots import Snapshot, open_snapshot, state_of, write_snapshot
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import ClusterError, PrivacyError, SpecError
+from dpiw.errors import ClusterError, LedgerTamperedError, PrivacyError, SpecError
 from dpiw.ledger import StageState
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.weights.measured import Measured
@@ -36,6 +41,7 @@ from dpiw.run import cluster, steps
 from dpiw.run.cluster import TLS, cluster_of, local_cluster, no_cluster
 from dpiw.run.process import launch_stage
 from dpiw.run.run import ReleaseRun
+from dpiw.run.shield import HELD, shielded
 from tests.support.clusters import (
     DiesElsewhere,
     KillsOnce,
@@ -69,6 +75,7 @@ UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1)
 def _collected() -> Iterator[None]:
     """What is left is collected here, and not in a test of another module."""
     yield
+    dask.config.refresh()  # `local_cluster` sets it for the length of a process
     gc.collect()
 
 
@@ -180,13 +187,86 @@ def test_workers_that_stand_still_are_not_waited_for_without_end(
 def test_a_worker_that_rounds_otherwise_counts_nothing_and_is_refused_at_once(
     snapshot: Snapshot, local: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tally_part(count_rows, snapshot, "another processor") is None
+    here = arithmetic(), state_of(snapshot.path)
+    assert tally_part(count_rows, snapshot, here) is not None
+    assert tally_part(count_rows, snapshot, ("another processor", here[1])) is None
     assert cluster._problems(local, snapshot.path) == []
-    (lacks,) = cluster._problems(local, snapshot.path / "elsewhere")
-    assert lacks == "a worker does not see the workspace's disk"
     monkeypatch.setattr(cluster, "arithmetic", lambda: "another processor")
     (lacks,) = cluster._problems(local, snapshot.path)
     assert lacks.startswith("a worker has another dpiw, NumPy, processor")
+
+
+def test_a_worker_that_sees_another_snapshot_counts_nothing_and_is_refused_at_once(
+    snapshot: Snapshot,
+    local: Any,
+    elsewhere: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another file at the path, as on another disk: the stage's own look is of the right one."""
+    mine, expected = state_of(snapshot.path), in_process(count_rows, snapshot)
+    monkeypatch.setattr(cluster, "state_of", lambda _: "of another file")
+    assert tally_part(count_rows, snapshot, (arithmetic(), "of another file")) is None
+    (lacks,) = cluster._problems(local, snapshot.path)
+    assert lacks.startswith("a worker does not see the workspace's disk, or another file")
+    assert equal(elsewhere(count_rows, snapshot), expected)
+    assert "no worker gave a part" in capsys.readouterr().err
+    assert not elsewhere._lost  # type: ignore[attr-defined]
+    # No disk at all says the same; a file that is nowhere is nobody's fault but the stage's.
+    monkeypatch.setattr(cluster, "state_of", lambda _: mine)
+    (lacks,) = cluster._problems(local, snapshot.path / "elsewhere")
+    assert lacks.startswith("a worker does not see the workspace's disk")
+
+
+def test_two_snapshots_differ_whatever_their_size_and_time(
+    snapshot: Snapshot, tmp_path: Path
+) -> None:
+    copy = tmp_path / "snapshot"
+    shutil.copy2(snapshot.path, copy)
+    mine, found = state_of(snapshot.path), copy.stat()
+    assert state_of(copy) == mine
+    os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    assert state_of(copy) != mine
+    content = bytearray(copy.read_bytes())
+    content[-9] ^= 1  # the last byte of the footer
+    copy.write_bytes(content)
+    os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert state_of(copy) != mine
+    copy.write_bytes(b"PAR1\xff\xff\xff\xffPAR1")
+    assert state_of(copy) == state_of(tmp_path / "nothing") == ""
+
+
+def test_workers_that_count_for_another_stage_are_waited_for(
+    snapshot: Snapshot, local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    busy = [
+        local.submit(time.sleep, 2, workers=[one], pure=False, priority=1)  # before the question
+        for one in local.nthreads()
+    ]
+    assert cluster._problems(local, snapshot.path) == []
+    assert all(one.done() for one in busy)
+
+
+def test_threads_and_kinds_of_processor_are_told_apart() -> None:
+    (blas, *_) = [one for one in threadpool_info() if one["user_api"] == "blas"]
+    if blas["internal_api"] != "openblas" or platform.machine() != "x86_64":
+        pytest.skip("processors are played by OpenBLAS on x86-64")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core has one thread")
+    other = "Haswell" if blas["architecture"] == "Nehalem" else "Nehalem"
+    played = ({}, {}, {"OPENBLAS_NUM_THREADS": "2"}, {"OPENBLAS_CORETYPE": other})
+    told = "from dpiw.data.passes import arithmetic; print(arithmetic())"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", told], stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1"} | one,
+        )
+        for one in played
+    ]  # fmt: skip
+    one, again, threads, processor = [process.communicate()[0] for process in started]
+    assert one == again != ""
+    assert len({one, threads, processor}) == 3
 
 
 @pytest.mark.parametrize(
@@ -257,6 +337,15 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
     dask.config.refresh()
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """As a stage has, whatever this process was given."""
+    with threadpool_limits(limits=2):
+        arithmetic.cache_clear()
+        yield
+    arithmetic.cache_clear()
+
+
 def cells(snapshot: Snapshot) -> list[str]:
     return [repr(cell) for cell in snapshot.read().columns["income"].tolist() if cell == cell]
 
@@ -264,6 +353,7 @@ def cells(snapshot: Snapshot) -> list[str]:
 def test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell(
     snapshot: Snapshot,
     keys: list[str],
+    two_threads: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -273,6 +363,8 @@ def test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell(
         assert [answer(f"{found.page}/{page}") for page in PAGES] == [404] * len(PAGES)
         opened = cluster_of({"DPIW_CLUSTER": found.address})
         with opened(snapshot.path) as passes:
+            limits = passes._client.run(resource.getrlimit, resource.RLIMIT_CORE)  # type: ignore[attr-defined]
+            assert [*limits.values()] == [(0, 0)]
             assert equal(passes(QuotesElsewhere(os.getpid()), snapshot), expected)
             assert equal(passes(count_rows, snapshot), expected)
             said = "".join(log.read_text() for log in found.logs)
@@ -320,11 +412,20 @@ def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(
     nobody, noise = cluster_of({"DPIW_CLUSTER": "tls://127.0.0.1:9"}), Draws()
     with pytest.raises(ClusterError):
         steps.fit_generator(run, noise=noise, cluster=nobody)
+    assert not run.measurement("fit_generator").exists()
+
+    def restores_an_old_copy(_: Path) -> contextlib.nullcontext[Passes]:
+        run.measurement("fit_generator").touch()
+        return contextlib.nullcontext(in_process)
+
+    # A cluster may take minutes: what is checked before a draw is checked after it answered.
+    with pytest.raises(LedgerTamperedError):
+        steps.fit_generator(run, noise=noise, cluster=restores_an_old_copy)
+    run.measurement("fit_generator").unlink()
     ledger = run.open_ledger()
     (attempt,) = ledger.run(run.key).attempts
     assert {stage.state for stage in attempt.stages.values()} == {StageState.RESERVED}
     assert not noise.drawn
-    assert not run.measurement("fit_generator").exists()
     steps.fit_generator(run, noise=noise)
     (attempt,) = ledger.run(run.key).attempts
     assert attempt.stages["fit_generator"].state is StageState.COMMITTED
@@ -358,22 +459,30 @@ from pathlib import Path
 from dpiw.run.cluster import cluster_of
 if __name__ == "__main__":
     with cluster_of({"DPIW_CLUSTER": "1"})(Path(sys.argv[1])) as passes:
-        print(*passes._client.run(os.getpid).values(), flush=True)
-        time.sleep(600)
+        while True:
+            print(*passes._client.run(os.getpid).values(), flush=True)
+            time.sleep(0.1)
 """
 
 
 def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(
     snapshot: Snapshot, tmp_path: Path
 ) -> None:
+    """Nor of a worker that follows a killed one; and but for that, nothing stops the stage."""
     (tmp_path / "opens.py").write_text(OPENS)
-    stage = subprocess.Popen(
-        [sys.executable, str(tmp_path / "opens.py"), str(snapshot.path)],
-        stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.getcwd()},
-    )  # fmt: skip
+    with shielded():
+        stage = subprocess.Popen(
+            [sys.executable, str(tmp_path / "opens.py"), str(snapshot.path)],
+            stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.getcwd()},
+        )  # fmt: skip
     try:
         assert stage.stdout is not None
-        worker = psutil.Process(int(stage.stdout.readline()))
+        told = filter(str.strip, stage.stdout)
+        first = next(told)
+        psutil.Process(int(first)).kill()
+        worker = psutil.Process(int(next(line for line in told if line != first)))
+        for number in HELD:
+            stage.send_signal(number)
         ports = {
             listening.laddr.port
             for process in (psutil.Process(stage.pid), worker)
@@ -384,6 +493,7 @@ def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(
         for port in sorted(ports):
             for page in PAGES:
                 assert answer(f"http://127.0.0.1:{port}/{page}") in (404, None)
+        assert stage.poll() is None
     finally:
         stage.kill()
         stage.wait()

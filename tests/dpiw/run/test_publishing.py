@@ -6,6 +6,7 @@ import stat
 from decimal import Decimal
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from dpiw.data import snapshots
@@ -269,6 +270,34 @@ def test_weights_rebuild_the_generator_only_if_they_ask_it(
     )
     steps.debias(run)
     assert len(made) == models
+
+
+@pytest.mark.parametrize("how", ["cut", "columns"])
+def test_damaged_rows_are_named_and_not_taken_for_confidential_ones(make_workplace, how):
+    run = diagnosed(make_workplace(weights="none"))
+    path = run.directory / "synthetic_rows.parquet"
+    if how == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        table = pq.read_table(path)
+        pq.write_table(table.rename_columns([f"z{n}" for n in range(table.num_columns)]), path)
+    with pytest.raises(ReleaseError, match=r"synthetic_rows.parquet: damaged; remove it"):
+        steps.publish(run)
+    path.unlink()
+    steps.draw_synthetic(run)
+    steps.debias(run)
+    assert verify(steps.publish(run))
+
+
+def test_what_killed_attempts_left_is_removed(make_workplace):
+    run = diagnosed(make_workplace(weights="none"))
+    left = [run.directory / name for name in (".building-0a", ".synthetic_rows.parquet.0b")]
+    left[0].mkdir()
+    (left[0] / "synthetic.parquet").write_bytes(b"x")
+    left[1].write_bytes(b"x")
+    steps.publish(run)
+    assert not any(path.exists() for path in left)
+    assert (run.directory / "synthetic_rows.parquet").exists()
 
 
 def test_killed_between_parts_nothing_is_published_and_the_rows_stay(workplace, monkeypatch):

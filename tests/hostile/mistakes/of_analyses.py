@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import dpiw
 from dpiw import analysis
 from dpiw.analysis.release import Release
+from dpiw.release.signing import create_key_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,12 @@ def _key(name: str) -> Callable[[Release], Any]:
     return load
 
 
+def _foreign(release: Release) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        _, public = create_key_pair(Path(folder), "other")
+        return dpiw.load_release(release.verified.folder, public_key=public)
+
+
 def _interval(**settings: Any) -> Callable[[Release], Any]:
     return lambda release: analysis.confidence_interval(analysis.mean(release, "age"), **settings)
 
@@ -44,12 +54,51 @@ ANALYSES: dict[str, Slip] = {
         "expected the folder of one release, such as releases/town-once-"),
     "the secret key": slip(_key("test.key"), "the private one, which stays secret: name the .pub"),
     "a key misspelt": slip(_key("tset.pub"), "key file tset.pub: No such file"),
+    "another curator's key": slip(
+        _foreign, "signed by key id ", "not by the given key, id ", "which is theirs"),
     "a column misspelt": slip(
         lambda release: release.mean("agee"), "column 'agee': not in this", "mean 'age'?"),
     "a column of another table": slip(
         lambda release: release.mean("wage_2020"), "its columns: age, income, region, ill"),
     "the mean of a text": slip(
         lambda release: release.mean("region"), "for text give a function such as lambda table"),
+    "the mean of a function that gives text": slip(
+        lambda release: analysis.mean(release, lambda table: table["region"]), "found text"),
+    "numbers for a condition": slip(
+        lambda release: analysis.mean(release, "income", where="age"),
+        "where: expected one truth value per row; column 'age' holds other numbers than 0 and 1"),
+    "a sum for a condition": slip(
+        lambda release: analysis.mean(release, "income", where="age + 1"),
+        "found numbers or text: compare, as in 'age > 40'"),
+    "a correlation with a constant": slip(
+        lambda release: analysis.correlation(release, "age", "ill", where="ill == True"),
+        "column 'ill' is the same in every row"),
+    "a test of two groups against a value": slip(
+        lambda release: analysis.t_test(release, "income", by="ill", value=3),
+        "`value` is for one mean", "give one of them"),
+    "a test of many groups": slip(
+        lambda release: analysis.t_test(release, "income", by="region"), "two levels, found "),
+    "a seed for a generator": slip(
+        lambda release: release.resample(10, 1), "numpy.random.default_rng(a seed), found int"),
+    "a seed for a bootstrap": slip(
+        _interval(method="bootstrap", rng=1), "numpy.random.default_rng"),
+    "half a row": slip(
+        lambda release: release.resample(1.5, np.random.default_rng(1)), "whole number >= 0"),
+    "the target among the features": slip(
+        lambda release: analysis.linear_regression(release, "income", ["age", "income"]),
+        "column 'income': the target stands among the features"),
+    "a feature twice": slip(
+        lambda release: analysis.linear_regression(release, "income", ["age", "age"]),
+        "column 'age': a feature stands twice"),
+    "a constant feature": slip(
+        lambda release: analysis.linear_regression(
+            release, "income", ["age", "ill"], where="ill == True"),
+        "'ill' is the same in every row that counts, or a combination of intercept, age"),
+    "numbers for two classes": slip(
+        lambda release: analysis.logistic_regression(release, "income", ["age"]),
+        "expected a target of truth values, or 0 and 1; 'income' has others"),
+    "a formula of one side": slip(
+        lambda release: analysis.linear_regression(release, "age + ill"), "income ~ age + smoker"),
     "a truth value as the source wrote it": slip(
         lambda release: analysis.mean(release, "age", where="ill == 'yes'"),
         "column 'ill' holds truth values, not text"),

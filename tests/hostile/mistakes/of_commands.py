@@ -25,7 +25,7 @@ COMMANDS: dict[str, Mistake] = {
     "no such command": typed("pln release.yaml", 2, "invalid choice: 'pln'", "'plan'"),
     "no ledger named": typed("ledger show", 2, "required: --ledger"),
     "a ledger misspelt": typed(
-        "ledger show --ledger state/ledgr.sqlite", 30, "did you mean 'ledger.sqlite'?", BEGIN),
+        "ledger show --ledger state/ledgr.sqlite", 30, "did you mean 'ledger.sqlite'?"),
     "a ledger that nobody created": typed(
         f"ledger register village --ledger state/new.sqlite {TERMS} --id-column pid --max-rows 3",
         30, "to begin one: dpiw ledger register village --ledger state/new.sqlite --epsilon 1",
@@ -54,8 +54,10 @@ COMMANDS: dict[str, Mistake] = {
     "many rows and no person": typed(
         f"ledger register v {LEDGER} {TERMS} --max-rows 3", 10, "id_column: needed when max_rows"),
     "a population misspelt": typed(
-        f"ledger show {LEDGER} --population twon", 31, "no population 'twon'",
-        "did you mean 'town'?", "dpiw ledger register twon --ledger PATH --epsilon E"),
+        f"ledger show {LEDGER} --population twon", 31, "no 'twon' in this ledger",
+        "expected one of town; did you mean 'town'?"),
+    "an export of no population": typed(
+        f"ledger export {LEDGER} --population hospital", 31, "expected one of town"),
     "a run that is not there": typed(
         f"ledger show {LEDGER} --run abc", 32, "no reservation in this ledger; its runs: dpiw"),
     "a day in words": typed(f"ledger show {LEDGER} --since today", 10, "2027-01-31"),
@@ -82,7 +84,7 @@ COMMANDS: dict[str, Mistake] = {
     "a release that is not there": typed("verify nowhere", 51, "nowhere: no such folder"),
     "the folder of all releases": typed(
         "verify state", 51, "manifest.json: not in state; expected the folder of one release"),
-    "a file for a release": typed("verify release.yaml", 51, "no such folder"),
+    "a file for a release": typed("verify release.yaml", 51, "release.yaml: a file; expected the"),
     "a release described that is none": typed("describe state", 51, "manifest.json: not in state"),
     "the secret key to verify": typed(
         "verify state --key state/keys/test.key", 50, "the private one, which stays secret"),

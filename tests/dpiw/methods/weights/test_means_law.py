@@ -14,6 +14,7 @@ from dpiw.errors import ReleaseError
 from dpiw.methods.weights.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
+from tests.dpiw.methods.weights.test_thinning import LAW, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 NAMES = ("reached", "partly", "not reached")
@@ -57,11 +58,39 @@ def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     assert np.all(np.abs(np.mean(shifts, axis=0)) < 0.1)  # nothing is biased
 
 
+def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
+    """Two columns that go together, in a world whose generator has them apart.
+
+    Features see two thirds of their product. The credit is the many right directions', and says
+    nothing of the rest; the weights have moved much, and that widens it. 100 worlds.
+    """
+    rng, held = np.random.default_rng(59), np.zeros(2)
+    noise = 1e-6 * np.eye(6)
+    for _ in range(100):
+        (a, b), right = rng.uniform(-1.7, 1.7, (2, 3000)), rng.normal(size=(4, 3000))
+        product, other = a * b, rng.normal(size=3000)
+        x = np.column_stack([product + 0.7 * other, *right, a])
+        w = np.exp(0.5 * product)
+        truth = w @ np.column_stack([x, product]) / w.sum()
+        seen = truth[:6] + rng.normal(scale=1e-3, size=6)
+        solved = tilt(BaseRows.of(x), Targets(means=seen, covariance=noise, rows=1e9), credit=250.0)
+        law = MeansLaw(
+            features=x, weights=solved.weights * 3000, covariance=noise, rows=1e9, credit=250.0,
+            doubt=4.0,
+        )  # fmt: skip
+        g = (product - solved.weights @ product)[:, None]
+        told = replace(law, residual=seen - solved.means)
+        reach = 1.96 * np.sqrt([law.variance(g)[0], told.variance(g)[0]])
+        held += abs(solved.weights @ product - truth[6]) <= reach
+    assert held[0] / 100 < 0.1
+    assert held[1] / 100 > 0.95
+
+
 def test_what_shrinkage_withholds_is_reached_by_the_pull():
     """A generator that is right but for one direction, by 6 of the prior's standard deviations.
 
     300 worlds: without the pull the interval seldom holds the truth, with it nearly always; of a
-    direction that is right it is no wider than by a tenth.
+    direction that is right it is no wider than by a fifth.
     """
     rng = np.random.default_rng(54)
     x, _ = world(rng)
@@ -84,7 +113,7 @@ def test_what_shrinkage_withholds_is_reached_by_the_pull():
     assert held[0, 0] / 300 < 0.2
     assert held[1, 0] / 300 > 0.9
     assert held[1, 1:].min() / 300 > 0.9
-    assert np.median(widths) < 1.1
+    assert np.median(widths) < 1.2
 
 
 def sample_of(rng, *, credit=2000.0, rows=3000, base_rows=np.inf):
@@ -201,8 +230,8 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     for _ in range(400):
         order = rng.permutation(len(base))  # a systematic choice knows the order
         kept = calibrated(
-            logs[order], 1000, targets, features=lambda rows, order=order: base[order[rows]],
-            design_effect=2.0, rng=rng,
+            logs[order], 1000, targets, taken=taken(base[order]), law=LAW, design_effect=2.0,
+            rng=rng,
         )  # fmt: skip
         rows = order[kept.rows.chosen]
         w = np.exp(kept.log_weights)
@@ -231,8 +260,7 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
         base = rng.uniform(-0.5, 0.5, (2000, 4))
         shown = replace(targets, means=base.mean(axis=0))
         kept = calibrated(
-            np.zeros(2000), 1000, shown, features=lambda rows, base=base: base[rows],
-            design_effect=2.0, rng=rng,
+            np.zeros(2000), 1000, shown, taken=taken(base), law=LAW, design_effect=2.0, rng=rng,
         )  # fmt: skip
         rows, w = base[kept.rows.chosen], np.exp(kept.log_weights)
         law = MeansLaw(

@@ -210,9 +210,9 @@ def test_a_wrong_setting_is_named(change: dict[str, Any], told: str) -> None:
 
 
 def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
-    def chosen(schema: PublicSchema) -> tuple[Any, Any]:
+    def chosen(schema: PublicSchema, *, rows: int = 50) -> tuple[Any, Any]:
         made = Measured(omega_seed=3, frequencies=20)
-        ready = made.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=500)
+        ready = made.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
         assert ready.parameters()["features"] == ready.features
         return ready.features, ready.scales
 
@@ -221,6 +221,12 @@ def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
     assert chosen(numeric_schema(5, target=True)) == ({"fourier": 1.0}, (3.0,))
     assert chosen(numeric_schema(12, target=True)) == (both, (2.0,))
     assert chosen(numeric_schema(12)) == ({"fourier": 1.0, "linear": 0.5}, (2.0,))
+    # Where the noise is faint, first moments as well: those of two numbers where all are too many.
+    few, scales = chosen(numeric_schema(5), rows=10**6)
+    assert (few, scales) == ({"fourier": 1.0, "linear": 0.3, "products": 0.5}, (3.0,))
+    many = chosen(mixed_schema(), rows=10**6)[0]
+    assert many == {**both, "linear": 0.3, "numbers": 0.5}
+    assert chosen(numeric_schema(12), rows=10**6)[0] == {"fourier": 1.0, "linear": 0.5}
     with pytest.raises(SpecError, match="omega_seed"):
         Measured()
 

@@ -1,0 +1,233 @@
+"""One command, one page: ours against peers and against the machine, each line a ratio of one run.
+
+    make bench [DATA=FOLDER] [OPTIONS='--without-peers --rows 10000 100000']
+    python benchmarks/bench.py [--data FOLDER] [--without-peers] [--only ITEM ...] [--again]
+
+FOLDER holds adult.csv and banknote.csv; what needs them is told as not run without. A line that is
+done is kept in `--cache` with its date and load, so a run that was cut short goes on; `--again`
+measures anew. Peers' environments are made in `--environments` on the first run (about 1.5 GB);
+one that cannot be made is told as not run, too. DP-SGD needs a Python with torch: `make neural`.
+Writes bench.md, bench.json and bench.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import bench_limits as limits
+import bench_peers as peers
+from bench_page import Line, page, plot
+from bench_record import Found, NotRunError, Place
+from dp_sgd import machine
+from weights_cells import ROOT
+from weights_table import commit
+
+MST = "MST of smartnoise-synth on private-pgm"
+LINES = (
+    Line(name="features", item="features", ours="feature sums of measured weights",
+         reference="their matrix product", target=3),
+    Line(name="one-way, memory", item="marginals", ours="counts of every column, codes in memory",
+         reference="copying the codes"),
+    Line(name="one-way, disk", item="marginals",
+         ours="counts of every column of a table on disk", reference="pyarrow reads that Parquet"),
+    Line(name="ingest", item="release", ours="ingest",
+         reference="pyarrow reads the CSV, writes Parquet, reads it twice"),
+    Line(name="release", item="release", ours="a whole release without weights, its starts apart",
+         reference="the same of pyarrow", target=5),
+    Line(name="release, measured", item="release", ours="the same with measured weights",
+         reference="the same of pyarrow", target=5),
+    Line(name="scoring", item="release",
+         ours="weights of as many published rows, their fit included",
+         reference="pyarrow reads and writes those rows", target=2),
+    Line(name="counts-1", item="counts", kind="peer", ours="private histogram, one column",
+         reference="diffprivlib"),
+    Line(name="counts-2", item="counts", kind="peer", ours="private histogram, two columns",
+         reference="diffprivlib"),
+    Line(name="privbayes", item="privbayes", kind="peer", target=200,
+         ours="privbayes, Adult, epsilon 1, delta 0", reference="DataSynthesizer's PrivBayes"),
+    Line(name="privbayes-adult-mst", item="adult-mst", kind="peer", target=50,
+         ours="privbayes, Adult, epsilon 1, delta 1e-9", reference=MST),
+    Line(name="mst-adult-mst", item="adult-mst", kind="peer",
+         ours="mst, Adult, epsilon 1, delta 1e-9", reference=MST),
+    Line(name="mst-banknote-mst", item="banknote-mst", kind="peer",
+         ours="mst, Banknote, epsilon 1, delta 1e-9", reference=MST),
+    Line(name="aim-banknote-aim", item="banknote-aim", kind="peer",
+         ours="aim, Banknote, epsilon 1, delta 1e-9", reference="AIM of the same"),
+    Line(name="dp-sgd: Opacus, hooks, its loader", item="dp-sgd", kind="peer", target=8,
+         ours="DP-SGD, a step of a perceptron", reference="Opacus, hooks, its loader"),
+    Line(name="dp-sgd: Opacus, ghost, its loader", item="dp-sgd", kind="peer", target=3,
+         ours="DP-SGD, a step of a perceptron", reference="Opacus, ghost clipping, its loader"),
+    Line(name="dp-sgd: torch, no privacy", item="dp-sgd", target=1.5,
+         ours="DP-SGD, a step of a perceptron", reference="torch without privacy"),
+    *(
+        Line(name=name, item="starts", kind="seconds", target=target, ours=ours,
+             reference="imports")
+        for name, ours, target in (
+            ("import", "`import dpiw`", 0.5), ("help", "`dpiw --help`", 0.3),
+            ("plan", "`dpiw plan`", 2), ("fresh", "the worked example, fresh database", 12),
+            ("warm", "the worked example, warm database", 8),
+            ("published", "the worked example, nothing to do", 3),
+        )
+    ),
+)  # fmt: skip
+"""The page, line by line; targets were set beforehand, those of DP-SGD are those of dp_sgd.md."""
+
+ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
+    "features": limits.features,
+    "marginals": limits.marginals,
+    "starts": limits.starts,
+    "counts": peers.counts,
+    "dp-sgd": peers.training,
+    "privbayes": peers.privbayes,
+    "banknote-mst": partial(peers.marginals, dataset="banknote", method="mst"),
+    "banknote-aim": partial(peers.marginals, dataset="banknote", method="aim"),
+    "adult-mst": partial(peers.marginals, dataset="adult", method="mst"),
+}
+"""What is measured and kept as one, the quick ones first; besides: `machine` and `release-ROWS`."""
+
+PACKAGES = ("numpy", "scipy", "pandas", "pyarrow", "opendp", "prefect", "great-expectations", "mbi")
+
+
+def kept(folder: Path, item: str) -> dict[str, Any] | None:
+    path = folder / f"{item}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def keep(folder: Path, item: str, record: Mapping[str, Any]) -> None:
+    """Whole or not at all: a run may be cut short at any moment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{item}.{os.getpid()}"
+    temporary.write_text(json.dumps(record, indent=1))
+    temporary.replace(folder / f"{item}.json")
+
+
+def apart(item: str, place: Place) -> dict[str, Any]:
+    """As `measured`, in a process of its own: what a former item held is not counted here."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measured, item, place).result()
+
+
+def measured(item: str, place: Place) -> dict[str, Any]:
+    """A record of one item: what was found, or why nothing was; with date, commit and load."""
+    before = os.getloadavg()[0]
+    try:
+        found = _found(item, place)
+    except NotRunError as reason:
+        found = {"not_run": str(reason)}
+    loads = (before, os.getloadavg()[0])
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+    return found | {"date": date, "commit": commit(), "load": [min(loads), max(loads)]}
+
+
+def _found(item: str, place: Place) -> dict[str, Any]:
+    if item == "machine":
+        return {"facts": limits.machine(place)}
+    if item.startswith("release-"):
+        stages = limits.release(place, int(item.removeprefix("release-")))
+        return {
+            "stages": {
+                name: {"wall": one.wall, "cpu": one.cpu, "peak": one.peak}
+                for name, one in stages.items()
+            }
+        }
+    return {"lines": {name: asdict(one) for name, one in ITEMS[item](place).items()}}
+
+
+def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
+    """What is kept: by item, and releases by rows; the largest release gives lines."""
+    records = {name: kept(folder, name) for name in ("machine", *ITEMS)}
+    found = {name: record for name, record in records.items() if record is not None}
+    sizes = {}
+    for path in folder.glob("release-*.json"):
+        record = json.loads(path.read_text())
+        sizes[int(path.stem.removeprefix("release-"))] = record
+    if sizes:
+        most = max(sizes)
+        lines = limits.of_release(sizes[most]["stages"], most)
+        found["release"] = sizes[most] | {
+            "lines": {name: asdict(one) for name, one in lines.items()}
+        }
+    return found, dict(sorted(sizes.items()))
+
+
+def written(cache: Path, out: Path, command: str) -> None:
+    """The page, the numbers and the plot of what is kept."""
+    records, sizes = records_of(cache)
+    versions = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    versions += [peer.version for peer in peers.PEERS.values()]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    facts = {
+        "command": command,
+        "machine": f"{machine()}, {os.cpu_count()} cores, {memory:.0f} GiB",
+        "versions": ", ".join(versions),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "bench.md").write_text(page(LINES, records, sizes, facts))
+    told = {"facts": facts, "items": records, "releases": sizes}
+    (out / "bench.json").write_text(json.dumps(told, indent=1) + "\n")
+    if sizes:
+        plot(sizes, out / "bench.svg")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with adult.csv and banknote.csv")
+    parser.add_argument("--rows", type=int, nargs="+", default=[10**4, 10**5, 10**6],
+                        help="of whole releases; 10000000 takes half an hour more")  # fmt: skip
+    parser.add_argument("--table-rows", type=int, default=10**6, help="of counts and sums")
+    parser.add_argument("--repeats", type=int, default=3, help="turns of what takes little")
+    parser.add_argument("--without-peers", action="store_true")
+    parser.add_argument("--neural", type=Path, help="a Python with torch and Opacus",
+                        default=ROOT / "build" / "neural" / "bin" / "python")  # fmt: skip
+    parser.add_argument("--only", nargs="+", metavar="ITEM", help="of what the page shows")
+    parser.add_argument("--again", action="store_true", help="measure anew what is kept")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "bench")
+    parser.add_argument("--environments", type=Path, default=ROOT / ".dpiw" / "weights_table")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()),
+                        help="where tables lie while they are used")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    chosen = parser.parse_args(arguments)
+    place = Place(
+        data=chosen.data and chosen.data.resolve(), environments=chosen.environments.resolve(),
+        scratch=chosen.folder, rows=chosen.table_rows, repeats=chosen.repeats,
+        with_peers=not chosen.without_peers,
+        neural=chosen.neural.absolute() if chosen.neural.exists() else None,
+    )  # fmt: skip
+    items = ["machine", *ITEMS, *(f"release-{rows}" for rows in sorted(chosen.rows))]
+    unknown = sorted(set(chosen.only or ()) - set(items))
+    if unknown:
+        parser.error(f"--only {unknown[0]}: expected one of {', '.join(items)}")
+    for item in chosen.only or items:
+        known = kept(chosen.cache, item)
+        if known is None or "not_run" in known or chosen.again:
+            print(f"{item}: measuring", flush=True)
+            record = apart(item, place)
+            if known is None or "not_run" in known or "not_run" not in record:
+                keep(chosen.cache, item, record)
+            print(f"{item}: {record.get('not_run', 'done')}", flush=True)
+        written(chosen.cache, chosen.out, "make bench DATA=folder")
+    print(chosen.out / "bench.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

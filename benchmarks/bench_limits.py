@@ -1,0 +1,192 @@
+"""Ours beside what the machine can do: a matrix product, memory, pyarrow's reading and writing."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import scale
+import startup
+from bench_record import Cost, Found, NotRunError, Place, in_turns, median, timed
+from scale_table import batch, dictionary, write_table
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.snapshots import open_snapshot, write_snapshot
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.weights.feature_sum import exact_sum
+from dpiw.methods.weights.features import FourierMap
+from dpiw.methods.weights.measured import Measured
+
+BLOCK = 8192
+"""Rows of one matrix product."""
+
+REWRITE = """import glob, sys
+import pyarrow.parquet
+table = pyarrow.parquet.read_table(glob.glob(sys.argv[1] + "/synthetic*.parquet"))
+pyarrow.parquet.write_table(table, sys.argv[2])
+"""
+RELEASE = (
+    "ingest", "histogram", "draw_synthetic", "fit_weights", "debias", "diagnose", "publish",
+)  # fmt: skip
+"""Steps of a release with a histogram and measured weights, after its budget is held."""
+
+UNWEIGHTED = tuple(step for step in RELEASE if step not in ("fit_weights", "debias"))
+
+IMPORTS = "import prefect, great_expectations, pandas, scipy.stats, sqlalchemy"
+
+
+def made_up(rows: int) -> tuple[PublicSchema, ScaledTable]:
+    """Rows of the columns of `scale.py`, each drawn by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "schema.yaml")
+        path.write_text(dictionary())
+        schema = PublicSchema.from_yaml(path)
+    domain, rng = Domain.from_schema(schema, bins=64), np.random.default_rng(1)
+    codes = np.column_stack([rng.integers(0, size, rows) for size in domain.sizes])
+    return schema, domain.fill(codes.astype(np.int32), rng=rng)
+
+
+def features(place: Place) -> dict[str, Found]:
+    """The exact sum of measured weights' features beside the matrix product of its phases."""
+    count = max(place.rows // 10, 1000)
+    schema, rows = made_up(count)
+    stack = Measured(omega_seed=1).stack(schema)
+    omega = FourierMap(schema, stack.frequencies, None, 1).omega
+    encoded = np.random.default_rng(1).random((count, omega.shape[0]))
+    product = np.empty((BLOCK, omega.shape[1]))
+
+    def multiplied() -> None:
+        for start in range(0, count, BLOCK):
+            block = encoded[start : start + BLOCK]
+            np.matmul(block, omega, out=product[: len(block)])
+
+    told = (
+        f"{count:,} rows; {stack.dimension} features; product with a matrix of"
+        f" {omega.shape[0]} x {omega.shape[1]}"
+    )
+    found = in_turns(
+        lambda: exact_sum(stack, [rows], constant=0.5), multiplied,
+        repeats=place.repeats, told=told,
+    )  # fmt: skip
+    return {"features": found}
+
+
+def marginals(place: Place) -> dict[str, Found]:
+    """Counts of every column: of codes in memory, and of a confidential table on disk."""
+    schema, rows = made_up(place.rows)
+    domain = Domain.from_schema(schema, bins=16)
+    codes = np.asfortranarray(domain.codes(rows).astype(np.uint8))
+    other = np.empty_like(codes)
+    memory = in_turns(
+        lambda: [*ContingencyCounter(lambda: [codes], domain.sizes).one_way()],
+        lambda: np.copyto(other, codes),
+        repeats=place.repeats, told=f"{codes.nbytes / 2**20:.0f} MiB of codes",
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
+        path = Path(folder, "table.parquet")
+        write_snapshot(rows, path)
+        private = PrivateTable(schema=schema, scaled=open_snapshot(path))
+        disk = in_turns(
+            lambda: [*ContingencyCounter.of(private, domain).one_way()],
+            lambda: pyarrow.parquet.read_table(path),
+            repeats=place.repeats, told=f"{place.rows:,} rows",
+        )  # fmt: skip
+    return {"one-way, memory": memory, "one-way, disk": disk}
+
+
+def machine(place: Place) -> dict[str, str]:
+    """What the machine does at best now."""
+    size = 1500
+    matrix = np.random.default_rng(1).random((size, size))
+    much = np.ones(2**26)
+    other = np.empty_like(much)
+    product, copy = ([timed(one)[1].wall for _ in range(4)][1:] for one in (
+        lambda: matrix @ matrix, lambda: np.copyto(other, much),
+    ))  # fmt: skip
+    with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
+        csv, parquet = Path(folder, "table.csv"), Path(folder, "table.parquet")
+        rows = batch(np.random.default_rng(1), 0, place.rows)
+        seconds = {
+            "CSV written": lambda: pa.csv.write_csv(rows, csv),
+            "CSV read": lambda: pa.csv.read_csv(csv),
+            "Parquet written": lambda: pa.parquet.write_table(rows, parquet),
+            "Parquet read": lambda: pa.parquet.read_table(parquet),
+        }
+        io = {name: timed(function)[1].wall for name, function in seconds.items()}
+    told = {
+        "matrix product": f"{2 * size**3 / min(product) / 1e9:.0f} GFLOP/s",
+        "memory, read and written": f"{2 * much.nbytes / min(copy) / 2**30:.1f} GiB/s",
+    }
+    return told | {
+        name: f"{took / place.rows * 1e6:.2f} microseconds a row of 16 columns"
+        for name, took in io.items()
+    }
+
+
+def release(place: Place, rows: int) -> dict[str, scale.Used]:
+    """Every stage of a release of so many rows from as many, a process each; and pyarrow."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=place.scratch) as folder:
+        root = Path(folder)
+        write_table(root / "table.csv", rows)
+        scale.workplace(root, most=1)
+        found = {"pyarrow": scale.reference(root)}
+        found |= dict(scale.fits(root, rows, ["histogram", "privbayes", "mst"], most=1))
+        steps = scale.public(root, rows, rows, ["histogram"], most=1)
+        found |= {name.removeprefix("histogram: "): used for name, used in steps}
+        (published,) = (root / "state" / "releases").glob("scale-histogram-*")
+        again = ["-c", REWRITE, str(published), str(root / "again.parquet")]
+        found["rewrite"] = scale.used(again)
+    return found
+
+
+def of_stages(stages: dict[str, Any], steps: tuple[str, ...]) -> Cost:
+    """What some steps took together."""
+    costs = [Cost(wall=stages[step]["wall"], cpu=stages[step]["cpu"]) for step in steps]
+    return sum(costs[1:], costs[0])
+
+
+def of_release(stages: dict[str, Any], rows: int) -> dict[str, Found]:
+    """Lines of a release's stages, as `release` found them."""
+    reference = of_stages(stages, ("pyarrow",))
+    told = f"{rows:,} rows"
+    largest = max(RELEASE, key=lambda step: stages[step]["peak"])
+    return {
+        "ingest": Found(ours=of_stages(stages, ("ingest",)), reference=reference, told=told),
+        "release": Found(ours=of_stages(stages, UNWEIGHTED), reference=reference, told=told),
+        "release, measured": Found(
+            ours=of_stages(stages, RELEASE), reference=reference,
+            told=f"{told}; most memory {stages[largest]['peak'] / 2**20:,.0f} MiB, in {largest}",
+        ),
+        "scoring": Found(
+            ours=of_stages(stages, ("debias",)), reference=of_stages(stages, ("rewrite",)),
+            told=told,
+        ),
+    }  # fmt: skip
+
+
+def starts(place: Place) -> dict[str, Found]:
+    """Commands of the worked example in a copy of this checkout, beside imports of libraries."""
+    if not startup.ROOT.joinpath("examples").is_dir():
+        raise NotRunError("needs a checkout")
+    costs: dict[str, list[Cost]] = {command: [] for command in startup.COMMANDS}
+    reference = []
+    for _ in range(max(1, place.repeats - 1)):
+        with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
+            root = startup.copied(startup.ROOT, Path(folder))
+            imported = scale.used(["-c", IMPORTS])
+            reference.append(Cost(wall=imported.wall, cpu=imported.cpu))
+            for command, words in startup.COMMANDS.items():
+                took = startup.timed(root, words)
+                costs[command].append(Cost(wall=took.wall, cpu=took.cpu))
+    return {
+        command: Found(ours=median(own), reference=median(reference))
+        for command, own in costs.items()
+        if command != "prepare"
+    }

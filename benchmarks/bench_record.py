@@ -1,0 +1,92 @@
+"""What `bench.py` keeps of a comparison, and how it takes the time."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class NotRunError(Exception):
+    """Why a comparison was not made; the page says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What every comparison is told.
+
+    Attributes:
+        data: folder with the public data sets, if there is one.
+        environments: folder in which the peers' environments are made.
+        scratch: folder for tables while they are used.
+        rows: of the tables that are read and counted in one process.
+        sizes: rows of the whole releases, ascending.
+        repeats: turns of what takes little.
+        with_peers: whether peers are compared at all.
+        neural: a Python with torch and Opacus, if there is one.
+    """
+
+    data: Path | None
+    environments: Path
+    scratch: Path
+    rows: int = 10**6
+    sizes: tuple[int, ...] = (10**4, 10**5, 10**6)
+    repeats: int = 3
+    with_peers: bool = True
+    neural: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Seconds: of a clock, and of all cores together, child processes included."""
+
+    wall: float
+    cpu: float
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(wall=self.wall + other.wall, cpu=self.cpu + other.cpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One line: ours, what it is held against, and what else is to be said."""
+
+    ours: Cost
+    reference: Cost
+    told: str = ""
+
+
+def _cpu() -> float:
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(told.ru_utime + told.ru_stime for told in map(resource.getrusage, whose))
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, Cost]:
+    """What a function returns, and what it took."""
+    wall, cpu = time.perf_counter(), _cpu()
+    found = function()
+    return found, Cost(wall=time.perf_counter() - wall, cpu=_cpu() - cpu)
+
+
+def median(costs: list[Cost]) -> Cost:
+    return Cost(
+        wall=statistics.median(one.wall for one in costs),
+        cpu=statistics.median(one.cpu for one in costs),
+    )
+
+
+def in_turns(
+    ours: Callable[[], Any], reference: Callable[[], Any], *, repeats: int, told: str = ""
+) -> Found:
+    """Medians of both, which take turns, so that they meet the same load; one turn is not timed."""
+    mine, other = [], []
+    for turn in range(repeats + 1):
+        for function, costs in ((ours, mine), (reference, other)):
+            cost = timed(function)[1]
+            if turn:
+                costs.append(cost)
+    return Found(ours=median(mine), reference=median(other), told=told)

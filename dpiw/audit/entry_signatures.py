@@ -1,0 +1,98 @@
+"""Who signed the entries of a ledger, against the key that an auditor was given."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpiw.audit.amounts import Fields
+from dpiw.audit.findings import Finding
+from dpiw.ledger.authors import Author
+from dpiw.release.signing import PublicKey
+
+_MOST_TOLD = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntrySigners:
+    """Whose signatures the entries carry, by their numbers.
+
+    Attributes:
+        given: id of the given key; None: there was none.
+        signed: the entries that each key signed, by its id.
+        unsigned: entries without a signature.
+        missing: those of them that follow a signed one of their kind.
+    """
+
+    given: str | None
+    signed: dict[str, tuple[int, ...]]
+    unsigned: tuple[int, ...]
+    missing: tuple[int, ...]
+
+    @property
+    def statement(self) -> str:
+        """How many entries the given key signed, how many others, and how many nobody."""
+        counts = Counter({key: len(entries) for key, entries in self.signed.items()})
+        rest = f"{len(self.unsigned)} unsigned"
+        if self.given is None:
+            told = [f"{count} signed by key id {key}" for key, count in counts.items()]
+            return ", ".join([*(told or ["0 signed"]), rest])
+        own = counts.pop(self.given, 0)
+        return f"{own} signed by the given key, {counts.total()} by others, {rest}"
+
+    def findings(self) -> list[Finding]:
+        """Warnings about entries of other keys, and about signatures that cease."""
+        found = [
+            Finding(code="entry_other_key", subject=_entries(entries),
+                    text=f"signed by key id {key}, not by the given key {self.given}")
+            for key, entries in self.signed.items()
+            if self.given not in (None, key)
+        ]  # fmt: skip
+        if self.missing:
+            text = "no signature, though an earlier entry of the same kind has one"
+            found.append(Finding(code="entry_unsigned", subject=_entries(self.missing), text=text))
+        return found
+
+
+def entry_signers(exported: Sequence[Fields], key: PublicKey | None) -> EntrySigners:
+    """Sort exported entries by who signed them; a signature that does not hold is none.
+
+    Confidential stages sign nothing, so only kinds that were signed before are missed.
+    """
+    signed: dict[str, list[int]] = {}
+    unsigned, missing, kinds = [], [], set()
+    for entry in exported:
+        signer = _signer(entry)
+        if signer is not None:
+            signed.setdefault(signer, []).append(entry["seq"])
+            kinds.add(entry["kind"])
+            continue
+        unsigned.append(entry["seq"])
+        if entry["kind"] in kinds:
+            missing.append(entry["seq"])
+    return EntrySigners(
+        given=None if key is None else key.key_id,
+        signed={one: tuple(entries) for one, entries in signed.items()},
+        unsigned=tuple(unsigned),
+        missing=tuple(missing),
+    )
+
+
+def _signer(entry: Fields) -> str | None:
+    by = entry["payload"].get("by")
+    author = None if by is None else Author.from_json(by)
+    if author is None or author.public_key is None:
+        return None
+    fields = {name: value for name, value in entry.items() if name != "hash"}
+    stated = {name: value for name, value in by.items() if name != "signature"}
+    fields["payload"] = {**entry["payload"], "by": stated}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return author.key_id if author.holds_for(text.encode("ascii")) else None
+
+
+def _entries(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_MOST_TOLD]))
+    more = f" and {len(numbers) - _MOST_TOLD} more" if len(numbers) > _MOST_TOLD else ""
+    return f"{'entries' if len(numbers) > 1 else 'entry'} {shown}{more}"

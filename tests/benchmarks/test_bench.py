@@ -1,0 +1,206 @@
+"""`make bench`: lines are ratios with their targets, what was not run is told, a run resumes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.scripts import load
+
+record = load("bench_record")
+for name in ("exact_gan", "exact_ratio", "privbayes_adult", "weights_table", "dp_sgd"):
+    load(name)
+for name in ("scale_table", "scale", "startup"):
+    load(name)
+limits, peers = load("bench_limits"), load("bench_peers")
+page, bench = load("bench_page"), load("bench")
+
+
+def place(folder, **others):
+    return record.Place(
+        data=None, environments=folder, scratch=folder, rows=2000, repeats=1, **others
+    )
+
+
+def found(ours, reference):
+    ours, reference = (record.Cost(wall=one, cpu=one) for one in (ours, reference))
+    return {
+        "ours": vars(ours), "reference": vars(reference), "told": "a word"
+    }  # fmt: skip
+
+
+def kept(**lines):
+    return {"lines": lines, "date": "2026-11-23 17:00", "commit": "abc", "load": [0.5, 2.25]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "reference", "times", "met"),
+    [
+        ("limit", 2.9, 1.0, "2.9", "yes"),
+        ("limit", 3.1, 1.0, "3.1", "**no**"),
+        ("peer", 1.0, 3.1, "3.1", "yes"),
+        ("peer", 1.0, 2.9, "2.9", "**no**"),
+        ("seconds", 2.9, 0.5, "5.8", "yes"),
+        ("seconds", 3.1, 9.0, "0.34", "**no**"),
+    ],
+)
+def test_a_line_says_its_ratio_its_target_and_whether_it_is_met(kind, ours, reference, times, met):
+    line = page.Line(name="x", item="i", ours="o", reference="r", target=3, kind=kind)
+    cells = page.row(line, kept(x=found(ours, reference))).split(" | ")
+    assert cells[4:5] == [f"**{times}**"]
+    assert cells[7] == met
+    assert cells[8].startswith("2026-11-23 17:00, abc, load 0.5 to 2.2; a word")
+
+
+def test_what_was_not_run_stands_on_the_page_with_its_reason_and_its_target():
+    line = page.Line(name="x", item="i", ours="o", reference="r", target=3, kind="peer")
+    assert "**not run**: no network" in page.row(line, {"not_run": "no network"})
+    assert "**not run**: not yet" in page.row(line, None)
+    assert "at least 3" in page.row(line, None)
+
+
+def test_every_line_has_what_makes_it_and_nothing_is_made_in_vain():
+    made = {*bench.ITEMS, "release"}
+    assert {line.item for line in bench.LINES} == made
+    names = [line.name for line in bench.LINES]
+    assert len(names) == len(set(names))
+
+
+def test_the_targets_are_those_that_were_set():
+    asked = {line.name: line.target for line in bench.LINES if line.target is not None}
+    wanted = {
+        "features": 3, "release": 5, "scoring": 2, "privbayes": 200, "privbayes-adult-mst": 50,
+        "warm": 8, "fresh": 12, "published": 3, "help": 0.3, "import": 0.5, "plan": 2,
+    }  # fmt: skip
+    assert wanted.items() <= asked.items()
+
+
+def test_sums_and_counts_are_held_against_the_machine_here(tmp_path):
+    lines = limits.features(place(tmp_path)) | limits.marginals(place(tmp_path))
+    names = {line.name for line in bench.LINES if line.item in ("features", "marginals")}
+    assert set(lines) == names
+    assert all(one.ours.wall > 0 and one.reference.wall > 0 for one in lines.values())
+
+
+def test_a_release_s_lines_add_up_its_steps():
+    used = {"wall": 1.0, "cpu": 2.0, "peak": 2**20}
+    stages = dict.fromkeys((*limits.RELEASE, "pyarrow", "rewrite"), used)
+    stages["debias"] = {"wall": 6.0, "cpu": 5.0, "peak": 2**30}
+    lines = limits.of_release(stages, 7)
+    assert lines["release"].ours.wall == 5
+    assert lines["release, measured"].ours == record.Cost(wall=12.0, cpu=17.0)
+    assert "1,024 MiB, in debias" in lines["release, measured"].told
+    assert lines["scoring"].ours.wall == 6
+    assert {line.name for line in bench.LINES if line.item == "release"} == set(lines)
+
+
+def test_slopes_are_what_a_further_row_takes():
+    def at(cpu):
+        return kept() | {"stages": {"ingest": {"wall": 1.0, "cpu": cpu, "peak": 10**9}}}
+
+    sizes = {10: at(1.0), 1010: at(1.5), 2010: at(3.5)}
+    assert page.slopes_of(["ingest", "ingest"], sizes)[1010] == pytest.approx(1000)
+    assert page.slopes_of(["ingest"], sizes) == {
+        1010: pytest.approx(500),
+        2010: pytest.approx(2000),
+    }
+
+
+def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch, capsys):
+    """What is done is kept with its date; what was not run is tried again; the page has both."""
+    tried = []
+
+    def measured(item, place):
+        tried.append(item)
+        told = {"lines": {"features": found(1.0, 2.0)}} if item == "features" else {"not_run": "no"}
+        return kept() | told if "lines" in told else {**kept(), **told, "lines": {}}
+
+    monkeypatch.setattr(bench, "apart", measured)
+    arguments = ["--only", "features", "counts", "--cache", str(tmp_path / "c"),
+                 "--out", str(tmp_path / "o")]  # fmt: skip
+    for _ in range(2):
+        assert bench.main(arguments) == 0
+    assert tried == ["features", "counts", "counts"]
+    assert bench.main([*arguments, "--again"]) == 0
+    assert tried[3:] == ["features", "counts"]
+    text = (tmp_path / "o" / "bench.md").read_text()
+    assert "| **0.5** | 0.5 | at most 3 | yes | 2026-11-23 17:00, abc" in text
+    assert "| diffprivlib | **not run**: no" in text
+    told = json.loads((tmp_path / "o" / "bench.json").read_text())
+    assert told["items"]["features"]["lines"]["features"]["told"] == "a word"
+
+
+def test_a_good_line_is_not_lost_to_a_later_failure(tmp_path, monkeypatch):
+    arguments = ["--only", "counts", "--cache", str(tmp_path), "--out", str(tmp_path), "--again"]
+    for told in (kept(**{"counts-1": found(1, 2)}), kept() | {"not_run": "gone"}):
+        monkeypatch.setattr(bench, "apart", lambda item, place, told=told: told)
+        bench.main(arguments)
+    assert bench.kept(tmp_path, "counts")["lines"]["counts-1"]["told"] == "a word"
+
+
+def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypatch):
+    for item, made in bench.ITEMS.items():
+        if item not in ("features", "marginals", "starts"):
+            with pytest.raises(record.NotRunError, match="without peers"):
+                made(place(tmp_path, with_peers=False))
+
+    def refused(command, **others):
+        raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.setattr(peers.subprocess, "run", refused)
+    told = bench.measured("counts", place(tmp_path))
+    assert told["not_run"] == "diffprivlib: its environment could not be made"
+    assert not (tmp_path / "diffprivlib" / ".ready").exists()
+    assert "make neural" in bench.measured("dp-sgd", place(tmp_path))["not_run"]
+
+
+def test_a_public_table_that_is_not_there_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "environment", lambda folder, peer: folder)
+    told = bench.measured("privbayes", place(tmp_path))
+    assert told["not_run"] == "needs adult.csv: make bench DATA=folder"
+
+
+def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_path, monkeypatch):
+    """A stand-in package: the script that times it is the peers' own."""
+    import shutil
+    import sys
+
+    shutil.copy(peers.HERE / "timed.py", tmp_path)
+    (tmp_path / "slow.py").write_text(
+        "import time\ntime.sleep(0.6)\n"
+        "def fit(given):\n    print('noise')\n    return {'rows': given['codes'] + 1}\n"
+    )
+    monkeypatch.setattr(peers, "HERE", tmp_path)
+    made, took = peers.fitted(sys.executable, "slow", {"codes": np.arange(3)})
+    assert made["rows"].tolist() == [1, 2, 3]
+    assert 0 < took.wall < 0.6
+    (tmp_path / "slow.py").write_text("def fit(given):\n    raise ValueError('no such bins')\n")
+    with pytest.raises(record.NotRunError, match="no such bins"):
+        peers.fitted(sys.executable, "slow", {"codes": np.arange(3)})
+
+
+def test_our_part_of_a_peer_s_line_is_on_the_same_public_codes(rng):
+    from tests.benchmarks.scripts import rows, schema
+
+    own = peers.Own(schema=schema(), rows=rows(rng, 400), method="privbayes", delta=0.0)
+    cost, distance, domain = own.made(1)
+    assert cost.wall > 0
+    assert 0 < distance < 1
+    assert domain.codes(own.rows).shape == (400, 5)
+    assert "**worse**" in peers._distances(0.2, 0.1)
+    assert "worse" not in peers._distances(0.1, 0.1)
+
+
+def test_the_made_up_table_s_copies_stand_side_by_side(tmp_path, rng):
+    table = load("scale_table")
+    rows = table.batch(rng, 0, 50, copies=3)
+    assert rows.num_columns == 1 + 3 * 15
+    assert rows["age_2"] != rows["age"]
+    path = tmp_path / "schema.yaml"
+    path.write_text(table.dictionary(3))
+    schema = limits.PublicSchema.from_yaml(path)
+    assert [column.name for column in schema.columns] == rows.column_names
+    assert schema.scale(rows.to_pandas().astype(str)).rows == 50

@@ -1,0 +1,111 @@
+"""What is spent with no folder, who signed the entries, and which head is worth keeping."""
+
+import json
+import shutil
+
+import pytest
+
+from dpiw.audit import Severity, found, report_json
+from dpiw.audit.page import build_page
+from dpiw.audit.statements import next_steps
+from dpiw.audit.unreleased import unreleased
+from dpiw.ledger import Ledger
+from dpiw.release.signing import create_key_pair
+
+
+def cut(site, after: int) -> None:
+    """The ledger as it was after an entry, and no folder of what came later."""
+    site.sql(f"DELETE FROM entries WHERE seq > {after}")
+    (folder,) = [one for one in site.folders if "2026-12" in one.name]
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("after", "why", "codes"),
+    [(9, "reserved, nothing drawn", []),
+     (11, "armed, not all drawn", ["stage_armed"]),
+     (13, "drawn, not published", ["not_published"])],
+)  # fmt: skip
+def test_budget_without_a_folder_is_told_three_times(site, after, why, codes):
+    cut(site, after)
+    report = site.audit()
+    warned = [one.code for one in report.findings if one.severity is Severity.WARNING]
+    assert warned == codes
+    (row,) = unreleased(report, "town")
+    assert (row.why, row.amount.epsilon) == (why, 2 * 10**12)
+    assert f"spent with no folder: population town, epsilon=2, delta=1E-6 ({why})" in found(report)
+    page = build_page(report)
+    assert "spent with no folder</td>" in page
+    assert why in page
+    (told,) = json.loads(report_json(report))["populations"][0]["spent_with_no_folder"]
+    assert told["why"] == why
+
+
+def test_where_every_charge_has_its_folder_nothing_is_told(site):
+    assert unreleased(site.audit(), "town") == []
+    assert not any("no folder" in line for line in found(site.audit()))
+
+
+def test_a_folder_that_is_gone_and_a_lost_draw(site):
+    shutil.rmtree(site.folders[0])
+    report = site.audit()
+    assert [one.why for one in unreleased(report, "town")] == ["published, no such folder"]
+    run = report.counted.runs_of("town")[1]
+    run.attempts[0].stages["fit_generator"].state = "lost"
+    whys = [one.why for one in unreleased(report, "town")]
+    assert whys == ["published, no such folder", "lost: armed, and left no output"]
+
+
+def kinds(site):
+    return [(entry["seq"], "signature" in entry["payload"]["by"])
+            for entry in Ledger.open(site.ledger).export()]  # fmt: skip
+
+
+def test_entries_are_held_against_the_given_key(site, tmp_path):
+    signed = [seq for seq, is_signed in kinds(site) if is_signed]
+    told = f"{len(signed)} signed by the given key, 0 by others, {14 - len(signed)} unsigned"
+    report = site.audit()
+    assert report.signers.statement == told
+    assert told in build_page(report)
+    assert f"14 ledger entries ({told}), 2 release folders" in found(report)
+    (own,) = report.signers.signed
+    assert site.audit(public_key=None).signers.statement.startswith(
+        f"{len(signed)} signed by key id {own}, "
+    )
+    _, other = create_key_pair(tmp_path, "other")
+    report = site.audit(public_key=other)
+    assert report.signers.statement.startswith(f"0 signed by the given key, {len(signed)} by other")
+    (finding,) = [one for one in report.findings if one.code == "entry_other_key"]
+    assert finding.subject.startswith(f"entries {signed[0]}, {signed[1]}")
+    assert f"key id {own}, not by the given key" in finding.text
+
+
+def test_a_signature_that_ceases_is_missed(site):
+    """Who has no key writes the same history from there on, in a chain that holds."""
+    signed = [seq for seq, is_signed in kinds(site) if is_signed]
+    site.rewrite(9, lambda entry: None)
+    assert Ledger.open(site.ledger).verify().ok
+    (finding,) = [one for one in site.audit().findings if one.code == "entry_unsigned"]
+    lost = [seq for seq in signed if seq >= 9]
+    assert lost
+    assert finding.subject == "entries " + ", ".join(map(str, lost))
+    assert finding.severity is Severity.WARNING
+
+
+def test_a_signature_that_does_not_hold_is_none(site):
+    before = site.audit().signers
+    site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 3")
+    after = site.audit().signers
+    assert 3 not in next(iter(after.signed.values()))
+    assert after.unsigned == tuple(sorted([3, *before.unsigned]))
+
+
+def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):
+    assert any(step.startswith("Keep the ledger head") for step in next_steps(site.audit()))
+    site.sql("DELETE FROM entries WHERE seq > 8")  # an old copy: a folder is newer
+    steps = next_steps(site.audit())
+    assert not any(step.startswith("Keep") for step in steps)
+    assert any(step.startswith("Do not keep the ledger head") for step in steps)
+    site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 3")
+    assert not any(step.startswith("Keep") for step in next_steps(site.audit()))
+    (site.folders[0] / "report.html").write_text("changed")
