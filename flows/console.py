@@ -31,11 +31,12 @@ from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
 from dpiw.release.report.report import load_report
 from dpiw.release.verification import verify
+from dpiw.run.ahead import paid_anew
 from dpiw.run.commands import filled_in, ledger_place, program
 from dpiw.run.imports import importing
 from dpiw.run.process import failure_file, stages_ahead
 from dpiw.run.publish import published
-from dpiw.run.reserve import check_source
+from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
@@ -161,8 +162,7 @@ def _left(spec: Path, population: str, key: str) -> str:
     try:
         ledger = Ledger.open(ledger_url(load_spec(spec)))
         run = next(one for one in ledger.runs(population) if one.run_key.startswith(key))
-        told = more_such(ledger.account(population), run)
-        return f"{ledger.remaining(population)}; {told}"
+        return f"{ledger.remaining(population)}; {more_such(ledger.account(population), run)}"
     except (DPIWError, StopIteration) as error:  # the release is published all the same
         return f"not known ({type(error).__name__})"
 
@@ -207,8 +207,7 @@ def _lists(folder: Path, dictionary: Path) -> list[str]:
 
 def _summary(folder: Path, spec: Path, seconds: float) -> str:
     verified = verify(folder)
-    certificate = verified.certificate
-    diagnostics = certificate.diagnostics
+    certificate, diagnostics = verified.certificate, verified.certificate.diagnostics
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
     stated, shown = load_spec(spec), os.path.relpath(folder)
@@ -248,24 +247,25 @@ def release_flow(spec: str, period: str | None) -> str:
 
 
 def _published_before(spec: Path, period: str | None) -> Path | None:
-    run = ReleaseRun.find(spec, period=period)
-    return None if run is None else published(run)
+    return published(run) if (run := ReleaseRun.find(spec, period=period)) else None
 
 
-def _publish(flow: Callable[..., str], spec: Path, period: str | None) -> Path:
+def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts) -> Path:
     """Start the server; plan, start the stages and import while it comes up; run the flow."""
     from flows.server import prefect_server
 
-    check_source(spec, period)
+    check_ahead(parsed.spec, parsed.period)
     with prefect_server() as wait_for_server:
-        run = ReleaseRun.prepare(spec, period=period)
+        heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
+        for note in paid_anew(run.plan, run.open_ledger(), parsed.period):
+            print(f"  note: {note}")
         with stages_ahead(run.directory):
             with importing():
                 import flows.release  # noqa: F401
 
                 load_report()
             wait_for_server()
-            return Path(flow(str(spec), period))
+            return Path(flow(str(parsed.spec), parsed.period))
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
@@ -284,7 +284,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         else:
             try:
                 with interrupts:
-                    folder = _publish(flow, parsed.spec, parsed.period)
+                    folder = _publish(flow, parsed, interrupts)
             finally:
                 shown.settle()
     except KeyboardInterrupt:

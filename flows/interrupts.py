@@ -17,8 +17,13 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from dpiw.errors import DPIWError
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.run.reserve import is_used_up
+from dpiw.run.run import ReleaseRun
 from dpiw.run.shield import HELD
 
+_DRAWS = (GENERATOR_STAGE, WEIGHTS_STAGE)
 _NAMES = {signal.SIGINT: "Ctrl-C"}
 
 
@@ -30,6 +35,7 @@ class Interrupts(logging.Handler):
     Attributes:
         exit_code: of a run that was stopped: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, as
             shells have it.
+        run: that is interrupted; None until it is prepared.
     """
 
     def __init__(self) -> None:
@@ -38,6 +44,7 @@ class Interrupts(logging.Handler):
         self._asked = self._at_once = False
         self._before: dict[int, Any] = {}
         self.exit_code = 128 + signal.SIGINT
+        self.run: ReleaseRun | None = None
 
     def __enter__(self) -> Self:
         # A job in the background was told to ignore some.
@@ -75,7 +82,8 @@ class Interrupts(logging.Handler):
         self._asked = True
         asked = signal.Signals(signal_number)
         again = _NAMES.get(asked, asked.name)
-        told = f"\n  stopping when {self._step} has ended ({again} again: at once)\n"
+        stakes = _stakes(self.run) if self.run and self._step in _DRAWS else ""
+        told = f"\n  stopping when {self._step} has ended ({again} again: at once){stakes}\n"
         # A print may be under way; and nobody may listen any more, which must not end a stage.
         with contextlib.suppress(OSError, ValueError):
             os.write(sys.stdout.fileno(), told.encode("ascii"))
@@ -89,14 +97,38 @@ class Interrupts(logging.Handler):
         if self._step is None:
             return f"stopped before the first step: nothing was read or spent; to go on: {command}"
         if self._at_once:
+            used_up = _used_up(self.run) if self.run else ""
             return (
                 f"stopped in {self._step}, at once: what was published or drawn before is kept, a"
-                f" draw that was cut off stays charged; to go on where that can be: {command}"
+                f" draw that was cut off stays charged; {used_up or f'to go on: {command}'}"
             )
+        if self._step in ("plan", "reserve", "ingest"):
+            return f"stopped after {self._step}: nothing was drawn this time; to go on: {command}"
         return (
             f"stopped after {self._step}: all that was drawn is kept, and paid for once; to go on:"
             f" {command}"
         )
+
+
+def _stakes(run: ReleaseRun) -> str:
+    """What a draw costs that is stopped at once."""
+    most = run.spec.max_attempts
+    told = "cannot draw again" if most == 1 else f"may pay for {most} draws in all"
+    return (
+        f"; a draw that is cut off stays charged (of this run's epsilon {run.spec.epsilon}), and"
+        f" with max_attempts {most} this run {told}"
+    )
+
+
+def _used_up(run: ReleaseRun) -> str:
+    """Why the same command will not go on; empty if it will, or nobody knows."""
+    with contextlib.suppress(DPIWError):
+        if is_used_up(run):
+            return (
+                f"this run cannot draw again (max_attempts {run.spec.max_attempts}); another"
+                " --period or source.snapshot is a new run, and pays anew"
+            )
+    return ""
 
 
 def _hears() -> bool:

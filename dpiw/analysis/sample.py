@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError, WeightError
+from dpiw.methods.admission import forced_rows
 
 if TYPE_CHECKING:
     from dpiw.analysis.intervals import Interval
@@ -65,8 +66,7 @@ class WeightedSample:
         table: the rows.
         weights: shape (n,), >= 0, of mean one.
         scale: what `weights` were divided by to have mean one; kept for totals.
-        law: law of the weights' privacy noise, with the features it acts on; None when the
-            weights carry none or nothing is known about it.
+        law: of the weights' noise, with the features it acts on; None: no noise, or not known.
         tilt: what `unshrunk` believes of the coefficients; its weights are then in use.
         original: the sample as released, where `unshrunk` moved the weights.
         totals: for a release with unnormalised weights: those weights, of mean one with `scale`;
@@ -101,9 +101,10 @@ class WeightedSample:
             ReleaseError: it is not known.
         """
         if self.law is None:
+            told = {} if self.release is None else self.release.certificate.diagnostics
             raise ReleaseError(
-                "noise-aware: the law of these weights is not known; it needs a release with"
-                " weights and no step after debiasing but normalisation"
+                "noise-aware: the law of these weights is not known; it needs weights and no step"
+                f" after debiasing but normalisation{forced_rows(told)}"
             )
         return self.law
 
@@ -275,9 +276,9 @@ class Estimate:
         Raises:
             ReleaseError: there are several.
         """
-        if self.values.size != 1:
-            raise ReleaseError("estimate: it has several values; use `values` and `names`")
-        return float(self.values[0])
+        if self.values.size == 1:
+            return float(self.values[0])
+        raise ReleaseError("estimate: it has several values; use `values` and `names`")
 
     def covariance(self) -> Array:
         """Sandwich covariance over the synthetic rows alone, shape (p, p).
@@ -296,5 +297,4 @@ class Estimate:
         return confidence_interval(self, **settings)
 
     def __getitem__(self, name: str) -> float:
-        """The value called `name`."""
         return float(self.values[self.names.index(name)])

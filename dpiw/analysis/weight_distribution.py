@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from dpiw.analysis.noise import Array, WeightLaw
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
+from dpiw.methods.admission import ADMITTED
 from dpiw.methods.weights.debiasing import log_debias, weighted_centre
 from dpiw.methods.weights.features import feature_map
 from dpiw.methods.weights.means_law import MeansLaw
@@ -25,7 +26,6 @@ _RECOVERY = 1e-6
 """Largest misfit, in log weights, of coefficients recovered from a release."""
 
 _UNDERSTOOD = {"debias b(x - mu)", "debias b(x)", "self-normalise"}
-
 
 _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-normalise")
 """How the steps of `measured` weights begin."""
@@ -58,7 +58,8 @@ def law_of_release(release: Release) -> WeightLaw | MeansLaw | None:
     """The law of a release's weights, from its certificate, schema and rows.
 
     None where weights are not published, or were changed after debiasing by steps this version
-    does not model (the certificate's `post_processing` names them).
+    does not model (the certificate's `post_processing` names them), or where so few rows satisfied
+    the constraints that others were forced to.
 
     Raises:
         ReleaseError: the weights are not what certificate and rows say.
@@ -94,7 +95,10 @@ def law_of_weights(
     Raises:
         ReleaseError: the weights are not what the parameters say.
     """
-    return _LAWS[method](dict(parameters), published) if method in _LAWS else None
+    if method not in _LAWS:
+        return None
+    steps = tuple(step for step in published.steps if not step.startswith(ADMITTED))
+    return _LAWS[method](dict(parameters), replace(published, steps=steps))
 
 
 def _law_of_coefficients(facts: dict[str, Any], published: PublishedWeights) -> WeightLaw | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def _add_register(commands: Any) -> None:
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error."""
     from dpiw.ledger import MAX_UNPAID_READS, CompositionRule, Ledger, Population
-    from dpiw.ledger.location import HOW_TO_BEGIN
+    from dpiw.ledger.location import BEGIN, HOW_TO_BEGIN
 
     reads = arguments.max_unpaid_reads
     population = Population(
@@ -122,19 +123,35 @@ def run_register(arguments: argparse.Namespace) -> int:
         ledger = make(arguments.ledger, key=signing_key(arguments))
     except LedgerError as error:
         told = str(error)
-        if "no such file" in told and HOW_TO_BEGIN not in told:
-            raise LedgerError(f"{told}; {HOW_TO_BEGIN}") from None
-        raise
+        if "no such file" not in told:
+            raise
+        told += "" if HOW_TO_BEGIN in told else f"; {HOW_TO_BEGIN}"
+        raise LedgerError(told.replace(BEGIN, _as_typed(arguments))) from None
     before = population.name in {one.name for one in ledger.populations()}
     known = ledger.register(population)
     rule = ", composition renyi" if known.renyi else ""
-    unit = f", id_column={known.id_column}" if known.id_column else ""
-    lines = [f"population {known.name}: {known.budget}, {known.relation.value}{unit}{rule}"]
+    unit = "each row is a person"
+    if known.id_column:
+        unit = f"a person is a value of {known.id_column}, with at most {known.max_rows} row(s)"
+    lines = [
+        f"population {known.name}: {known.budget}, {known.relation.value}{rule}; {unit}; for life"
+    ]
     if before:
         left = ledger.remaining(known.name)
         lines.append(f"registered before, with the same terms; nothing was changed; left: {left}")
     write_lines(arguments, lines)
     return 0
+
+
+def _as_typed(arguments: argparse.Namespace) -> str:
+    """The same registration, which makes the ledger too."""
+    words = ["dpiw", "ledger", "register", arguments.name]
+    for option in ("ledger", "epsilon", "delta", "relation", "composition", "max_rows",
+                   "id_column", "max_unpaid_reads", "sign_with"):  # fmt: skip
+        value = getattr(arguments, option)
+        if value not in (None, 1, "basic"):
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    return shlex.join([*words, "--create"])
 
 
 def run_verify(arguments: argparse.Namespace) -> int:

@@ -43,6 +43,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.table import plan_table
+    from dpiw.run.ahead import missing_files
     from dpiw.run.budget import budget_line
     from dpiw.run.commands import filled_in
 
@@ -58,7 +59,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
     else:
-        _say(plan_table(plan))
+        _say("\n".join([plan_table(plan), *(f"warning: {one}" for one in missing_files(spec))]))
     try:
         left = budget_line(plan)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
@@ -205,7 +206,9 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except DPIWError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        show = "dpiw ledger show"
+        place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"
+        sys.stderr.write(f"{type(error).__name__}: {str(error).replace(show, place)}\n")
         if _stands_in_a_file(error) and parsed.command != "init":
             again = shlex.join(sys.argv[1:] if arguments is None else arguments)
             sys.stderr.write(f"mend it, then: dpiw {again}\n")

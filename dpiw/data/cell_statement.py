@@ -31,6 +31,9 @@ STATEMENT = "cells.txt"
 _SOME = 0.01
 """Share of cells from which clamped, filled and unknown ones are worth a sentence."""
 
+_NO_TEXT = "\ufffd"
+"""What stands for bytes that are no text in the declared encoding (`dpiw.data.sources`)."""
+
 _MAX_TEXTS, _MAX_BYTES = 10_000, 1 << 22
 _FEW_TEXTS = 3
 _HEADER = ("column", "kind", "missing", "unreadable", "out of bounds", "rounded", "no level")
@@ -66,6 +69,7 @@ class CellTally:
         self._whole = True
         self._texts = {column.name: _FirstTexts() for column in schema.columns}
         self.rows = 0
+        self.undecoded = dict.fromkeys(self._texts, 0)
         self.counts = {column.name: CellCounts() for column in schema.columns}
 
     def add(self, raw: pd.DataFrame, frame: pd.DataFrame) -> None:
@@ -79,6 +83,9 @@ class CellTally:
         self.rows += len(frame)
         for column in self._columns:
             self.counts[column.name] += count_cells(column, frame[column.name])
+            if isinstance(raw[column.name].dtype, pd.StringDtype):
+                marked = pc.match_substring(cell_texts(raw[column.name]), _NO_TEXT)
+                self.undecoded[column.name] += pc.sum(marked).as_py() or 0
             if column.role is not ColumnRole.IDENTIFIER and not column.levels:
                 self._texts[column.name].add(raw[column.name])
         self._whole = whole
@@ -170,6 +177,9 @@ def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
     def say(count: int, what: str) -> None:
         told.append(f"column {column.name}: {count:,} of {rows:,} cells {what}")
 
+    if tally.undecoded[column.name]:
+        what = "hold bytes that are no text in the declared encoding; is `source.encoding` right?"
+        say(tally.undecoded[column.name], what)
     if counts.unreadable:
         what = f"could not be read as {column.kind.value}"
         hint = _hint(column, counts.unreadable, tally.first_texts(column), written)

@@ -183,15 +183,15 @@ def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
     return {"name": constraint.name, **fields, **repair}
 
 
-def read_constraint(declared: Any) -> Constraint:
-    """One item of a dictionary's `constraints`.
+def read_constraint(declared: Any, place: int = 1) -> Constraint:
+    """One item of a dictionary's `constraints`; the first is at place 1.
 
     Raises:
         SchemaError: begins with `constraint NAME: FIELD:`.
     """
     if not isinstance(declared, Mapping) or not _is_name(declared.get("name")):
         raise SchemaError(
-            "constraints: expected a list of mappings, each with a `name` of lower-case letters,"
+            f"constraints: item {place}: expected a mapping with a `name` of lower-case letters,"
             " digits, `-` and `_`"
         )
     name = declared["name"]

@@ -59,7 +59,9 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
     except SourceError as error:
         told = str(error)
     if told:  # raised outside the handler: nothing of the file hangs on it
-        raise SpecError(f"{FIELD}: expected a Parquet file of the released columns: {told}")
+        told = told.replace("the source is", "it is").replace("; is source.format csv?", "")
+        names = f"released columns ({', '.join(column.name for column in schema.released)})"
+        raise SpecError(f"{FIELD}: expected a Parquet file of the {names}: {told}")
     if len(raw.frame) == 0:
         raise SpecError(f"{FIELD}: expected at least one row")
     for column in schema.released:

@@ -75,13 +75,15 @@ def check_names(header: Sequence[str], names: Sequence[str], *, max_columns: int
 
 
 def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
-    """What is told of a line that holds the declared names, but under another delimiter."""
+    """What is told of a line that holds most declared names, but under another delimiter."""
     for other in _DELIMITERS:
         cells = {cell.strip().strip('"') for cell in line.split(other)}
-        if other != delimiter and len(names) > 1 and cells >= set(names):
+        held = len(cells & set(names))
+        if other != delimiter and len(names) > 1 and 2 * held > len(names):
+            some = "" if held == len(names) else f"{held} of "
             return (
-                f"the file's first line holds the declared names between {other!r}; the spec says"
-                f" source.delimiter: {delimiter!r}"
+                f"the file's first line holds {some}the declared names between {other!r}; the spec"
+                f" says source.delimiter: {delimiter!r}"
             )
     return ""
 

@@ -112,7 +112,7 @@ class PublicSchema:
         return cls(
             name=mapping["name"],
             columns=each(Column.from_mapping, columns, SchemaError),
-            constraints=tuple(map(read_constraint, constraints)),
+            constraints=tuple(map(read_constraint, constraints, range(1, len(constraints) + 1))),
         )
 
     @classmethod

@@ -167,7 +167,7 @@ class Account:
         if charge.renyi is None:
             return (
                 f"population {name}: this run asks {charge.cost}; {self.remaining} is left "
-                f"of {budget}"
+                f"of {budget}; who spent it: dpiw ledger show"
             )
         after = self._worth(self.held.plus(charge))
         left = decimal_text(self.remaining.epsilon_units, EPSILON_UNIT)

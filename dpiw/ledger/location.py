@@ -19,10 +19,11 @@ _TERMS = "--epsilon E --delta D --relation RELATION"
 REGISTER = f"dpiw ledger register {{name}} --ledger {{ledger}} {_TERMS}"
 """What a custodian types to register a population: a format of its name and the location."""
 
+BEGIN = f"{REGISTER.format(name='NAME', ledger='PATH')} --create"
+
 HOW_TO_BEGIN = (
     "a ledger is never created by opening it; to read or audit one, name its curator's file; to"
-    " begin one:"
-    f" dpiw ledger register NAME --ledger PATH {_TERMS} --create"
+    f" begin one: {BEGIN}"
 )
 
 SQLITE_OPTIONS = frozenset({"local_file_system"})

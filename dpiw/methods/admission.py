@@ -29,6 +29,10 @@ _LEAST_DRAWN = 100
 MOST_FORCED = 0.5
 """Share of the rows that may be projected for want of others before weights are not to be used."""
 
+ADMITTED = "satisfy declared constraints: "
+"""How the step begins that a certificate tells of rejection and projection: rows stay independent,
+and what is known of the noise of their weights stays true (docs/method.md section 15)."""
+
 RULE = (
     " Constraints: at best `use with care` if rows had to be projected as too few satisfied the"
     f" constraints, or were replaced by rows made of the dictionary; `do not use` if these are more"
@@ -76,7 +80,7 @@ class Admission:
         shares = ((self.rejected, "rejected"), (self.projected, "projected"))
         told = ", ".join(f"{count / self.drawn:.3g} {what}" for count, what in shares)
         return (
-            f"satisfy declared constraints: of {self.drawn} rows drawn, {told}",
+            f"{ADMITTED}of {self.drawn} rows drawn, {told}",
             *(text for _, text in self.findings),
         )
 
@@ -108,7 +112,7 @@ class Admission:
         )
         if self.replaced:
             told += f", and {self.replaced} of them have constrained cells of a few public rows"
-        return (f"{told}.",)
+        return (f"{told}. Weights of such rows have no noise-aware intervals.",)
 
     def judged(self, weights: Weights) -> Weights:
         """Weights of these rows that say what constraints did; the verdict by `RULE` too."""
@@ -129,6 +133,15 @@ class Admission:
             "replaced": self.replaced,
             "broken": {name: count / self.drawn for name, count in self.broken.items()},
         }
+
+
+def forced_rows(diagnostics: Mapping[str, Any]) -> str:
+    """Which constraints forced rows of a release, as its certificate tells; empty if none did."""
+    bound = diagnostics.get("constraints", {})
+    if not bound.get("forced"):
+        return ""
+    names = ", ".join(name for name, share in bound["broken"].items() if share)
+    return f"; {bound['forced']} rows were forced to satisfy {names}"
 
 
 def admitted(

@@ -74,14 +74,18 @@ def check_rows(
     """
     rows = generator.kept(schema)["rows"]
     if wanted > rows:
+        stated = "base_rows" in spec.weights.settings
         asked = (
             f"synthetic_rows={wanted}"
             if wanted == spec.synthetic_rows
             else f"weights.settings.base_rows={wanted}"
+            if stated
+            else f"weights.settings: base_rows is not stated, so {wanted}"
         )
         raise SpecError(
             f"{asked}: more than the {rows} rows of generator.settings.rows, of which each is taken"
-            " at most once; expected fewer, or more rows of the tool"
+            f" at most once; expected base_rows or synthetic_rows of at most {rows}, or more rows"
+            " of the tool"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -49,8 +50,17 @@ def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
     else:
         if kind == "value_error" and _bounds(field) == (None, None):
             allowed = own.removeprefix("expected ")
-        hint = nearest(item["input"], map(str, _choices(field)))
+        hint = nearest(_codec(item["input"]), map(str, _choices(field)))
         yield f"{where}: found {_found(item['input'])}; expected {allowed}{hint}"
+
+
+def _codec(value: object) -> object:
+    """An encoding by Python's own name of it, such as cp1252 of windows-1252; else the value."""
+    try:
+        name = codecs.lookup(str(value)).name
+    except (LookupError, ValueError):
+        return value
+    return {"iso8859-1": "latin-1"}.get(name, name)
 
 
 def _shown(key: str | int) -> str:

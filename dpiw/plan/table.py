@@ -15,6 +15,9 @@ from dpiw.plan.made_elsewhere import told
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.privacy import accounting
 
+_MANY_BINS = 30
+"""From so many of a column on, nothing is said of them."""
+
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -76,6 +79,22 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
 
 
+def _bins(plan: Plan) -> list[str]:
+    """Columns on wide bins: within one, rows are spread evenly, wherever people are."""
+    bins = plan.generator.parameters().get("bins")
+    if not isinstance(bins, int):
+        return []
+    columns = [c for c in plan.schema.released if c.is_numeric and not c.cuts]
+    told = [
+        f"{column.name} {count} of {width:,.{0 if width >= 100 else 2}f} each"
+        for column in columns
+        if (count := min(column.bins or bins, _MANY_BINS)) < _MANY_BINS
+        and (width := (column.upper_number - column.lower_number) / count) > 1
+    ]
+    even = "; rows are spread evenly within a bin: consider `cuts`"
+    return [f"  bins            {_listed(told)}{even}"] if told else []
+
+
 def _constraints(plan: Plan) -> list[str]:
     names = ", ".join(constraint.name for constraint in plan.schema.constraints)
     return [f"  constraints     {names}: every published row satisfies them"] if names else []
@@ -99,10 +118,11 @@ def plan_table(plan: Plan) -> str:
         f"  synthetic rows  {spec.synthetic_rows}",
         *_provenances(plan),
         *_cells(plan),
+        *_bins(plan),
         *_constraints(plan),
         *_made_elsewhere(plan),
         f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"
-        + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (check)"),
+        + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (looser)"),
         "private stages",
     ]
     for stage in plan.stages:

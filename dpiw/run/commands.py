@@ -44,6 +44,7 @@ def filled_in(told: str, spec: ReleaseSpec) -> str:
         name = spec.population if generic == "NAME" else generic
         command = REGISTER.format(name=generic, ledger="PATH")
         told = told.replace(command, f"dpiw ledger register {name} --ledger {place} {terms}")
+    told = told.replace("dpiw ledger show", f"dpiw ledger show --ledger {place}")
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
     return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
 

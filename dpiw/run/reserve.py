@@ -6,13 +6,14 @@ import hashlib
 import os
 from pathlib import Path
 
-from dpiw.data.files import check_is_file, sync_directory
+from dpiw.data.files import check_is_file, check_state_folder, sync_directory
 from dpiw.errors import (
     GrantSpentError,
     LedgerTamperedError,
     SourceError,
 )
 from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
+from dpiw.ledger.charges import Charge
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
@@ -22,7 +23,7 @@ from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, drawn_under
-from dpiw.run.run import ReleaseRun
+from dpiw.run.run import ReleaseRun, ledger_url
 
 
 def reserve(run: ReleaseRun) -> None:
@@ -69,21 +70,45 @@ def reserve(run: ReleaseRun) -> None:
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
 
 
-def check_source(spec: Path, period: str | None) -> None:
-    """Refuse at once, for a person, a source that is no file; a run that began may need it no more.
+def is_used_up(run: ReleaseRun) -> bool:
+    """Whether a draw of this run was cut off that it may not pay for again; changes nothing."""
+    record = run.open_ledger().find_run(run.key)
+    if record is None or record.counted_attempts < record.max_attempts:
+        return False
+    return any(
+        stage.state is StageState.LOST
+        or (
+            stage.state is StageState.ARMED
+            and not run.measurement(stage.stage).exists()
+            and last_checkpoint(run, stage) is None
+        )
+        for stage in record.stages.values()
+    )
+
+
+def check_ahead(spec_path: Path, period: str | None) -> None:
+    """Refuse at once, for a person, what `reserve` would; a run that began may go on without.
 
     Raises:
         SourceError: as `check_is_file`, with the path from here: only the custodian is told it.
+        SpecError: the state folder is open to others.
+        LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
     """
-    if ReleaseRun.find(spec, period=period) is not None:
+    if ReleaseRun.find(spec_path, period=period) is not None:
         return
-    source, told = Path(load_spec(spec).source.path), ""
+    spec, told = load_spec(spec_path), ""
+    source = Path(spec.source.path)
     try:
         check_is_file(source)
     except SourceError as error:
         told = str(error)
     if told:
         raise SourceError(f"{told} (looked for: {os.path.relpath(source)})")
+    check_state_folder(Path(spec.state))
+    account = Ledger.open(ledger_url(spec)).account(spec.population)
+    check_registered(spec, account.population)
+    if not account.population.renyi:
+        account.admit(Charge(cost=spec.cost))
 
 
 def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:

@@ -38,7 +38,7 @@ CONSEQUENCES = {
     " If another stage is committed, the run cannot be finished",
     "lost": "the lost stage can be drawn again only if no other stage is committed",
     "committed": "nothing: all draws are on disk, and a rerun publishes them",
-    _UNKNOWN: "its ledger does not know this run; was an old copy of the ledger restored?",
+    _UNKNOWN: "its ledger does not know this run: it never began, or an old copy was restored",
 }
 """What purging a run that is not finished means for a rerun."""
 

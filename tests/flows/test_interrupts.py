@@ -179,7 +179,8 @@ def test_a_second_one_stops_at_once_and_says_what_stands(
     assert "Traceback" not in text
     last = text.strip().splitlines()[-1]
     assert last.startswith("stopped in fit_generator, at once")
-    assert "stays charged" in last
+    assert "stays charged; this run cannot draw again (max_attempts 1)" in last
+    assert "of this run's epsilon 2), and with max_attempts 1 this run cannot draw again" in text
     (run,) = Ledger.open(workplace.ledger).runs("town")
     assert run.state is RunState.ARMED
     assert not workplace.releases.exists()
@@ -207,9 +208,20 @@ def test_a_second_one_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[st
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     told = interrupts.told("dpiw release a.yaml")
+    assert told.endswith("stays charged; to go on: dpiw release a.yaml")
     assert told.startswith("stopped in fit_generator, at once")
-    assert "stays charged" in told
     assert capfd.readouterr().out.count("stopping when") == 1
+
+
+def test_before_a_draw_nothing_is_said_to_be_kept() -> None:
+    with Interrupts() as interrupts:
+        logging.getLogger("dpiw.progress").warning("start ingest")
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            logging.getLogger("dpiw.progress").warning("start fit_generator")
+    assert (
+        interrupts.told("it") == "stopped after ingest: nothing was drawn this time; to go on: it"
+    )
 
 
 def test_a_job_in_the_background_goes_on_ignoring_it() -> None:

@@ -115,7 +115,7 @@ class External:
         for name in ("rows", "tool", "version", "declared_by", "evidence"):
             most = 4096 if name == "rows" else _MOST_LETTERS
             if not _is_text(getattr(self, name), most):
-                raise _fault(name, f"1 to {most} printable characters")
+                raise _fault(name, f"1 to {most} printable characters (in quotes, if a number)")
         for name in ("sha256", "counted_by"):
             value = getattr(self, name)
             if not (value is None and name == "counted_by") and not _is_digest(value):

@@ -182,8 +182,13 @@ class TableDraft:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise SchemaError("the metadata names no columns")
-        if len({folded_name(column.name) for column in self.columns}) < len(self.columns):
-            raise SchemaError("the metadata names two columns that are equal up to case")
+        folded = [folded_name(column.name) for column in self.columns]
+        if len({*folded}) < len(folded):
+            second = next(n for n, name in enumerate(folded) if name in folded[:n])
+            raise SchemaError(
+                f"the metadata names two columns that are equal up to case: columns"
+                f" {folded.index(folded[second]) + 1} and {second + 1}"
+            )
 
     def with_key(self, names: Sequence[str]) -> TableDraft:
         """The same with a primary key of one column as identifier; other keys change nothing."""

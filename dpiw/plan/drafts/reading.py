@@ -30,6 +30,8 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
     if path.suffix.lower() not in suffixes:
         raise SchemaError(f"{what}: expected a file named *{' or *'.join(suffixes)}")
     with contextlib.suppress(OSError, ValueError):  # a UnicodeDecodeError is a ValueError
+        if not path.exists():
+            raise SchemaError(f"{what}: no such file")
         if path.is_file():
             with path.open("rb") as stream:
                 data = stream.read(MAX_METADATA_BYTES + 1)

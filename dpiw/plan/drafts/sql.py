@@ -38,8 +38,11 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
         SchemaError: no such definitions, unknown dialect, or a dump with rows.
     """
     text = read_text(path, suffixes=(".sql", ".ddl"), what=_WHAT)
-    if _ROWS.search(text):
-        raise SchemaError("SQL: holds statements with rows; expected definitions alone")
+    if rows := _ROWS.search(text):
+        line = text.count("\n", 0, rows.start(2)) + 1
+        raise SchemaError(
+            f"SQL: line {line}: holds statements with rows; expected definitions alone"
+        )
     statements = _statements(text, dialect)
     types = {name.casefold(): levels for name, levels in _enumerations(statements)}
     tables = dict(_tables(statements))

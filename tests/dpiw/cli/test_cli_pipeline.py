@@ -22,7 +22,7 @@ from dpiw.errors import SchemaError, SourceError
 from dpiw.ledger import CompositionRule, Ledger
 from dpiw.plan.json_schema import SCHEMAS
 from dpiw.privacy.units import NeighbouringRelation
-from dpiw.run.reserve import check_source
+from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
 
@@ -198,9 +198,9 @@ def test_plan_refuses_what_a_release_would_refuse(
 def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any) -> None:
     workplace.source.unlink()
     with pytest.raises(SourceError, match=r"no such file.*looked for: .*data.csv"):
-        check_source(workplace.spec, None)
+        check_ahead(workplace.spec, None)
     ReleaseRun.prepare(workplace.spec, period=None)
-    check_source(workplace.spec, None)  # a run that drew all it needs goes on without the table
+    check_ahead(workplace.spec, None)  # a run that drew all it needs goes on without the table
 
 
 def test_plan_counts_by_the_population_s_own_rule(

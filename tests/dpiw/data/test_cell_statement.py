@@ -263,6 +263,17 @@ def test_a_hint_names_what_might_be_declared(column, cell, written, hint):
     assert cell not in line  # no cell is quoted
 
 
+def test_bytes_that_are_no_text_in_the_declared_encoding_are_told(place):
+    """A file in cp1252 that is declared as UTF-8 is published all the same."""
+    header = ",".join(column.name for column in SCHEMA.columns)
+    read(
+        place, f"{header}\nq,1,1,2020-01-01,2020-01-01,ja,\xe4,lo\n".encode("cp1252"), schema=SCHEMA
+    )
+    told = (place / "private" / "cells.txt").read_text()
+    assert "column c: 1 of 1 cells hold bytes that are no text in the declared encoding" in told
+    assert told.count("source.encoding") == 1
+
+
 def test_an_ambiguous_date_gets_both_hints():
     told = stated(frame_of(d=["01/02/2023", "03/04/2023", "05/06/2023", "07/08/2023"]))
     assert "'%d/%m/%Y', or if they are written so, declare date_format: '%m/%d/%Y'" in told

@@ -341,8 +341,8 @@ def test_the_order_of_keys_decides_nothing() -> None:
 NEVER, SUM = {"name": "c", "never": {"sex": "male"}}, {"name": "c", "sum": ["age"], "at_most": 7}
 OF_AGE: dict[str, Any] = {"name": "c", "column": "group", "of": "age"}
 REFUSED = [
-    ("births", "constraints: expected a list of mappings, each with a `name`"),
-    (NEVER | {"name": "Two Words"}, "constraints: expected a list of mappings"),
+    ("births", "constraints: item 1: expected a mapping with a `name`"),
+    (NEVER | {"name": "Two Words"}, "constraints: item 1: expected a mapping"),
     ({"name": "c"}, "c: expected one of the keys never, of, sum"),
     (NEVER | {"when": 1}, "c: when: unknown key; expected one of name, never, repair"),
     (NEVER | {"repair": "drop"}, "c: repair: expected one of reject, project"),

@@ -28,8 +28,8 @@ def test_the_command_line_tells_and_does(
     assert cli(*register, "--create")[0] == 0
     assert cli(*register) == (
         0,
-        "population adult: epsilon=2, delta=1E-5, add_or_remove_one\n"
-        "registered before, with the same terms; nothing was changed;"
+        "population adult: epsilon=2, delta=1E-5, add_or_remove_one; each row is a person; for"
+        " life\nregistered before, with the same terms; nothing was changed;"
         " left: epsilon=2, delta=1E-5\n",
     )
     assert "no runs" in cli("show", "--ledger", path)[1]
@@ -84,7 +84,7 @@ def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> No
     with pytest.raises(SpecError, match="id_column"):
         cli(*words)
     text = cli(*words, "--id-column", "person")[1]
-    assert text == "population adult: epsilon=2, delta=1E-5, add_or_remove_one, id_column=person\n"
+    assert text.endswith("; a person is a value of person, with at most 3 row(s); for life\n")
     assert "max_rows=3, id_column=person" in cli("show", "--ledger", path)[1]
     unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="person")
     known = Ledger.open(path).population("adult")

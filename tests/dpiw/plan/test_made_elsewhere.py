@@ -83,7 +83,7 @@ def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
         ({"top": {"synthetic_rows": 401}, "weights": "none"},
          "synthetic_rows=401: more than the 400 rows"),
         ({"top": {"weights": {"method": "measured", "settings": {"omega_seed": 1}}}},
-         "base_rows=10000: more than the 400 rows"),
+         "base_rows is not stated, so 10000: more than the 400 rows.* of at most 400"),
         ({"sha256": "0" * 64}, "SHA-256 is not the one that `sha256` states"),
         ({"rows": "nowhere.parquet"}, "cannot be read"),
         ({"rows": "data.csv"}, r"source\.path, the confidential table"),

@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pandas as pd
+import pytest
 
+from dpiw import analysis
+from dpiw.errors import ReleaseError
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from tests.proof.blind import CONSTRAINTS, MEASURED
@@ -28,6 +31,8 @@ def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(
     assert len(table) == 300
     assert not (table["region"].isin(["north", "other"]) & table["ill"]).any()
     assert not ((table["age"] <= 70) & (table["region"] == "south")).any()
+    interval = analysis.confidence_interval(analysis.mean(loaded(folder), "age"))
+    assert interval.method == "noise_aware"  # rejection and projection leave the law as it is
     certificate = verify(folder).certificate
     bound = certificate.diagnostics["constraints"]
     assert set(bound["broken"]) == {"healthy", "old"}
@@ -57,7 +62,7 @@ def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(
     make_workplace: Any,
 ) -> None:
     """The nearest row of one constraint breaks the other, and back again."""
-    place = make_workplace(weights="none")
+    place = make_workplace(weights=MEASURED)
     (place.root / "schema.yaml").write_text(WORK)
     rows = pd.DataFrame({"job": ["none"] * 400, "wage": ["adult"] * 400})
     rows.to_csv(place.root / "data.csv", index=False)
@@ -67,8 +72,13 @@ def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(
     assert not table["job"].eq("pupil").any()
     certificate = verify(folder).certificate
     forced = certificate.diagnostics["constraints"]["forced"]
-    assert forced > 150
-    told = f"{forced} of 300 rows"
+    assert forced > 1000
+    told = f"{forced} of 2000 rows"  # of the base, which the published ones are chosen from
     assert any(one.startswith(told) for one in certificate.caveats)
     assert certificate.diagnostics["reasons"][-1].startswith(told)
     assert certificate.verdict_rule.endswith("of the rows.")
+    assert any("no noise-aware intervals" in one for one in certificate.caveats)
+    shares = analysis.mean(loaded(folder), lambda rows: rows["job"] == "none")
+    assert analysis.confidence_interval(shares).method == "sandwich"
+    with pytest.raises(ReleaseError, match=f"{forced} rows were forced to satisfy adults-work"):
+        analysis.confidence_interval(shares, method="noise_aware")

@@ -27,7 +27,9 @@ COMMANDS: dict[str, Mistake] = {
     "a ledger misspelt": typed(
         "ledger show --ledger state/ledgr.sqlite", 30, "did you mean 'ledger.sqlite'?"),
     "a ledger that nobody created": typed(
-        f"ledger register village --ledger state/new.sqlite {TERMS}", 30, BEGIN, "--create"),
+        f"ledger register village --ledger state/new.sqlite {TERMS} --id-column pid --max-rows 3",
+        30, "to begin one: dpiw ledger register village --ledger state/new.sqlite --epsilon 1",
+        "--max-rows 3 --id-column pid --create"),
     "a ledger in a folder of a folder": typed(
         f"ledger register village --ledger a/b/l.sqlite {TERMS} --create", 30, "make that one"),
     "the table for the ledger": typed("ledger show --ledger data.csv", 30, "not a database"),
@@ -48,7 +50,7 @@ COMMANDS: dict[str, Mistake] = {
         "invalid choice: 'add-or-remove-one' (choose from 'add_or_remove_one', 'replace_one')"),
     "a budget set again": typed(
         f"ledger register town {LEDGER} {TERMS}", 32, "other terms (delta, epsilon)",
-        "a budget is set once, for life", "dpiw ledger show"),
+        "a budget is set once, for life", "dpiw ledger show --ledger state/"),
     "many rows and no person": typed(
         f"ledger register v {LEDGER} {TERMS} --max-rows 3", 10, "id_column: needed when max_rows"),
     "a population misspelt": typed(
@@ -65,6 +67,16 @@ COMMANDS: dict[str, Mistake] = {
     "a run that cannot be voided": typed(
         f"ledger void {'a' * 64} {LEDGER} --state state", 32, "no reservation in this ledger"),
     "an export of nothing": typed("ledger export --ledger l.sqlite", 30, "no such file", BEGIN),
+    # drafts and headers
+    "SQL that is not there": typed("init new --sql t.sql", 11, "SQL: no such file"),
+    "a dump with rows": typed(
+        "init new --sql t.sql", 11, "SQL: line 2: holds statements with rows",
+        slip=lambda folder: (folder / "t.sql").write_text(
+            "create table t (a int);\ninsert into t values (1);\n") and None),
+    "a name twice in a header": typed("init new --header a,b,A", 11, "columns 1 and 3"),
+    "a header between other signs, and a slip": typed(
+        "plan release.yaml --header 'age;incme;region;ill'", 12,
+        "holds 3 of the declared names between ';'"),
     # keys
     "a key made again": typed("key new state/keys/test", 50, "test.pub exists already"),
     "a key where nobody may write": typed("key new data.csv/k/test", 50, "folder data.csv/k"),

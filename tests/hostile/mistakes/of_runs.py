@@ -130,7 +130,8 @@ BEGINNINGS: dict[str, Mistake] = {
         "relation=replace_one: population town is registered under add_or_remove_one"),
     "no ledger": run(_gone("state/ledger.sqlite"), 30, "no such file", "to begin one: dpiw ledger"),
     "more than is left": run(
-        spec("epsilon: 2", "epsilon: 9"), 22, "epsilon=9", "epsilon=5"),
+        spec("epsilon: 2", "epsilon: 9"), 22, "epsilon=9", "epsilon=5",
+        "who spent it: dpiw ledger show --ledger state/ledger.sqlite"),
     "a period with a capital": run(
         nothing, 10, "period: expected lower-case letters", "mean '2027-q1'?", period="2027-Q1"),
     "a period with a slash": run(

@@ -152,7 +152,12 @@ SPECS: dict[str, Mistake] = {
     "a folder for the spec": typed("plan state", 10, "state: a folder; expected a YAML file"),
     "the dictionary for the spec": typed(
         "plan schema.yaml", 10, "a data dictionary; expected the release spec that names it"),
-    "the table for the spec": typed("plan data.csv", 10, "no release spec; expected a mapping"),
+    "the table for the spec": typed(
+        "plan data.csv", 10, "data.csv: expected a release spec (YAML), not a table; it was not"),
+    "an encoding's name elsewhere": in_spec(
+        "format: csv}", "format: csv, encoding: windows-1252}", "did you mean 'cp1252'?"),
+    "a date as people write it": in_spec(
+        "format: csv}", "format: csv, date_format: DD.MM.YYYY}", "such as %d.%m.%Y for 31.12.2027"),
     "a spec in another encoding": typed(
         "plan release.yaml", 10, "release.yaml: not UTF-8; save it as UTF-8",
         slip=_in_latin),

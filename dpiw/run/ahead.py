@@ -1,0 +1,59 @@
+"""What a release of a plan would meet, told before anything is read, held or started."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpiw.ledger import Ledger, RunState
+from dpiw.plan.plan import Plan
+from dpiw.plan.spec import ReleaseSpec
+from dpiw.run.run import current_period
+
+
+def missing_files(spec: ReleaseSpec) -> Iterator[str]:
+    """Files that a release will need; they are looked for, and not opened."""
+    source = Path(spec.source.path)
+    if not source.is_file():
+        yield f"source.path: no such file ({os.path.relpath(source)})"
+    other = {".parquet": "parquet", ".csv": "csv"}.get(source.suffix.lower(), spec.source.format)
+    if other != spec.source.format:
+        yield f"source.path: {source.name}, and source.format is {spec.source.format}"
+    if not Path(spec.signing_key).is_file():
+        key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
+        yield f"signing_key: no such file; dpiw key new {key} makes one"
+
+
+def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
+    """Where a label or another setting makes a run of its own of what looks like a rerun.
+
+    Args:
+        plan: of the spec as it is now.
+        ledger: of its population.
+        period: a label that was asked for; None: the current one.
+    """
+    spec = plan.spec
+    current = current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
+    if period is not None and re.sub(r"\d", "0", period) != re.sub(r"\d", "0", current):
+        yield (
+            f"period {period}: cadence {spec.cadence} gives labels such as {current}; another one"
+            " is a run of its own, and pays anew"
+        )
+    label = period or current
+    key = plan.run_key(label)
+    same = [
+        run
+        for run in ledger.runs(spec.population)
+        if run.release == spec.name and run.period == label and run.state is RunState.PUBLISHED
+    ]
+    if same and all(run.run_key != key for run in same):
+        yield (
+            f"{spec.name} {label} is published already, with other settings"
+            f" (run {same[-1].run_key[:8]}): this pays anew"
+        )
+
+
+__all__ = ["missing_files", "paid_anew"]
