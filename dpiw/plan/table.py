@@ -86,7 +86,7 @@ def _bins(plan: Plan) -> list[str]:
         return []
     columns = [c for c in plan.schema.released if c.is_numeric and not c.cuts]
     told = [
-        f"{column.name} {count} of {width:,.{0 if width >= 100 else 2}f} each"
+        f"{column.name} {count} of {float(f'{width:.4g}'):,.10g} each"
         for column in columns
         if (count := min(column.bins or bins, _MANY_BINS)) < _MANY_BINS
         and (width := (column.upper_number - column.lower_number) / count) > 1

@@ -59,3 +59,13 @@ def test_a_budget_that_is_short_is_told_before_a_plan_is_made(
     with pytest.raises(BudgetExceededError, match="who spent it: dpiw ledger show"):
         check_ahead(workplace.spec, None)
     assert ReleaseRun.find(workplace.spec, period=None) is None
+
+
+def test_a_plan_says_how_wide_bins_are(workplace: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "bins            age 4 of 25 each, income 4 of 250 each;" in capsys.readouterr().out
+    schema = workplace.root / "schema.yaml"
+    cut = schema.read_text().replace("upper: 100}", "upper: 100, cuts: [20, 60]}", 1)
+    schema.write_text(cut.replace("upper: 1000,", "upper: 1000, cuts: [50, 200],", 1))
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "spread evenly" not in capsys.readouterr().out
