@@ -54,7 +54,7 @@ def resample(
         raise WeightError(f"rows={rows}: expected a whole number >= 0")
     if not isinstance(rng, np.random.Generator):
         raise WeightError(
-            f"rng: expected numpy.random.default_rng(a seed), found {type(rng).__name__}"
+            f"rng: expected a NumPy Generator, made of a seed, found {type(rng).__name__}"
         )
     points = (
         (np.arange(rows) + rng.random()) / max(rows, 1)

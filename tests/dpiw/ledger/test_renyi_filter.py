@@ -407,7 +407,9 @@ def test_the_command_line_registers_and_shows(tmp_path: Path) -> None:
         "add_or_remove_one", "--composition", "renyi", "--create", "--ledger", path,
     )  # fmt: skip
     assert (code, text) == (
-        0, "population town: epsilon=4, delta=1E-5, add_or_remove_one, composition renyi\n",
+        0,
+        "population town: epsilon=4, delta=1E-5, add_or_remove_one, composition renyi; each row is"
+        " a person; for life\n",
     )  # fmt: skip
     ledger = Ledger.open(path)
     ledger.reserve(**ask(1))

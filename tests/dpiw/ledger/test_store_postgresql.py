@@ -98,6 +98,7 @@ def test_the_environment_does_not_choose_the_server(
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     assert Ledger.open(ledger.location).head() == ledger.head()
+    monkeypatch.undo()  # before the database is cleared
 
 
 # --- passwords ------------------------------------------------------------------------------------

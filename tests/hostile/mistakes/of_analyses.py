@@ -88,7 +88,7 @@ ANALYSES: dict[str, Slip] = {
         lambda release: dpiw.load_release(release.verified.folder, key="k.pub"),
         "key: it is called public_key here"),
     "a seed for a generator": slip(
-        lambda release: release.resample(10, 1), "numpy.random.default_rng(a seed), found int"),
+        lambda release: release.resample(10, 1), "a NumPy Generator, made of a seed, found int"),
     "a seed for a bootstrap": slip(
         _interval(method="bootstrap", rng=1), "numpy.random.default_rng"),
     "half a row": slip(
