@@ -165,7 +165,7 @@ def _verdicts(
     own = np.maximum(np.maximum(law, sizes), order.index(stable.verdict))
     support = sample.known_law.support(estimate)
     guessed = "shrinkage" in parts
-    least = noise.SUPPORT_USE if guessed else means_law.SUPPORT_USE
+    least = noise.SUPPORT_USE if guessed else means_law.least_support(estimate)
     other = "shrinkage is much of its error" if guessed else "few rows are behind the weights"
     reasons = []
     for share, seen, size in zip(support, law, sizes, strict=True):

@@ -236,10 +236,13 @@ def filesystem_type(directory: Path, mounts: str) -> str | None:
 
 
 def check_no_remains(path: Path) -> None:
-    """Raise LedgerError if a removed ledger left its log behind at `path`."""
+    """Raise LedgerError if a removed ledger left its log behind at `path`.
+
+    Where the ledger is there by now, another creator was quicker, and the log is of its ledger.
+    """
     for suffix in ("-wal", "-shm"):
         # SQLite would replay the old log into the new ledger.
-        if os.path.lexists(f"{path}{suffix}"):
+        if os.path.lexists(f"{path}{suffix}") and not os.path.lexists(path):
             raise LedgerError(f"ledger {path}: remains of a removed ledger ({suffix}) beside it")
 
 

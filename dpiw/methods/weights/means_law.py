@@ -13,11 +13,9 @@ estimate, squared, stands beside its variance, so that an interval reaches what 
 
 What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
 alpha is: intervals doubt it, more so where the weights found the generator wrong, and `support`
-decides. How often they held the truth in simulated
-releases: benchmarks/results, coverage_measured.md.
+decides. How often they held the truth: benchmarks/results, coverage_measured.md.
 
-All of it is post-processing. Source: docs/method.md section 14, for a fit that weighs S without
-C/N.
+All of it is post-processing. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -39,8 +37,10 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
-"""Least support for `use` and `use with care`, chosen by coverage before intervals held the pull.
-With it they hold below, too; but there the interval is most of what is told."""
+"""Least support for `use` and `use with care`: below, the interval is most of what is told."""
+
+QUANTILE_USE = 0.85
+"""The same of a quantile, which rests on what is within a generator's bins."""
 
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
@@ -51,12 +51,10 @@ the truth than others. Chosen by simulation (benchmarks/results/coverage_measure
 
 STEP = 4.0
 """By what the doubt is less, down to one, for a quantile, whose influence steps between two rows:
-the prior lets neighbours err independently, and makes more of such a step than a distribution does.
-Chosen by simulation as well."""
+independent errors of neighbours make more of it than a distribution does. Chosen likewise."""
 
 PULL = 16.0
-"""By what the credit is divided for the pull: less leaves shrinkage out, more takes noise for it.
-Chosen by simulation (docs/method.md section 14)."""
+"""By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise."""
 
 MOVED, FAR = 0.03, 2.0
 """Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
@@ -64,6 +62,11 @@ variance of a row: where a generator was found wrong, it is more likely to be wr
 feature reaches. Chosen by simulation (docs/method.md section 14)."""
 
 _BLOCK = 8192
+
+
+def least_support(estimate: Estimate) -> float:
+    """For the verdict `use`."""
+    return SUPPORT_USE if estimate.facts.get("smooth", True) else QUANTILE_USE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -178,8 +181,7 @@ class MeansLaw:
     @cached_property
     def _found_wrong(self) -> Array:
         """What the fit's log ratio adds to the prior's variance of each row, shape (n,)."""
-        log_ratio = self.features @ self._tilt
-        log_ratio -= self.weights @ log_ratio / len(log_ratio)
+        log_ratio = (self.features - self.means) @ self._tilt
         return np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
 
     def prior(self, doubt: float) -> Array:
@@ -213,11 +215,10 @@ class MeansLaw:
         `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha that is (K_gg -
         K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
         takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
-        variance. That the rows are a sample is not in it. docs/method.md section 14 has the formula
-        of a fit that weighs S + C/N. With Q = (C + n S)^-1 K_Fg, to which the rows were calibrated,
-        (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error, as far as the fit has
-        not taken it back; and the square of the pull, K_gF (C + alpha S/u)^-1 r (1 - 1/u) with
-        u = `PULL` and r the residual.
+        variance. That the rows are a sample is not in it. With Q = (C + n S)^-1 K_Fg, to which the
+        rows were calibrated, (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error,
+        as far as the fit has not taken it back; and the square of the pull, K_gF (C + alpha
+        S/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
@@ -246,7 +247,7 @@ class MeansLaw:
 
     @property
     def repeats(self) -> float:
-        """By what the rows' own Monte Carlo variance is too small, >= 1, as chosen rows repeat."""
+        """By what the rows' own variance is too small, >= 1, as chosen rows repeat."""
         own = self.weights.sum() ** 2 / (self.weights**2).sum()
         return max(1.0, float(own) / self.base_rows)
 
@@ -270,12 +271,12 @@ class MeansLaw:
     def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
         """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,).
 
-        `use`: support of at least 0.5; `use with care`: of at least 0.3. Less support means a wider
-        interval, and one that rests on alpha alone. Below 500 effective base rows `use with care`,
-        below 50 `do not use`.
+        `use`: `least_support`; `use with care`: of at least 0.3. Less support means a wider
+        interval, and one that rests on alpha. Below 500 effective base rows `use with care`, below
+        50 `do not use`.
         """
         share = self.support(estimate)
-        own = np.where(share >= SUPPORT_USE, 0, np.where(share >= SUPPORT_CARE, 1, 2))
+        own = np.where(share >= least_support(estimate), 0, np.where(share >= SUPPORT_CARE, 1, 2))
         base = 0 if self.base_rows >= ROWS_USE else 1 if self.base_rows >= ROWS_CARE else 2
         return np.asarray(np.maximum(own, base))
 

@@ -11,7 +11,15 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.means_law import ROWS_CARE, ROWS_USE, SUPPORT_CARE, SUPPORT_USE, MeansLaw
+from dpiw.methods.weights.means_law import (
+    QUANTILE_USE,
+    ROWS_CARE,
+    ROWS_USE,
+    SUPPORT_CARE,
+    SUPPORT_USE,
+    MeansLaw,
+    least_support,
+)
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
 from tests.dpiw.methods.weights.chosen import LAW, taken
@@ -339,3 +347,13 @@ def test_what_belongs_to_coefficients_is_refused():
             method="noise_aware_bootstrap", rng=np.random.default_rng(58)
         )
     assert analysis.total(sample, "a", population=10.0).interval().parts["means"][0] > 0
+
+
+def test_a_quantile_needs_more_support_than_a_mean():
+    sample = sample_of(np.random.default_rng(531))
+    assert least_support(ESTIMANDS["mean"](sample)) == SUPPORT_USE
+    found = ESTIMANDS["quantile"](sample)
+    assert least_support(found) == QUANTILE_USE > SUPPORT_USE
+    parts = found.interval().parts
+    share = sample.law.support(found)
+    assert (sample.law.grades(found, parts)[0] == 0) == (share[0] >= QUANTILE_USE)
