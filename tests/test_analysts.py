@@ -130,7 +130,8 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     assert "support 0.5 to 0.9" in text
     assert (means_law.SUPPORT_USE, means_law.SUPPORT_CARE) == (0.5, 0.3)
     assert (means_law.ROWS_USE, means_law.ROWS_CARE) == (500, 50)
-    assert "support of at least 0.5, `use with care` from 0.3" in text
+    assert means_law.QUANTILE_USE == 0.85
+    assert "support of at least 0.5 (of a quantile 0.85), `use with care` from 0.3" in text
     assert "fewer than 500 or 50 of the rows" in text
     assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 
