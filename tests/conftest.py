@@ -1,6 +1,7 @@
 """Fixtures shared by the suites: a small workplace with a table, a key and a ledger."""
 
 import os
+import signal
 
 # Before NumPy: two workers on two cores with two threads each wait for one another, and a sum in
 # several threads rounds otherwise. The long suites say the same (`tests/assurance/process.py`).
@@ -48,6 +49,12 @@ def pytest_collection() -> Iterator[None]:
     """Half of what importing all tests takes is looking for garbage among modules, which stay."""
     with importing():
         return (yield)
+
+
+def pytest_sessionstart() -> None:
+    """A shell's background job ignores Ctrl-C, and what tests raise would be ignored with it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
