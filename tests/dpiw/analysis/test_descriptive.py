@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -175,8 +177,28 @@ def test_what_is_refused():
         analysis.quantile(SOURCE, "x", [0.25, 0.75])
     with pytest.raises(ReleaseError, match="column 'value' is the same in every row"):
         analysis.correlation(SOURCE, "x", lambda t: np.ones(len(t)))
-    with pytest.raises(ReleaseError, match="several values"):
-        _ = analysis.linear_regression(SOURCE, "y", ["x"]).value
+
+
+def test_an_estimate_of_one_value_has_its_interval_at_hand():
+    found = analysis.mean(SOURCE, "x")
+    interval = found.interval()
+    assert (found.lower, found.upper) == (interval.lower[0], interval.upper[0])
+    assert found.lower < found.value < found.upper
+    assert found.verdict == interval.verdicts[0] == "not assessed"
+    assert {type(one) for one in (found.lower, found.upper, found.value)} == {float}
+
+
+def test_an_estimate_of_several_values_says_where_they_are():
+    fit = analysis.linear_regression(SOURCE, "y", ["x", "n", "positive"])
+    places = {"value": "values"} | {
+        name: f"interval().{place}"
+        for name, place in {"lower": "lower", "upper": "upper", "verdict": "verdicts"}.items()
+    }
+    for name, place in places.items():
+        told = f"several values (intercept, x, n, ...); use `{place}`, in the order of `names`, or"
+        with pytest.raises(ReleaseError, match=re.escape(told)):
+            getattr(fit, name)
+    assert "verdict" in fit.interval().frame().columns
 
 
 def test_numbers_of_nullable_columns():
