@@ -142,7 +142,9 @@ def run_register(arguments: argparse.Namespace) -> int:
     rule = ", composition renyi" if known.renyi else ""
     unit = "each row is a person"
     if known.id_column:
-        unit = f"a person is a value of {known.id_column}, with at most {known.max_rows} row(s)"
+        named = arguments.id_column
+        named += "" if named == known.id_column else f" (which stands there as {known.id_column})"
+        unit = f"a person is a value of {named}, with at most {known.max_rows} row(s)"
     lines = [
         f"population {known.name}: {known.budget}, {known.relation.value}{rule}; {unit}; for life"
     ]

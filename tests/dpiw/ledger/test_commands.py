@@ -98,6 +98,15 @@ def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> No
         assert not known.protects(other)
 
 
+def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path: Path) -> None:
+    """A ledger holds no free text: a name with a space stands there as its digest."""
+    terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
+    words = ["register", "adult", *terms, "--ledger", str(tmp_path / "ledger")]
+    for _ in range(2):  # typed again, too
+        told = cli(*words, "--id-column", "Patient ID")[1]
+        assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in told
+
+
 def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
     path = ledger.location
     ledger.register(adult(name="beta"))

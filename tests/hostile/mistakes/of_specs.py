@@ -157,7 +157,8 @@ SPECS: dict[str, Mistake] = {
     "an encoding's name elsewhere": in_spec(
         "format: csv}", "format: csv, encoding: windows-1252}", "did you mean 'cp1252'?"),
     "a date as people write it": in_spec(
-        "format: csv}", "format: csv, date_format: DD.MM.YYYY}", "such as %d.%m.%Y for 31.12.2027"),
+        "format: csv}", "format: csv, date_format: DD.MM.YYYY}",
+        'such as "%d.%m.%Y" (in quotes) for 31.12.2027'),
     "a spec in another encoding": typed(
         "plan release.yaml", 10, "release.yaml: not UTF-8; save it as UTF-8",
         slip=_in_latin),
