@@ -243,11 +243,7 @@ class Estimate:
 
     @property
     def value(self) -> float:
-        """The only value.
-
-        Raises:
-            ReleaseError: there are several.
-        """
+        """The only value; raises ReleaseError where there are several."""
         return float(self._single("values", "values")[0])
 
     @property
@@ -290,11 +286,14 @@ class Estimate:
         pushed = pushed - pushed.mean(axis=0)
         return np.asarray(pushed.T @ pushed / len(pushed) ** 2)
 
-    def interval(self, **settings: Any) -> Interval:
+    def interval(self, level: float = 0.95, **settings: Any) -> Interval:
         """`dpiw.analysis.confidence_interval` of this estimate."""
         from dpiw.analysis.intervals import confidence_interval
 
-        return confidence_interval(self, **settings)
+        return confidence_interval(self, level=level, **settings)
 
     def __getitem__(self, name: str) -> float:
-        return float(self.values[self.names.index(name)])
+        """A value by its name, or by its level alone where that names one of them."""
+        from dpiw.analysis.groups import place_of
+
+        return float(self.values[place_of(name, self.names)])

@@ -107,6 +107,14 @@ def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path: Path) -> None:
         assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in told
 
 
+@pytest.mark.parametrize("typed", ["ledgr.sqlite", "ledger.sqlit", "ledger"])
+def test_a_misspelt_ledger_is_answered_by_the_near_name(tmp_path: Path, typed: str) -> None:
+    Ledger.create(tmp_path / "ledger.sqlite")
+    with pytest.raises(LedgerError) as refused:
+        cli("show", "--ledger", str(tmp_path / typed))
+    assert str(refused.value).endswith("no ledger is there; did you mean 'ledger.sqlite'?")
+
+
 def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
     path = ledger.location
     ledger.register(adult(name="beta"))
