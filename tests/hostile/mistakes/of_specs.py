@@ -150,6 +150,7 @@ SPECS: dict[str, Mistake] = {
     "a spec's name misspelt": typed(
         "plan relase.yaml", 10, "relase.yaml: no such file; did you mean 'release.yaml'?"),
     "a folder for the spec": typed("plan state", 10, "state: a folder; expected a YAML file"),
+    "the folder of the spec": typed("plan .", 10, "a YAML file: in it release.yaml, schema.yaml"),
     "the dictionary for the spec": typed(
         "plan schema.yaml", 10, "a data dictionary; expected the release spec that names it"),
     "the table for the spec": typed(
