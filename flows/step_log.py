@@ -29,7 +29,10 @@ class StepLog(logging.Handler):
         self._heart: Heartbeat | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show `start NAME`, `again NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`."""
+        """Show `start NAME`, `again NAME`, `at NAME STEP STEPS`, `done NAME SECONDS`.
+
+        Of `failed NAME` nothing is shown: whoever started the run is told why.
+        """
         with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
             self._show(*record.getMessage().split())
 

@@ -34,6 +34,7 @@ from flows.release import gpu_tags
 from tasks import window
 from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
+from tasks.step import StepFailedError, _guarded
 from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION
 from tests.support.patience import until
@@ -364,6 +365,22 @@ def test_signs_of_life_are_calm_and_end_with_what_fails():
     log.begin("getting ready")
     log.settle()
     assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+
+
+def test_a_step_that_fails_is_over(capsys, caplog):
+    """Whatever flow it is of: nobody says any more that it goes on."""
+    log = StepLog(Console(file=io.StringIO()))
+    logger = logging.getLogger("dpiw.progress")
+    logger.addHandler(log)
+    try:
+        with caplog.at_level(logging.INFO, "dpiw.progress"), pytest.raises(StepFailedError):
+            _guarded("ingest", "done", lambda: 1 / 0)()
+        assert caplog.messages == ["start ingest", "failed ingest"]
+        assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+    finally:
+        logger.removeHandler(log)
+        log.settle()
+    assert capsys.readouterr().out == ""
 
 
 def test_a_terminal_that_lacks_a_sign_is_shown_another_one(monkeypatch):
