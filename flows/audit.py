@@ -80,7 +80,10 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
         spec = load_spec(Path(ledger))
         return ledger_url(spec), Path(releases or spec.publish_to)
     if releases is None:
-        raise SpecError("releases: name the folder of published releases, or give a release spec")
+        raise SpecError(
+            "releases: name the folder of published releases (--releases FOLDER), or give a release"
+            " spec"
+        )
     folder = Path(releases)
     if (folder / SIGNATURE).exists():
         raise SpecError(f"releases: {folder.name} is one release; name the folder that holds them")

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rich import progress as bars
 from rich.console import Console
 
 from dpiw.data.levels import level_file
@@ -40,61 +39,7 @@ from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
-
-
-class StepLog(logging.Handler):
-    """One line per step, with its time; for a training a bar, or lines if there is no terminal.
-
-    Args:
-        console: where bars are drawn.
-    """
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-        self._bar: tuple[bars.Progress, bars.TaskID] | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show `start NAME`, `again NAME`, `at NAME STEP STEPS` or `done NAME SECONDS`."""
-        with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
-            self._show(*record.getMessage().split())
-
-    def _show(self, event: str, name: str, *numbers: str) -> None:
-        if event == "at":
-            self._at(name, *map(int, numbers))
-            return
-        self.settle()
-        if event == "again":
-            print(f"    {name:<16}goes on from its checkpoint, without a GPU", flush=True)
-        elif event == "done":
-            print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
-        elif self._console.is_terminal:  # its seconds go on, whatever there is to read
-            self._draw(name, None, bars.TimeElapsedColumn())
-
-    def settle(self) -> None:
-        """Take a bar off the screen; its step is over."""
-        if self._bar is not None:
-            self._bar[0].stop()
-            self._bar = None
-
-    def _at(self, name: str, step: int, steps: int) -> None:
-        if not self._console.is_terminal:
-            print(f"    {name:<16}{step:>6} of {steps} steps", flush=True)
-            return
-        if self._bar is None or self._bar[0].tasks[0].total is None:
-            self.settle()
-            told = bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left")
-            self._draw(name, steps, bars.BarColumn(bar_width=24), told, bars.TimeRemainingColumn())
-        if self._bar is not None:
-            self._bar[0].update(self._bar[1], completed=step)
-
-    def _draw(self, name: str, total: int | None, *columns: bars.ProgressColumn) -> None:
-        bar = bars.Progress(
-            bars.TextColumn("  … {task.description:<16}"), *columns, console=self._console,
-            transient=True, refresh_per_second=2,
-        )  # fmt: skip
-        self._bar = bar, bar.add_task(name, total=total)
-        bar.start()
+from flows.step_log import StepLog
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -282,6 +227,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         if folder is not None:
             print("\nalready published, nothing spent")
         else:
+            shown.begin("getting ready")  # a server comes up, and a plan may take a minute
             try:
                 with interrupts:
                     folder = _publish(flow, parsed, interrupts)

@@ -124,9 +124,10 @@ def _used_up(run: ReleaseRun) -> str:
     """Why the same command will not go on; empty if it will, or nobody knows."""
     with contextlib.suppress(DPIWError):
         if is_used_up(run):
+            period = "" if run.spec.cadence == "once" else "--period or "
             return (
                 f"this run cannot draw again (max_attempts {run.spec.max_attempts}); another"
-                " --period or source.snapshot is a new run, and pays anew"
+                f" {period}source.snapshot is a new run, and pays anew"
             )
     return ""
 

@@ -49,6 +49,7 @@ def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
             progress.info("done %s %.1f", name, time.monotonic() - started)
             tell(f"{name}: {done}")
             return result
+        progress.info("failed %s", name)
         tell(f"{name} failed. What to do: {advice}.", logging.ERROR)
         raise failure
 

@@ -100,6 +100,8 @@ def condition(
                 " text, comparisons, in, and, or, not, + - * / are; or give a function of the table"
             )
         if isinstance(node, ast.Name):
+            if node.id not in renamed.columns and _is_level(node.id, table, declared or {}):
+                raise ReleaseError(f"where={text!r}: text stands in quotes: {node.id!r}")
             known &= checked_column(renamed, node.id).notna().to_numpy()
     literals = _Literals(text=text, table=renamed, names={new: old for old, new in plain.items()},
                          declared=declared or {})  # fmt: skip
@@ -117,6 +119,13 @@ def condition(
             " in 'age > 40'"
         )
     return np.asarray(known & truth.to_numpy(dtype=bool, na_value=False))
+
+
+def _is_level(word: str, table: pd.DataFrame, declared: Levels) -> bool:
+    texts = table.select_dtypes(["object", "string"])
+    return any(word in levels for levels in declared.values()) or bool(
+        (texts == word).any(axis=None)
+    )
 
 
 def _in_words(code: str) -> str:

@@ -67,6 +67,10 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
         ReleaseError: no such column, a target that is neither a number nor a truth value, or as
             `formula_design`.
     """
+    if not isinstance(target, str):
+        raise ReleaseError(
+            "regression: expected the target's name, then its features, such as 'income', ['age']"
+        )
     if features is None:
         return formula_design(table, target)
     parts: list[tuple[str, Array]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Column, levels, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.sample import Array, Estimate, WeightedSample
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, one_of
 
 Estimator = Callable[[WeightedSample, Array, str], Estimate]
 """From one number per row, NaN where it does not count, and a name."""
@@ -36,6 +36,20 @@ def label_of(column: Column) -> str:
 def asked(what: str, where: Column | None) -> str:
     """An estimate's name, with the condition that was typed for it."""
     return f"{what} where {where}" if isinstance(where, str) else what
+
+
+def place_of(name: str, names: Sequence[str]) -> int:
+    """Where a value stands by its name, or by the level that ends one name alone.
+
+    Raises:
+        ReleaseError: there is none of that name, or several end so.
+    """
+    if name in names:
+        return names.index(name)
+    ends = [k for k, one in enumerate(names) if one.endswith(f"={name}")]
+    if len(ends) != 1:
+        raise ReleaseError(f"estimate: no value {name!r}; {one_of(name, names)}")
+    return ends[0]
 
 
 def grouped(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -109,10 +109,31 @@ class Release:
     value_counts = tables.value_counts
     variance = descriptive.variance
 
+    if not TYPE_CHECKING:  # a type checker knows better what is not there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say where that lies which people look for here."""
+            raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
+
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         """Return `rows` rows redrawn in proportion to weight, to be used without weights."""
         chosen = resample(self.log_weights, rows, rng=rng)
         return self.table.iloc[chosen].reset_index(drop=True)
+
+
+def _lies(name: str) -> str:
+    """Where an analyst finds what a release itself lacks; nothing for Python's own questions."""
+    from dpiw import analysis
+
+    if name.startswith("_"):
+        return ""
+    if name in analysis.__all__:
+        return f"; from dpiw import analysis; analysis.{name}(release, ...)"
+    if hasattr(Certificate, name) or name in Certificate.__dataclass_fields__:
+        return f"; it is in release.certificate.{name}"
+    if hasattr(pd.DataFrame, name):
+        return f"; release.table.{name} is of the rows alone, without their weights"
+    return ""
 
 
 @spelt(key="public_key")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,40 +22,12 @@ from dpiw.errors import ReleaseError, WeightError
 from dpiw.methods.admission import forced_rows
 
 if TYPE_CHECKING:
+    from dpiw.analysis.error_law import ErrorLaw
     from dpiw.analysis.intervals import Interval
     from dpiw.analysis.noise import RidgeProjection, Spectrum, Tilt, WeightLaw
     from dpiw.analysis.release import Release
 
 Array = NDArray[np.float64]
-
-
-class ErrorLaw(Protocol):
-    """What intervals ask of the law of a release's weights.
-
-    `dpiw.analysis.noise.WeightLaw`: of weights made from noisy coefficients.
-    `dpiw.methods.weights.means_law.MeansLaw`: of weights made from noisy means.
-    """
-
-    @property
-    def nominal_rows(self) -> float:
-        """How many private rows there are, as far as is public."""
-        ...
-
-    def parts(self, estimate: Estimate) -> dict[str, Array]:
-        """Variance of each value by source, shape (p,) each."""
-        ...
-
-    def support(self, estimate: Estimate) -> Array:
-        """Share of each value that the weights can correct, in [0, 1], shape (p,)."""
-        ...
-
-    def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
-        """Verdicts by `support` and `parts`: 0 `use`, 1 `use with care`, 2 `do not use`; (p,)."""
-        ...
-
-    def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
-        """Estimates under drawn errors, shape (replicates, p)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -243,7 +215,7 @@ class Estimate:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"{self.interval()!r}\n{self._rows_used()}"
+        return f"{self._usual!r}\n{self._rows_used()}"
 
     def __float__(self) -> float:
         return self.value
@@ -252,7 +224,7 @@ class Estimate:
         return format(self.value, spec) if spec else repr(self)
 
     def _repr_html_(self) -> str:
-        return f"{self.interval()._repr_html_()}{self._rows_used()}"
+        return f"{self._usual._repr_html_()}{self._rows_used()}"
 
     def _rows_used(self) -> str:
         used = {f"{rows:,}": None for rows in np.sort(self.groups.sum(axis=0))[[0, -1]]}
@@ -271,14 +243,38 @@ class Estimate:
 
     @property
     def value(self) -> float:
-        """The only value.
+        """The only value; raises ReleaseError where there are several."""
+        return float(self._single("values", "values")[0])
 
-        Raises:
-            ReleaseError: there are several.
-        """
-        if self.values.size == 1:
-            return float(self.values[0])
-        raise ReleaseError("estimate: it has several values; use `values` and `names`")
+    @property
+    def lower(self) -> float:
+        """Lower end of the only value's 95% interval; raises ReleaseError as `value`."""
+        return float(self._single("lower", "interval().lower")[0])
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the only value's 95% interval; raises ReleaseError as `value`."""
+        return float(self._single("upper", "interval().upper")[0])
+
+    @property
+    def verdict(self) -> str:
+        """Verdict of the only value's 95% interval; raises ReleaseError as `value`."""
+        return str(self._single("verdicts", "interval().verdicts")[0])
+
+    @cached_property
+    def _usual(self) -> Interval:
+        """`interval()` as it prints, computed once."""
+        return self.interval()
+
+    def _single(self, name: str, told: str) -> Any:
+        """What has one item, of the values or of their usual interval."""
+        if self.values.size != 1:
+            some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
+            raise ReleaseError(
+                f"estimate: it has several values ({some}); use `{told}`, in the order of `names`,"
+                " or `interval().frame()`"
+            )
+        return self.values if name == "values" else getattr(self._usual, name)
 
     def covariance(self) -> Array:
         """Sandwich covariance over the synthetic rows alone, shape (p, p).
@@ -290,11 +286,14 @@ class Estimate:
         pushed = pushed - pushed.mean(axis=0)
         return np.asarray(pushed.T @ pushed / len(pushed) ** 2)
 
-    def interval(self, **settings: Any) -> Interval:
+    def interval(self, level: float = 0.95, **settings: Any) -> Interval:
         """`dpiw.analysis.confidence_interval` of this estimate."""
         from dpiw.analysis.intervals import confidence_interval
 
-        return confidence_interval(self, **settings)
+        return confidence_interval(self, level=level, **settings)
 
     def __getitem__(self, name: str) -> float:
-        return float(self.values[self.names.index(name)])
+        """A value by its name, or by its level alone where that names one of them."""
+        from dpiw.analysis.groups import place_of
+
+        return float(self.values[place_of(name, self.names)])

@@ -68,10 +68,22 @@ class WaldTest:
         told += f" ({self.method.replace('_', '-')}; {self.verdict})"
         if not one:
             return told
-        found = self.estimate.interval(method=self.method)
-        low, high = found.lower[0], found.upper[0]
         name, value = self.estimate.names[0], self.estimate.value
-        return f"{told}\n{name}: {value:.6g}, 95% interval {low:.6g} to {high:.6g}"
+        return f"{told}\n{name}: {value:.6g}, 95% interval {self.lower:.6g} to {self.upper:.6g}"
+
+    @property
+    def lower(self) -> float:
+        """Lower end of the only value's 95% interval; raises ReleaseError as `Estimate.value`."""
+        return self._end("lower")
+
+    @property
+    def upper(self) -> float:
+        """Upper end, likewise."""
+        return self._end("upper")
+
+    def _end(self, name: str) -> float:
+        _ = self.estimate.value  # there is one
+        return float(getattr(self.estimate.interval(method=self.method), name)[0])
 
 
 def chi_square_tail(statistic: float, degrees: int) -> float:
@@ -153,8 +165,8 @@ def _distance(values: Array, covariance: Array) -> float:
 def t_test(
     source: Source,
     column: Column,
-    *,
     by: str | None = None,
+    *,
     value: float | None = None,
     where: Column | None = None,
     method: str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dpiw.audit.amounts import Fields
@@ -42,17 +42,22 @@ class EntrySigners:
         own = counts.pop(self.given, 0)
         return f"{own} signed by the given key, {counts.total()} by others, {rest}"
 
+    def unlike(self, known: Collection[str]) -> dict[str, tuple[int, ...]]:
+        """The entries that other keys signed than those known, by their ids."""
+        return {key: entries for key, entries in self.signed.items() if key not in known}
+
     def findings(self) -> list[Finding]:
         """Warnings about entries of other keys, and about signatures that cease."""
+        others = {} if self.given is None else self.unlike([self.given])
         found = [
-            Finding(code="entry_other_key", subject=_entries(entries),
+            Finding(code="entry_other_key", subject=listed_entries(entries),
                     text=f"signed by key id {key}, not by the given key {self.given}")
-            for key, entries in self.signed.items()
-            if self.given not in (None, key)
+            for key, entries in others.items()
         ]  # fmt: skip
         if self.missing:
             text = "no signature, though an earlier entry of the same kind has one"
-            found.append(Finding(code="entry_unsigned", subject=_entries(self.missing), text=text))
+            subject = listed_entries(self.missing)
+            found.append(Finding(code="entry_unsigned", subject=subject, text=text))
         return found
 
 
@@ -92,7 +97,8 @@ def _signer(entry: Fields) -> str | None:
     return author.key_id if author.holds_for(text.encode("ascii")) else None
 
 
-def _entries(numbers: Sequence[int]) -> str:
+def listed_entries(numbers: Sequence[int]) -> str:
+    """`entry 4`, or `entries 4, 5 and 7 more`."""
     shown = ", ".join(map(str, numbers[:_MOST_TOLD]))
     more = f" and {len(numbers) - _MOST_TOLD} more" if len(numbers) > _MOST_TOLD else ""
     return f"{'entries' if len(numbers) > 1 else 'entry'} {shown}{more}"

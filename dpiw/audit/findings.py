@@ -76,8 +76,8 @@ KINDS: Mapping[str, Kind] = {
         "Do not use this folder. Replace it by an untouched copy, or withdraw the release."
     ),
     "other_key": _error(
-        "Ask the curator by another way which public key is theirs. If it is the given one, none of"
-        " these releases is theirs; if it is the other one, audit again with it."
+        "Ask the curator by another way which public keys are theirs. If the other is none of them,"
+        " use nothing that it signed; if it is one, audit again with it."
     ),
     "folder_unknown": _error(
         "Nothing shows that this release was paid for. If its run is committed in this ledger, "

@@ -61,8 +61,12 @@ def check_folder(
         release=release,
         other_key=other_key,
     )
-    subject = f"release {folder.name}"
-    return facts, [Finding(code="folder_unsound", subject=subject, text=text)] if text else []
+    if not text:
+        return facts, []
+    subject, code = f"release {folder.name}", "folder_unsound"
+    if other_key is not None:
+        code, text = "other_key", f"whole, and signed by key id {other_key}, not by the given key"
+    return facts, [Finding(code=code, subject=subject, text=text)]
 
 
 def _own_key(folder: Path) -> str | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.show import add_show, run_show
 from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
-from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
+from dpiw.errors import LedgerError, LedgerTamperedError, SignatureError, SpecError
 from dpiw.privacy.units import NeighbouringRelation
 
 if TYPE_CHECKING:
@@ -40,6 +41,15 @@ def add_ledger_commands(subparsers: Any) -> None:
         metavar="HASH[:MANIFEST]",
         help="a published head that must be in the chain, or whose release, named by SHA-256 of its"
         " manifest.json, was recovered; may be repeated",
+    )
+    verify.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="PUB",
+        help="the public key, from elsewhere, of whoever may sign entries: another key's are"
+        " refused; may be repeated",
     )
     void = _add(commands, "void", "give back an attempt of which nothing was armed", run_void)
     void.add_argument("run_key", metavar="RUN", help="the run's key")
@@ -132,7 +142,9 @@ def run_register(arguments: argparse.Namespace) -> int:
     rule = ", composition renyi" if known.renyi else ""
     unit = "each row is a person"
     if known.id_column:
-        unit = f"a person is a value of {known.id_column}, with at most {known.max_rows} row(s)"
+        named = arguments.id_column
+        named += "" if named == known.id_column else f" (which stands there as {known.id_column})"
+        unit = f"a person is a value of {named}, with at most {known.max_rows} row(s)"
     lines = [
         f"population {known.name}: {known.budget}, {known.relation.value}{rule}; {unit}; for life"
     ]
@@ -155,10 +167,15 @@ def _as_typed(arguments: argparse.Namespace) -> str:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """0 if the chain and every rule hold; else the exit code of LedgerTamperedError."""
+    """0 if the chain and every rule hold; else the exit code of LedgerTamperedError.
+
+    With keys: that of SignatureError where another key signed an entry, or these signed none.
+    """
     from dpiw.ledger import Ledger
+    from dpiw.release.signing import load_public_key
 
     heads = [_head(text) for text in arguments.head]
+    keys = [load_public_key(path).key_id for path in arguments.key]
     ledger = Ledger.open(arguments.ledger)
     report = ledger.verify()
     if not report.ok:
@@ -166,8 +183,30 @@ def run_verify(arguments: argparse.Namespace) -> int:
         return LedgerTamperedError.exit_code
     ledger.check_heads(heads)
     head = ledger.head()
-    write_lines(arguments, [f"ok: {report.entries} entries, head {head.hash}", *_notes(ledger)])
-    return 0
+    told, faults = _signatures(ledger, keys) if keys else ([], [])
+    word = "SIGNED BY OTHERS, though the chain holds" if faults else "ok"
+    whole = f"{word}: {report.entries} entries"
+    write_lines(arguments, [f"{whole}, head {head.hash}", *faults, *told, *_notes(ledger)])
+    return SignatureError.exit_code if faults else 0
+
+
+def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is to be said of who signed the entries, and what is wrong with it."""
+    from dpiw.audit.entry_signatures import entry_signers, listed_entries
+
+    signers = entry_signers(ledger.snapshot().export(), None)
+    counts = {key: len(signers.signed.get(key, ())) for key in keys}
+    told = [f"key id {key}: signed {count}" for key, count in counts.items()]
+    if signers.unsigned:
+        told.append(f"unsigned: {len(signers.unsigned)}; confidential stages sign nothing")
+    told += [f"note: {finding.subject}: {finding.text}" for finding in signers.findings()]
+    faults = [
+        f"{listed_entries(entries)}: signed by key id {key}, by none of the given keys"
+        for key, entries in signers.unlike(keys).items()
+    ]
+    if not signers.signed.keys() & set(keys):
+        faults.append("no entry is signed by a given key: nothing shows who wrote them")
+    return told, faults
 
 
 def _notes(ledger: Ledger) -> list[str]:

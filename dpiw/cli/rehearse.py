@@ -15,11 +15,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from dpiw.cli.heartbeat import PACE, Heartbeat
 from dpiw.cli.text import write_lines
 from dpiw.errors import SpecError
 
@@ -224,7 +224,10 @@ def _sigterm_heard() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(total: int, jobs: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; else a line after the first populations and each tenth of the work."""
+    """A bar on a terminal; else a line after the first populations and each tenth of the work.
+
+    And at least about one a minute: a log is not to look dead.
+    """
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import Progress
@@ -233,13 +236,32 @@ def _progress(total: int, jobs: int) -> Iterator[Callable[[int, int], None]]:
             task = bar.add_task("rehearsing", total=total)
             yield lambda done, _: bar.update(task, completed=done)
         return
-    yield partial(_tell, started=time.monotonic(), first=min(jobs, total))
+    lines = _Lines(total, first=min(jobs, total))
+    with Heartbeat(lines.goes_on):
+        yield lines.at
 
 
-def _tell(done: int, total: int, *, started: float, first: int) -> None:
+class _Lines:
     """Progress as plain lines; the rest is taken to go as the populations so far."""
-    if done in (first, total) or done % max(1, total // 10) == 0:
-        spent = time.monotonic() - started
-        rest = f", about {spent / done * (total - done):.0f} s left" * (done < total)
-        sys.stderr.write(f"{done} of {total} populations, {spent:.0f} s{rest}\n")
+
+    def __init__(self, total: int, *, first: int) -> None:
+        self._total, self._first, self._done = total, first, 0
+        self._started = self._told = time.monotonic()
+
+    def at(self, done: int, total: int) -> None:
+        """After the first populations, and after each tenth of the work."""
+        self._done = done
+        if done in (self._first, total) or done % max(1, total // 10) == 0:
+            spent = time.monotonic() - self._started
+            rest = f", about {spent / done * (total - done):.0f} s left" * (done < total)
+            self._write(f"{done} of {total} populations, {spent:.0f} s{rest}")
+
+    def goes_on(self, seconds: int) -> None:
+        """Between two such lines, where they are more than a minute apart."""
+        if self._done == 0 or time.monotonic() - self._told >= PACE:
+            self._write(f"{self._done} of {self._total} populations, {seconds} s so far")
+
+    def _write(self, line: str) -> None:
+        self._told = time.monotonic()
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -39,7 +39,7 @@ _LITERALS = ".-/: T"
 _PATTERN = re.compile(r"%.|.", re.DOTALL)
 _EXPECTED = (
     "expected iso, or %d, %m and %Y (four digits), each once, then perhaps %H, %M and %S, with"
-    " only . - / : T and spaces between them, such as %d.%m.%Y for 31.12.2027"
+    ' only . - / : T and spaces between them, such as "%d.%m.%Y" (in quotes) for 31.12.2027'
 )
 
 Fault = tuple[str, str]

@@ -24,22 +24,31 @@ T = TypeVar("T")
 MAX_BYTES = 1 << 42
 """Bytes of a file that is copied at all: far more than a machine copies in a day."""
 
+NO_MEMORY = (
+    "reading it takes more memory than source.max_memory_bytes admits, or than there is; a smaller"
+    " source.max_cell_bytes reads a wide CSV file in smaller blocks"
+)
+"""The same whatever was being read."""
+
 _CHUNK = 1 << 20
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
 _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _FAILURES = (
     pa.ArrowException, OSError, ValueError, LookupError, TypeError, ArithmeticError, RuntimeError,
-    MemoryError, csv.Error,
+    csv.Error,
 )  # fmt: skip
 
 
 def attempt(action: Callable[[], T], failure: str) -> T:
     """Do `action`; whatever a library says of it becomes a SourceError that quotes nothing.
 
-    A full, read-only or damaged disk is no fault of the source, and stays an OSError.
+    A full, read-only or damaged disk is no fault of the source, and stays an OSError. Want of
+    memory is told as such: what was read may be as it should.
     """
     try:
         return action()
+    except MemoryError:
+        failure = NO_MEMORY
     except _FAILURES as error:
         if getattr(error, "errno", None) in _DISK_FAILURES:
             raise

@@ -20,6 +20,7 @@ from dpiw.errors import DPIWError, SpecError, nearest
 
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
+_MOST_TOLD = 6
 
 
 _REASONS = {
@@ -181,12 +182,11 @@ def load_file(
 
 def _unreadable(path: Path, problem: OSError) -> str:
     if isinstance(problem, IsADirectoryError):
-        return "a folder; expected a YAML file"
+        inside = ", ".join(sorted(_documents(path))[:_MOST_TOLD])
+        return f"a folder; expected a YAML file{f': in it {inside}' if inside else ''}"
     if not isinstance(problem, FileNotFoundError):
         return "cannot be read; look at its owner and mode"
-    beside: list[str] = []
-    with contextlib.suppress(OSError):
-        beside = [one.name for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")]
+    beside = _documents(path.parent)
     return f"no such file{nearest(path.name, beside) or '; dpiw init drafts one'}"
 
 
@@ -256,3 +256,10 @@ def _step(node: Any, key: str) -> tuple[Any, Any]:
             if key in (str(number), *(getattr(name, "value", None) for name in names)):
                 return item.start_mark, item
     return None, None
+
+
+def _documents(folder: Path) -> list[str]:
+    """Names of YAML files in a folder."""
+    with contextlib.suppress(OSError):
+        return [one.name for one in folder.iterdir() if one.suffix in (".yaml", ".yml")]
+    return []

@@ -61,10 +61,12 @@ class Recipe:
     ) -> Iterator[tuple[SyntheticTable, Admission | None]]:
         """Rows of the model that satisfy the constraints: the one door of every generator's rows.
 
-        At most `DRAWN_ROWS` at a time, or all at once of a model that `draws_once`. Where rows had
-        to be projected their order is chance: the first are a sample of all. Costs nothing.
+        At most `DRAWN_ROWS` at a time, or all at once of a model that `draws_once`, and no more
+        than it has `at_hand`. Where rows had to be projected their order is chance: the first are
+        a sample of all. Costs nothing.
         """
         rules = self.schema.rules
+        rows = min(rows, getattr(model, "at_hand", rows))
         most = max(1, rows) if getattr(model, "draws_once", False) else DRAWN_ROWS
         for start in range(0, max(1, rows), most):
             size = min(most, rows - start)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from dpiw.plan.spec import ReleaseSpec
 
 
+_LEAST_BASE = 100
+"""As a spec may state at least."""
+
+
 def check_generator(
     spec: ReleaseSpec, generator: MadeElsewhere, weights: WeightEstimator | None
 ) -> None:
@@ -59,34 +63,52 @@ def written(value: float) -> Decimal:
 
 
 def check_rows(
-    spec: ReleaseSpec, schema: PublicSchema, generator: MadeElsewhere, *, wanted: int
-) -> None:
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    generator: MadeElsewhere,
+    weights: WeightEstimator | None,
+) -> list[str]:
     """Read the file and refuse it if a cell is not as declared, or if it has too few rows.
+
+    Where nobody states how many rows are weighted, they are all of a file that has fewer than is
+    usual (`dpiw.methods.play.Recipe.draw`).
 
     Args:
         spec: of the release.
         schema: public.
         generator: of the file.
-        wanted: rows that the release takes of it, each once.
+        weights: that the rows get.
+
+    Returns:
+        What the plan says of a base that is smaller than usual.
 
     Raises:
-        SpecError: names the column, or the settings that ask for fewer rows.
+        SpecError: names the column, or the settings that ask for more rows.
     """
-    rows = generator.kept(schema)["rows"]
-    if wanted > rows:
-        stated = "base_rows" in spec.weights.settings
+    rows, published = generator.kept(schema)["rows"], spec.synthetic_rows
+    usual = published if weights is None else weights.sampled(published)[0]
+    stated = "base_rows" in spec.weights.settings
+    least = usual if stated else published if usual == published else max(published, _LEAST_BASE)
+    if least > rows:
         asked = (
-            f"synthetic_rows={wanted}"
-            if wanted == spec.synthetic_rows
-            else f"weights.settings.base_rows={wanted}"
+            f"synthetic_rows={published}"
+            if least == published
+            else f"weights.settings.base_rows={usual}"
             if stated
-            else f"weights.settings: base_rows is not stated, so {wanted}"
+            else f"weights.method={spec.weights.method}: takes at least {least} rows"
         )
         raise SpecError(
             f"{asked}: more than the {rows} rows of generator.settings.rows, of which each is taken"
             f" at most once; expected base_rows or synthetic_rows of at most {rows}, or more rows"
             " of the tool"
         )
+    if usual <= rows:
+        return []
+    return [
+        f"weights.settings.base_rows is not stated: all {rows} rows of generator.settings.rows are"
+        f" weighted, each once, where {usual} are usual; with more rows of the tool there is more"
+        f" to choose the {published} published ones from"
+    ]
 
 
 def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:

@@ -199,10 +199,9 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             warnings.append(f"{infeasible(forecast)}: kept because the spec says so")
     if ready.weights is not None:
         warnings += ready.weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
-    plan = _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
-    if isinstance(plan.generator, MadeElsewhere):
-        check_rows(spec, schema, plan.generator, wanted=plan.recipe.sampled[0])
-    return plan
+    if isinstance(ready.generator, MadeElsewhere):
+        warnings += check_rows(spec, schema, ready.generator, ready.weights)
+    return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
 
 
 @dataclass(frozen=True, kw_only=True)

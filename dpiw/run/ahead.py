@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from dpiw.errors import SpecError
 from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
@@ -25,6 +26,22 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     if not Path(spec.signing_key).is_file():
         key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
         yield f"signing_key: no such file; dpiw key new {key} makes one"
+
+
+def check_label(spec: ReleaseSpec, period: str | None) -> None:
+    """Refuse a label of somebody's own where there is one period, for life.
+
+    A run that began under such a label, before this was refused, may go on: ask for new runs alone.
+
+    Raises:
+        SpecError: with `cadence: once` there is another label than `once`.
+    """
+    if spec.cadence == "once" and period not in (None, "once"):
+        raise SpecError(
+            f"period {period}: expected none (or once), for cadence is once; a further release of"
+            " the same people, which pays anew, has a new source.snapshot, or another cadence, such"
+            " as quarterly, in its spec"
+        )
 
 
 def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
@@ -56,4 +73,4 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         )
 
 
-__all__ = ["missing_files", "paid_anew"]
+__all__ = ["check_label", "missing_files", "paid_anew"]

@@ -19,6 +19,7 @@ from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.release.signing import load_private_key
+from dpiw.run.ahead import check_label
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.locks import drawing
@@ -91,12 +92,13 @@ def check_ahead(spec_path: Path, period: str | None) -> None:
 
     Raises:
         SourceError: as `check_is_file`, with the path from here: only the custodian is told it.
-        SpecError: the state folder is open to others.
+        SpecError: the state folder is open to others; or as `check_label`.
         LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
     """
     if ReleaseRun.find(spec_path, period=period) is not None:
         return
     spec, told = load_spec(spec_path), ""
+    check_label(spec, period)
     source = Path(spec.source.path)
     try:
         check_is_file(source)

@@ -19,6 +19,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
+from dpiw.cli.heartbeat import FIRST, PACE
 from dpiw.errors import StageFailedError
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.histogram import Histogram
@@ -33,6 +34,7 @@ from flows.release import gpu_tags
 from tasks import window
 from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
+from tasks.step import StepFailedError, _guarded
 from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION
 from tests.support.patience import until
@@ -336,6 +338,49 @@ def test_without_a_terminal_there_are_plain_lines(capsys):
         "  ✓ fit_generator      7.0 s",
     ]
     assert screen.getvalue() == ""  # and no bar
+
+
+def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys):
+    """In a file or a CI log: the step's name and its seconds, and nothing once it is over."""
+    log = StepLog(Console(file=io.StringIO()), first=0.02, pace=0.05)
+    shown = []
+
+    def twice():
+        shown.extend(capsys.readouterr().out.splitlines())
+        return sum("so far" in line for line in shown) >= 2
+
+    say(log, "start fit_weights")
+    assert until(twice)
+    say(log, "done fit_weights 0.2")
+    capsys.readouterr()
+    time.sleep(0.2)
+    assert capsys.readouterr().out == ""
+    assert all(re.fullmatch(r"  … fit_weights {6,}\d+ s so far", line) for line in shown)
+    assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+
+
+def test_signs_of_life_are_calm_and_end_with_what_fails():
+    assert (FIRST, PACE) == (20, 60)
+    log = StepLog(Console(file=io.StringIO()))
+    log.begin("getting ready")
+    log.settle()
+    assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+
+
+def test_a_step_that_fails_is_over(capsys, caplog):
+    """Whatever flow it is of: nobody says any more that it goes on."""
+    log = StepLog(Console(file=io.StringIO()))
+    logger = logging.getLogger("dpiw.progress")
+    logger.addHandler(log)
+    try:
+        with caplog.at_level(logging.INFO, "dpiw.progress"), pytest.raises(StepFailedError):
+            _guarded("ingest", "done", lambda: 1 / 0)()
+        assert caplog.messages == ["start ingest", "failed ingest"]
+        assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+    finally:
+        logger.removeHandler(log)
+        log.settle()
+    assert capsys.readouterr().out == ""
 
 
 def test_a_terminal_that_lacks_a_sign_is_shown_another_one(monkeypatch):

@@ -76,7 +76,8 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
 def _beside(path: Path) -> list[str]:
     """Names of files that look like ledgers, in the folder of one that is not there."""
     with suppress(OSError):
-        return [one.name for one in path.parent.iterdir() if one.suffix == path.suffix]
+        like = (path.suffix, ".sqlite")
+        return [one.name for one in path.parent.iterdir() if one.suffix in like]
     return []
 
 

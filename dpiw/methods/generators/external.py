@@ -61,6 +61,11 @@ class RowsModel:
     draws_once: ClassVar[bool] = True
     """It is asked for all its rows at once: no row may come twice."""
 
+    @property
+    def at_hand(self) -> int:
+        """How many rows there are; a plan sees to it that they are enough."""
+        return self.table.rows
+
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """`rows` of the file, in random order, each at most once; SpecError: more than it has."""
         if not 0 <= rows <= self.table.rows:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -175,8 +178,65 @@ def test_what_is_refused():
         analysis.quantile(SOURCE, "x", [0.25, 0.75])
     with pytest.raises(ReleaseError, match="column 'value' is the same in every row"):
         analysis.correlation(SOURCE, "x", lambda t: np.ones(len(t)))
-    with pytest.raises(ReleaseError, match="several values"):
-        _ = analysis.linear_regression(SOURCE, "y", ["x"]).value
+
+
+def test_an_estimate_of_one_value_has_its_interval_at_hand():
+    found = analysis.mean(SOURCE, "x")
+    interval = found.interval()
+    assert (found.lower, found.upper) == (interval.lower[0], interval.upper[0])
+    assert found.lower < found.value < found.upper
+    assert found.verdict == interval.verdicts[0] == "not assessed"
+    assert {type(one) for one in (found.lower, found.upper, found.value)} == {float}
+
+
+def test_a_value_is_found_by_its_name_or_by_its_level_alone():
+    found = analysis.mean(SOURCE, "x", by="g")
+    assert found["q"] == found["mean(x) | g=q"] == found.values[1]
+    with pytest.raises(ReleaseError, match=r"no value 'Q'; expected one of mean\(x\) \| g=p, "):
+        found["Q"]
+    both = analysis.joint(found, analysis.mean(SOURCE, "positive", by="g"))
+    with pytest.raises(ReleaseError, match="no value 'q'"):  # of two
+        both["q"]
+
+
+def test_a_level_of_confidence_needs_no_name():
+    found = analysis.mean(SOURCE, "x")
+    assert np.array_equal(found.interval(0.5).lower, found.interval(level=0.5).lower)
+
+
+def test_a_target_that_is_no_name_is_refused():
+    with pytest.raises(ReleaseError, match="expected the target's name, then its features"):
+        analysis.linear_regression(SOURCE, ["x", "n"], "y")
+
+
+def test_a_release_says_where_that_lies_which_it_lacks(released):
+    """And answers Python's own questions, such as those of `copy`, as before."""
+    for name, told in {
+        "linear_regression": "from dpiw import analysis; analysis.linear_regression(release, ...)",
+        "verdict": "it is in release.certificate.verdict",
+        "epsilon": "it is in release.certificate.epsilon",
+        "groupby": "release.table.groupby is of the rows alone, without their weights",
+    }.items():
+        with pytest.raises(AttributeError, match=re.escape(f"release: no '{name}'; {told}")):
+            getattr(released, name)
+    with pytest.raises(AttributeError) as caught:
+        _ = released.medain
+    assert (caught.value.name, caught.value.obj) == ("medain", released)  # Python's suggestion
+    assert not hasattr(released, "__deepcopy__")
+    assert copy.copy(released).table is released.table
+
+
+def test_an_estimate_of_several_values_says_where_they_are():
+    fit = analysis.linear_regression(SOURCE, "y", ["x", "n", "positive"])
+    places = {"value": "values"} | {
+        name: f"interval().{place}"
+        for name, place in {"lower": "lower", "upper": "upper", "verdict": "verdicts"}.items()
+    }
+    for name, place in places.items():
+        told = f"several values (intercept, x, n, ...); use `{place}`, in the order of `names`, or"
+        with pytest.raises(ReleaseError, match=re.escape(told)):
+            getattr(fit, name)
+    assert "verdict" in fit.interval().frame().columns
 
 
 def test_numbers_of_nullable_columns():

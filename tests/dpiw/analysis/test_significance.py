@@ -147,6 +147,14 @@ def test_a_t_test_prints_what_it_tests():
     assert repr(found).splitlines()[1] == (
         f"income: True less False: {found.estimate.value:.6g}, 95% interval {low:.6g} to {high:.6g}"
     )
+    assert (found.lower, found.upper) == (low, high)
+    again = analysis.t_test((table, None), "income", "smoker")
+    assert repr(again) == repr(found)
+    with pytest.raises(ReleaseError, match="by: expected the name of one column"):
+        analysis.t_test((table, None), "income", 9)
+    both = analysis.wald_test(analysis.linear_regression((table, None), "income", ["smoker"]))
+    with pytest.raises(ReleaseError, match="several values"):
+        _ = both.lower
     one = analysis.t_test((table, None), "income", value=9, where="income > 0")
     assert "mean(income) where income > 0 less 9: " in repr(one)
     assert "degree" not in repr(one)

@@ -80,6 +80,7 @@ def test_conditions_choose_what_they_say(text, naive):
         ("agee > 40", "column 'agee': not in this table; did you mean 'age'"),
         ("Region == 'south'", "did you mean 'region'"),
         ("`od name` > 0", "did you mean 'odd name'"),
+        ("region == south", "text stands in quotes: 'south'"),
         ("age > 40 and and smoker", "expected a condition such as"),
         ("odd name > 0", "expected a condition such as"),
         ("age.abs() > 40", "Call is not allowed|Attribute is not allowed"),

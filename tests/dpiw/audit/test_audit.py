@@ -501,7 +501,14 @@ def test_another_key(site, tmp_path):
     assert not report.ok
     assert f"SIGNED BY {own}" in build_page(report)
     (site.folders[0] / "report.html").write_text("changed")
-    assert site.codes(public_key=other) == {"folder_unsound", "entry_other_key"}
+    report = site.audit(public_key=other)
+    assert {one.code for one in report.findings} == {
+        "folder_unsound", "other_key", "entry_other_key",
+    }  # fmt: skip
+    told = {one.code: one for one in report.findings}
+    assert told["folder_unsound"].subject == f"release {site.folders[0].name}"
+    assert told["other_key"].subject == f"release {site.folders[1].name}"  # it is whole
+    assert told["other_key"].text == f"whole, and signed by key id {own}, not by the given key"
 
 
 def test_no_key_and_two_keys(site, tmp_path):

@@ -9,8 +9,10 @@ from dpiw.audit import Severity, found, report_json
 from dpiw.audit.page import build_page
 from dpiw.audit.statements import next_steps
 from dpiw.audit.unreleased import unreleased
+from dpiw.errors import SignatureError
 from dpiw.ledger import Ledger
 from dpiw.release.signing import create_key_pair
+from tests.support.ledger import cli
 
 
 def cut(site, after: int) -> None:
@@ -82,6 +84,47 @@ def test_entries_are_held_against_the_given_key(site, tmp_path):
     (finding,) = [one for one in report.findings if one.code == "entry_other_key"]
     assert finding.subject.startswith(f"entries {signed[0]}, {signed[1]}")
     assert f"key id {own}, not by the given key" in finding.text
+
+
+def verified(site, *keys):
+    words = [word for key in keys for word in ("--key", str(key))]
+    return cli("verify", "--ledger", str(site.ledger), *words)
+
+
+def test_verify_refuses_entries_of_a_key_that_was_not_given(site, tmp_path):
+    signed = [seq for seq, is_signed in kinds(site) if is_signed]
+    (own,) = site.audit().signers.signed
+    _, other = create_key_pair(tmp_path, "other")
+    for keys in ((site.key,), (site.key, site.key), (other, site.key)):
+        code, told = verified(site, *keys)
+        assert code == 0
+        assert told.startswith("ok: 14 entries, head ")
+        assert told.count(f"key id {own}: signed {len(signed)}\n") == 1
+        assert f"unsigned: {14 - len(signed)}; confidential stages sign nothing" in told
+    code, told = verified(site, other)
+    assert code == SignatureError.exit_code == 53
+    assert told.startswith("SIGNED BY OTHERS, though the chain holds: 14 entries")
+    assert f"entries {signed[0]}, {signed[1]}" in told
+    assert f"signed by key id {own}, by none of the given keys" in told
+    assert "no entry is signed by a given key" in told
+    assert "signed by" not in verified(site)[1]  # nobody asked
+
+
+def test_verify_does_not_take_a_history_without_signatures_for_a_signed_one(site):
+    """Who has no key hashes the chain anew: a verification without a key finds nothing wrong."""
+    site.rewrite(1, lambda entry: None)
+    assert verified(site)[0] == 0
+    code, told = verified(site, site.key)
+    assert code == SignatureError.exit_code
+    assert "no entry is signed by a given key: nothing shows who wrote them" in told
+
+
+def test_verify_tells_where_signatures_cease(site):
+    site.rewrite(9, lambda entry: None)
+    code, told = verified(site, site.key)
+    assert code == 0  # legal: a custodian may register without `--sign-with`
+    assert "note: entries 9, " in told
+    assert "no signature, though an earlier entry of the same kind has one" in told
 
 
 def test_a_signature_that_ceases_is_missed(site):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.cli.rehearse import _tell, _usual_rows
+from dpiw.cli.rehearse import _Lines, _usual_rows
 from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.plan.rehearsal.candidates import MEASURED
 from dpiw.plan.rehearsal.inputs import labelled_rows
@@ -79,7 +79,7 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(place, caps
 def stopped_by(number):
     """What progress is told to, and stops the rehearsal after its third population."""
 
-    def tell(done, total, **_):
+    def tell(_, done, total):
         if done == 3:
             signal.raise_signal(number)
 
@@ -91,7 +91,7 @@ def test_a_rehearsal_that_is_stopped_shows_what_is_finished(
     place, capsys, tmp_path, monkeypatch, number, code
 ):
     before, target = signal.getsignal(signal.SIGTERM), tmp_path / "found.json"
-    monkeypatch.setattr("dpiw.cli.rehearse._tell", stopped_by(number))
+    monkeypatch.setattr("dpiw.cli.rehearse._Lines.at", stopped_by(number))
     assert main(["rehearse", str(place.spec), *FAST, "--json", str(target)]) == code
     shown = capsys.readouterr()
     assert shown.err == "stopped after 3 of 5 populations; nothing was spent\n"
@@ -103,12 +103,29 @@ def test_a_rehearsal_that_is_stopped_shows_what_is_finished(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def lines_after(seconds, *, total):
+    """Of a rehearsal that began so long ago, and has said nothing yet."""
+    lines = _Lines(total, first=2)
+    lines._started = lines._told = time.monotonic() - seconds
+    return lines
+
+
 def test_progress_says_how_much_time_is_left(capsys):
-    _tell(2, 8, started=time.monotonic() - 60, first=2)
-    _tell(3, 80, started=time.monotonic(), first=2)
-    _tell(8, 8, started=time.monotonic() - 240, first=2)
+    lines_after(60, total=8).at(2, 8)
+    lines_after(0, total=80).at(3, 80)
+    lines_after(240, total=8).at(8, 8)
     told = "2 of 8 populations, 60 s, about 180 s left\n8 of 8 populations, 240 s\n"
     assert capsys.readouterr().err == told
+
+
+def test_a_log_does_not_look_dead_between_two_lines(capsys):
+    lines_after(20, total=80).goes_on(20)  # before the first populations are through
+    spoken = lines_after(600, total=80)
+    spoken.at(3, 80)  # neither the first nor a tenth
+    spoken.goes_on(601)
+    spoken.goes_on(602)  # somebody spoke just now
+    told = ["0 of 80 populations, 20 s so far", "3 of 80 populations, 601 s so far"]
+    assert capsys.readouterr().err.splitlines() == told
 
 
 def test_the_source_can_not_be_offered_as_public_rows(place, capsys, tmp_path):

@@ -106,6 +106,16 @@ def test_csv_structure_is_refused(tmp_path, text, match):
     _refused(tmp_path, text.encode(), match)
 
 
+def test_want_of_memory_is_not_told_as_a_fault_of_the_file(tmp_path, monkeypatch):
+    """Arrow reads blocks ahead: cells that may be long, in a wide table, can be too much."""
+
+    def short(*_, **__):
+        raise pa.ArrowMemoryError(f"malloc of size 32 failed near {CANARY}")
+
+    monkeypatch.setattr("pyarrow.csv.open_csv", short)
+    _refused(tmp_path, b"id,n,c\n1,2,b\n", "more memory than source.max_memory_bytes admits")
+
+
 def test_csv_structure_that_is_admissible(tmp_path):
     frame = _ingest(tmp_path, b'c,n,id\r\n"b\nb",1,x\r\n"b ","2","a,b"')
     assert frame["n"].tolist() == [1, 2]

@@ -98,6 +98,23 @@ def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> No
         assert not known.protects(other)
 
 
+def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path: Path) -> None:
+    """A ledger holds no free text: a name with a space stands there as its digest."""
+    terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
+    words = ["register", "adult", *terms, "--ledger", str(tmp_path / "ledger")]
+    for _ in range(2):  # typed again, too
+        told = cli(*words, "--id-column", "Patient ID")[1]
+        assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in told
+
+
+@pytest.mark.parametrize("typed", ["ledgr.sqlite", "ledger.sqlit", "ledger"])
+def test_a_misspelt_ledger_is_answered_by_the_near_name(tmp_path: Path, typed: str) -> None:
+    Ledger.create(tmp_path / "ledger.sqlite")
+    with pytest.raises(LedgerError) as refused:
+        cli("show", "--ledger", str(tmp_path / typed))
+    assert str(refused.value).endswith("no ledger is there; did you mean 'ledger.sqlite'?")
+
+
 def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
     path = ledger.location
     ledger.register(adult(name="beta"))

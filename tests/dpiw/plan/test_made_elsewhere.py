@@ -23,6 +23,10 @@ def planned(place: Any, **changes: Any) -> Plan:
     return compile_plan(spec, load_schema(spec))
 
 
+UNSTATED = {"weights": {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 10}}}
+"""Weights of which nobody says how many rows they weight."""
+
+
 def test_the_declared_cost_is_part_of_the_total(workplace: Any) -> None:
     plan = planned(workplace)
     assert [stage.name for stage in plan.stages] == [GENERATOR_STAGE, WEIGHTS_STAGE]
@@ -82,8 +86,10 @@ def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
         ({"relation": "replace_one"}, "says nothing of the number of rows"),
         ({"top": {"synthetic_rows": 401}, "weights": "none"},
          "synthetic_rows=401: more than the 400 rows"),
-        ({"top": {"weights": {"method": "measured", "settings": {"omega_seed": 1}}}},
-         "base_rows is not stated, so 10000: more than the 400 rows.* of at most 400"),
+        ({"top": {"weights": {"method": "measured",
+                              "settings": {"omega_seed": 1, "base_rows": 401}}}},
+         "base_rows=401: more than the 400 rows.* of at most 400"),
+        ({"top": UNSTATED | {"synthetic_rows": 401}}, "synthetic_rows=401: more than the 400"),
         ({"sha256": "0" * 64}, "SHA-256 is not the one that `sha256` states"),
         ({"rows": "nowhere.parquet"}, "cannot be read"),
         ({"rows": "data.csv"}, r"source\.path, the confidential table"),
@@ -101,6 +107,23 @@ def test_a_plan_is_refused_before_anything_happens(
 ) -> None:
     with pytest.raises(SpecError, match=told):
         planned(workplace, **changes)
+
+
+def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace: Any) -> None:
+    assert not planned(workplace).warnings  # `base_rows` is stated
+    plan = planned(workplace, top=UNSTATED)
+    (told,) = plan.warnings
+    assert "all 400 rows of generator.settings.rows are weighted, each once, where 10000" in told
+    assert f"warning: {told}" in plan_table(plan)
+
+
+def test_a_hundred_rows_are_the_least_that_are_weighted(workplace: Any) -> None:
+    made, top = workplace.root / "made.parquet", UNSTATED | {"synthetic_rows": 50}
+    planned(workplace, top=top, sha256=written(made, rows_of_town(100)))
+    digest = written(made, rows_of_town(99))
+    with pytest.raises(SpecError, match="measured: takes at least 100 rows: more than the 99"):
+        planned(workplace, top=top, sha256=digest)
+    planned(workplace, weights="none", top={"synthetic_rows": 50, "epsilon": "0.5"}, sha256=digest)
 
 
 def test_rows_that_nobody_vouches_for_are_in_no_release(workplace: Any) -> None:

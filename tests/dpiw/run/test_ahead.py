@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError
+from dpiw.errors import BudgetExceededError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.run.ahead import missing_files, paid_anew
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
+from tasks.plan import plan as plan_task
 from tests.support.whole_runs import publish_run
 
 
@@ -44,11 +45,37 @@ def test_another_setting_and_another_label_pay_anew(
     spec = load_spec(workplace.spec)
     plan = compile_plan(spec, load_schema(spec))
     assert not list(paid_anew(plan, ledger, None))
-    (label,) = paid_anew(plan, ledger, "2026-q4")
-    assert label.startswith("period 2026-q4: cadence once gives labels such as once;")
     rewritten(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
     assert main(["plan", str(workplace.spec)]) == 0
     assert "town once is published already, with other settings" in capsys.readouterr().out
+
+
+def test_a_label_of_another_form_pays_anew(workplace: Any) -> None:
+    rewritten(workplace, "cadence: once", "cadence: quarterly")
+    spec = load_spec(workplace.spec)
+    plan, ledger = compile_plan(spec, load_schema(spec)), Ledger.open(workplace.ledger)
+    assert not list(paid_anew(plan, ledger, "2026-q4"))
+    (label,) = paid_anew(plan, ledger, "2026-november")
+    assert label.startswith("period 2026-november: cadence quarterly gives labels such as 20")
+
+
+@pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
+def test_a_label_is_refused_where_there_is_one_period(workplace: Any, door: Any) -> None:
+    """By hand and by a deployment's parameters; nothing is made, held or charged."""
+    ledger = Ledger.open(workplace.ledger)
+    with pytest.raises(SpecError, match=r"period 2026-q4: expected none .*new source.snapshot, or"):
+        door(workplace.spec, "2026-q4")
+    assert not (workplace.root / "state/workspace").exists()
+    assert not ledger.runs("town")
+    door(workplace.spec, "once")
+    rewritten(workplace, "cadence: once", "cadence: quarterly")
+    door(workplace.spec, "2026-q4")
+
+
+@pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
+def test_a_run_that_began_under_such_a_label_goes_on(workplace: Any, door: Any) -> None:
+    ReleaseRun.prepare(workplace.spec, period="2026-q4")
+    door(workplace.spec, "2026-q4")
 
 
 def test_a_budget_that_is_short_is_told_before_a_plan_is_made(

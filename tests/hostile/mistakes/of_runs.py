@@ -134,6 +134,9 @@ BEGINNINGS: dict[str, Mistake] = {
         "who spent it: dpiw ledger show --ledger state/ledger.sqlite"),
     "a period with a capital": run(
         nothing, 10, "period: expected lower-case letters", "mean '2027-q1'?", period="2027-Q1"),
+    "a period where there is but one": run(
+        nothing, 10, "period 2027-q1: expected none (or once), for cadence is once",
+        period="2027-q1"),
     "a period with a slash": run(
         nothing, 10, "such as 2027-q1; did you mean '2027-03'?", period="2027/03"),
     "a state folder open to others": run(mode("state", 0o777), 10, "state"),

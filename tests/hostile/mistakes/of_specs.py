@@ -150,6 +150,7 @@ SPECS: dict[str, Mistake] = {
     "a spec's name misspelt": typed(
         "plan relase.yaml", 10, "relase.yaml: no such file; did you mean 'release.yaml'?"),
     "a folder for the spec": typed("plan state", 10, "state: a folder; expected a YAML file"),
+    "the folder of the spec": typed("plan .", 10, "a YAML file: in it release.yaml, schema.yaml"),
     "the dictionary for the spec": typed(
         "plan schema.yaml", 10, "a data dictionary; expected the release spec that names it"),
     "the table for the spec": typed(
@@ -157,7 +158,8 @@ SPECS: dict[str, Mistake] = {
     "an encoding's name elsewhere": in_spec(
         "format: csv}", "format: csv, encoding: windows-1252}", "did you mean 'cp1252'?"),
     "a date as people write it": in_spec(
-        "format: csv}", "format: csv, date_format: DD.MM.YYYY}", "such as %d.%m.%Y for 31.12.2027"),
+        "format: csv}", "format: csv, date_format: DD.MM.YYYY}",
+        'such as "%d.%m.%Y" (in quotes) for 31.12.2027'),
     "a spec in another encoding": typed(
         "plan release.yaml", 10, "release.yaml: not UTF-8; save it as UTF-8",
         slip=_in_latin),

@@ -1,0 +1,91 @@
+"""What a person or a log is shown of a run's steps while it runs: public facts alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from functools import partial
+
+from rich import progress as bars
+from rich.console import Console
+
+from dpiw.cli.heartbeat import FIRST, PACE, Heartbeat
+
+
+class StepLog(logging.Handler):
+    """One line per step, with its time; for a training a bar, or lines if there is no terminal.
+
+    Without a terminal a long step says now and then that it goes on, and for how long.
+
+    Args:
+        console: where bars are drawn.
+        first, pace: seconds until a step says so, and between one time and the next.
+    """
+
+    def __init__(self, console: Console, *, first: float = FIRST, pace: float = PACE) -> None:
+        super().__init__()
+        self._console, self._paces = console, {"first": first, "pace": pace}
+        self._bar: tuple[bars.Progress, bars.TaskID] | None = None
+        self._heart: Heartbeat | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show `start NAME`, `again NAME`, `at NAME STEP STEPS`, `done NAME SECONDS`.
+
+        Of `failed NAME` nothing is shown: whoever started the run is told why.
+        """
+        with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
+            self._show(*record.getMessage().split())
+
+    def _show(self, event: str, name: str, *numbers: str) -> None:
+        if event == "at":
+            self._at(name, *map(int, numbers))
+            return
+        if event == "start":
+            self.begin(name)
+            return
+        self.settle()
+        if event == "again":
+            print(f"    {name:<16}goes on from its checkpoint, without a GPU", flush=True)
+            self.begin(name)
+        elif event == "done":
+            print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
+
+    def begin(self, name: str) -> None:
+        """Show that a step goes on, whatever there is to read, until it is settled."""
+        self.settle()
+        if self._console.is_terminal:
+            self._draw(name, None, bars.TimeElapsedColumn())
+        else:
+            self._heart = Heartbeat(partial(_goes_on, name), **self._paces).start()
+
+    def settle(self) -> None:
+        """Take a bar off the screen; its step is over."""
+        if self._heart is not None:
+            self._heart.stop()
+            self._heart = None
+        if self._bar is not None:
+            self._bar[0].stop()
+            self._bar = None
+
+    def _at(self, name: str, step: int, steps: int) -> None:
+        if not self._console.is_terminal:
+            print(f"    {name:<16}{step:>6} of {steps} steps", flush=True)
+            return
+        if self._bar is None or self._bar[0].tasks[0].total is None:
+            self.settle()
+            told = bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left")
+            self._draw(name, steps, bars.BarColumn(bar_width=24), told, bars.TimeRemainingColumn())
+        if self._bar is not None:
+            self._bar[0].update(self._bar[1], completed=step)
+
+    def _draw(self, name: str, total: int | None, *columns: bars.ProgressColumn) -> None:
+        bar = bars.Progress(
+            bars.TextColumn("  … {task.description:<16}"), *columns, console=self._console,
+            transient=True, refresh_per_second=2,
+        )  # fmt: skip
+        self._bar = bar, bar.add_task(name, total=total)
+        bar.start()
+
+
+def _goes_on(name: str, seconds: int) -> None:
+    print(f"  … {name:<16}{seconds:>6} s so far", flush=True)
