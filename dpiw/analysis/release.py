@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -111,8 +111,10 @@ class Release:
 
     if not TYPE_CHECKING:  # a type checker knows better what is not there
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> Any:
             """Say where that lies which people look for here."""
+            if hasattr(type(self), name):  # it is here, and failed: with its own words, once more
+                return object.__getattribute__(self, name)
             raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
 
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:

@@ -209,6 +209,15 @@ def test_a_target_that_is_no_name_is_refused():
         analysis.linear_regression(SOURCE, ["x", "n"], "y")
 
 
+def test_a_property_that_fails_is_told_with_its_own_words(released, monkeypatch):
+    def failing(self):
+        raise AttributeError("what failed inside")
+
+    monkeypatch.setattr(type(released), "sample", property(failing))
+    with pytest.raises(AttributeError, match="what failed inside"):
+        _ = released.sample
+
+
 def test_a_release_says_where_that_lies_which_it_lacks(released):
     """And answers Python's own questions, such as those of `copy`, as before."""
     for name, told in {
