@@ -4,8 +4,11 @@
 
 FOLDER holds the files of `weights_cells.DATASETS`. The peers' environment is made in the cache
 folder on the first run (`paper_peers.environment`, about 1.1 GB). Cells are kept in `--cache`, in a
-folder named by data, settings and code; a run that was cut short goes on. The peers' noise cannot
-be seeded: their rows cannot be made again to the digit.
+folder named by data, settings and code; a run that was cut short goes on. The peers' unweighted
+rows take minutes a fit and do not depend on our weights: their metrics are kept in the repository
+as well (`results/peers_kept.jsonl`), with a digest of what they depend on, so that runs add up from
+one machine to the next. The peers' noise cannot be seeded: their rows cannot be made again to the
+digit.
 
 Splits, metrics and specs are those of weights_table.py. MST and AIM turn (epsilon, delta) into zCDP
 by their own formula; weights on MST's rows share that rho with it, so that both together spend it.
@@ -14,17 +17,19 @@ by their own formula; weights on MST's rows share that rho with it, so that both
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import statistics
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paper_peers import Asked, environment, fit
+from paper_peers import HERE, Asked, environment, fit
 from scipy.optimize import brentq
 from weights_cells import (
     DATASETS,
@@ -58,6 +63,43 @@ AIM_ON = ("banknote",)
 
 BASE_ROWS = 20_000
 """Of MST, to be weighted."""
+
+KEPT = ROOT / "benchmarks" / "results" / "peers_kept.jsonl"
+
+
+@cache
+def peers_digest(dataset: str, data: Path) -> str:
+    """Of all that makes a peer's unweighted cell: data, schema, metrics and the peers' code."""
+    own = DATASETS[dataset]
+    sources = (data / own.file, ROOT / own.schema, ROOT / "benchmarks" / "metrics.py")
+    digest = hashlib.sha256(repr(own).encode())
+    for path in (
+        *sources,
+        *(HERE / name for name in ("peer.py", "sampling.py", "requirements.txt")),
+    ):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def kept(cell: Cell, store: Store) -> dict[str, Any] | None:
+    """A peer's cell that the repository holds, if nothing that it depends on has changed."""
+    if not KEPT.exists():
+        return None
+    digest = peers_digest(cell.dataset, store.data)
+    for line in KEPT.read_text().splitlines():
+        record: dict[str, Any] = json.loads(line)
+        if (record["name"], record["digest"]) == (cell.name, digest):
+            return record
+    return None
+
+
+def keep(cell: Cell, record: dict[str, Any], store: Store) -> None:
+    """One line more, whole or not at all."""
+    metrics = {name: float(f"{value:.6g}") for name, value in record.get("metrics", {}).items()}
+    told = {"name": cell.name, "digest": peers_digest(cell.dataset, store.data)}
+    told |= {"metrics": metrics} if metrics else {"refused": record["refused"]}
+    with KEPT.open("a") as file:
+        file.write(json.dumps(told) + "\n")
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -137,6 +179,12 @@ def made(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
     """A cell's record: kept, or made and kept."""
     if cell.generator not in ("mst", "aim"):
         return compute(cell, store)
+    if cell.weights == "none":
+        known = kept(cell, store)
+        if known is None:
+            known = peer_cell(cell, store, python)
+            keep(cell, known, store)
+        return known
     known = store.read(cell.dataset, cell.name)
     if known is not None:
         return known
@@ -145,6 +193,13 @@ def made(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
     record = found | {"seconds": time.monotonic() - started}
     store.write(cell.dataset, cell.name, record)
     return record
+
+
+def at_hand(cell: Cell, store: Store) -> bool:
+    """Whether a cell is made already."""
+    if cell.generator in ("mst", "aim") and cell.weights == "none":
+        return kept(cell, store) is not None
+    return store.read(cell.dataset, cell.name) is not None
 
 
 def methods_on(dataset: str) -> list[str]:
@@ -162,17 +217,18 @@ def cell_of(method: str, dataset: str, epsilon: str, run: int) -> Cell:
 
 # The page
 
-Means = dict[tuple[str, str, str], dict[str, float]]
-"""Per data set, epsilon and method: every metric's mean over runs."""
+Runs = dict[tuple[str, str, str], dict[int, dict[str, float]]]
+"""Per data set, epsilon and method: every run's metrics."""
 
 
-def means_of(records: dict[tuple[str, str, str], list[dict[str, Any]]]) -> Means:
-    found = {}
-    for key, own in records.items():
-        metrics = [record["metrics"] for record in own if "metrics" in record]
-        if metrics:
-            found[key] = {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
-    return found
+def means_of(runs: Runs) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Every metric's mean over runs."""
+    return {key: mean_over(own, list(own)) for key, own in runs.items()}
+
+
+def mean_over(own: dict[int, dict[str, float]], runs: list[int]) -> dict[str, float]:
+    names = own[runs[0]]
+    return {name: statistics.fmean(own[run][name] for run in runs) for name in names}
 
 
 def judged(metrics: dict[str, float]) -> dict[str, str]:
@@ -181,20 +237,26 @@ def judged(metrics: dict[str, float]) -> dict[str, str]:
     return {aspect: names[0] for aspect, names in found.items() if names}
 
 
-def won(means: Means, mine: str, others: tuple[str, ...]) -> dict[str, list[bool]]:
-    """By aspect: whether `mine` is better than the best of `others`, for each setting."""
+def won(runs: Runs, mine: str, others: tuple[str, ...]) -> dict[str, list[bool]]:
+    """By aspect: whether `mine` is better than each of `others`, for each setting.
+
+    By the means over the runs that both of a pair have: each run has a split of its own.
+    """
     found: dict[str, list[bool]] = {}
-    for dataset, epsilon, method in means:
+    for (dataset, epsilon, method), own in runs.items():
         if method != mine:
             continue
-        own = means[dataset, epsilon, mine]
-        for aspect, name in judged(own).items():
-            values = [means[dataset, epsilon, o][name]
-                      for o in others if (dataset, epsilon, o) in means]  # fmt: skip
-            if values:
-                best = max(values) if name in HIGHER_IS_BETTER else min(values)
-                better = own[name] > best if name in HIGHER_IS_BETTER else own[name] < best
-                found.setdefault(aspect, []).append(better)
+        pairs = []
+        for other in others:
+            theirs = runs.get((dataset, epsilon, other), {})
+            common = [run for run in own if run in theirs]
+            if common:
+                pairs.append((mean_over(own, common), mean_over(theirs, common)))
+        for aspect, name in judged(next(iter(own.values()))).items():
+            sign = 1 if name in HIGHER_IS_BETTER else -1
+            better = [sign * a[name] > sign * b[name] for a, b in pairs]
+            if better:
+                found.setdefault(aspect, []).append(all(better))
     return found
 
 
@@ -206,18 +268,20 @@ def share(found: dict[str, list[bool]]) -> str:
     return f"{sum(every)} of {len(every)} ({sum(every) / max(1, len(every)):.0%}); {parts}"
 
 
-def page(means: Means, counts: dict[tuple[str, str, str], str]) -> list[str]:
+def page(runs: Runs) -> list[str]:
+    means = means_of(runs)
     settings = list(dict.fromkeys(key[:2] for key in means))
     lines = [
         "## Cells won",
         "",
-        "A cell is a data set, an epsilon and a metric; won where the mean over runs is better.",
+        "A cell is a data set, an epsilon and a metric; won where the mean is better than that of"
+        " each of the others, over the runs that both have.",
         "",
     ]
     for mine in WEIGHTED:
         lines.append(f"- `{mine}` against the best unweighted of {', '.join(UNWEIGHTED)}:"
-                     f" {share(won(means, mine, UNWEIGHTED))}.")  # fmt: skip
-    lines.append(f"- `measured on mst` against `mst`: {share(won(means, WEIGHTED[2], ('mst',)))}.")
+                     f" {share(won(runs, mine, UNWEIGHTED))}.")  # fmt: skip
+    lines.append(f"- `measured on mst` against `mst`: {share(won(runs, WEIGHTED[2], ('mst',)))}.")
     for dataset, epsilon in settings:
         methods = [m for m in (*UNWEIGHTED, *WEIGHTED) if (dataset, epsilon, m) in means]
         names = list(judged(means[dataset, epsilon, methods[0]]).values())
@@ -227,7 +291,7 @@ def page(means: Means, counts: dict[tuple[str, str, str], str]) -> list[str]:
         for method in methods:
             own = means[dataset, epsilon, method]
             cells = " | ".join(f"{own[n]:.4g}" for n in names)
-            lines.append(f"| {method} | {cells} | {counts[dataset, epsilon, method]} |")
+            lines.append(f"| {method} | {cells} | {len(runs[dataset, epsilon, method])} |")
     return lines
 
 
@@ -237,27 +301,29 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--datasets", nargs="+", default=["banknote", "breast", "boston"])
     parser.add_argument("--epsilons", nargs="+", default=["1", "3"])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--kept", action="store_true", help="finished settings alone; make none")
+    parser.add_argument("--kept", action="store_true", help="finished cells alone; make none")
+    parser.add_argument("--methods", nargs="+", default=[*UNWEIGHTED, *WEIGHTED])
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     chosen = parser.parse_args(arguments)
     one_thread()
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
     python = environment(chosen.cache.resolve())
-    records: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    runs: Runs = {}
     for run in range(chosen.runs):
         for dataset in chosen.datasets:
             for epsilon in chosen.epsilons:
                 asked = [cell_of(method, dataset, epsilon, run) for method in methods_on(dataset)]
-                if chosen.kept and any(store.read(c.dataset, c.name) is None for c in asked):
-                    continue
                 for method, cell in zip(methods_on(dataset), asked, strict=True):
+                    if method not in chosen.methods:
+                        continue
+                    if chosen.kept and not at_hand(cell, store):
+                        continue
                     record = made(cell, store, python)
-                    records.setdefault((dataset, epsilon, method), []).append(record)
+                    if "metrics" in record:
+                        runs.setdefault((dataset, epsilon, method), {})[run] = record["metrics"]
                     print(f"run {run}: {dataset} {epsilon} {method}"
                           f" {record.get('refused', '')}", flush=True)  # fmt: skip
-    means = means_of(records)
-    counts = {key: str(sum("metrics" in r for r in own)) for key, own in records.items()}
     own = [word for word in arguments if word not in ("--data", str(chosen.data))]
     command = " ".join(["python benchmarks/measured_peers.py --data FOLDER", *own])
     text = [
@@ -271,10 +337,10 @@ def main(arguments: list[str]) -> int:
         f" nothing for it, and their noise cannot be seeded. AIM on {', '.join(AIM_ON)} alone."
         f" `measured on mst`: MST has {1 - Measured.effort:.0%} of the zCDP, weights the rest.",
         "",
-        *page(means, counts),
+        *page(runs),
     ]
     (chosen.out / "measured_peers.md").write_text("\n".join(text) + "\n")
-    told = {" ".join(key): value for key, value in means.items()}
+    told = {" ".join(key): value for key, value in means_of(runs).items()}
     facts = {"command": command, "commit": commit(), "means": told}
     (chosen.out / "measured_peers.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(f"wrote {chosen.out / 'measured_peers.md'}")

@@ -94,6 +94,18 @@ def grouped(
     )
 
 
+def ends_of(estimate: Estimate, reach: Array) -> Array:
+    """Ends of intervals that reach so far by linearisation, shape (2, p).
+
+    Args:
+        estimate: of p values.
+        reach: shape (p,).
+    """
+    if estimate.ends is not None:
+        return estimate.ends(reach)
+    return np.stack([estimate.values - reach, estimate.values + reach])
+
+
 def joint(*estimates: Estimate) -> Estimate:
     """Several estimates of the same rows as one, for their joint covariance.
 
@@ -112,6 +124,11 @@ def joint(*estimates: Estimate) -> Estimate:
     def refit(weights: Array) -> Array:
         return np.concatenate([one.refit(weights) for one in estimates])
 
+    def ends(reach: Array) -> Array:
+        places = np.cumsum([one.values.size for one in estimates])[:-1]
+        parts = zip(estimates, np.split(reach, places), strict=True)
+        return np.hstack([ends_of(one, own) for one, own in parts])
+
     return Estimate(
         names=tuple(name for one in estimates for name in one.names),
         values=np.concatenate([one.values for one in estimates]),
@@ -120,6 +137,7 @@ def joint(*estimates: Estimate) -> Estimate:
         sample=estimates[0].sample,
         group=np.hstack([one.groups for one in estimates]),
         limits=np.hstack([one.least_and_most for one in estimates]),
+        ends=ends,
         facts={
             "smooth": smooth.pop(),
             "normalised": all(one.facts.get("normalised", True) for one in estimates),

@@ -33,6 +33,7 @@ import pandas as pd
 
 from dpiw.analysis import noise
 from dpiw.analysis.group_sizes import size_grades
+from dpiw.analysis.groups import ends_of
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
@@ -212,7 +213,7 @@ def confidence_interval(
         alone = {"rows": np.diag(estimate.covariance())}
         parts = alone if chosen == "sandwich" else known or variance_parts(estimate)
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(parts.values()))
-        low, high = estimate.values - reach, estimate.values + reach
+        low, high = ends_of(estimate, reach)
     else:
         if not isinstance(rng, np.random.Generator):
             raise ReleaseError(f"method {chosen}: expected rng=numpy.random.default_rng(a seed)")

@@ -31,9 +31,10 @@ def quantile(
 ) -> Estimate:
     """Weighted quantile: the smallest value that a share `probability` of the weight reaches.
 
-    Its standard error divides that of the share by the density there, taken from the quantiles
-    on both sides (Woodruff 1952, in its symmetric form). On integer columns it is a bound only:
-    a quantile cannot move by less than one. `where` and `by` as in `mean`.
+    Its interval goes from the quantile of the share's lower end to that of its upper end (Woodruff
+    1952): right where a column has a gap, or few values, and as wide as they ask for. The standard
+    error divides the share's by the density there, taken from the quantiles on both sides. `where`
+    and `by` as in `mean`.
 
     Raises:
         ReleaseError: `probability` is not inside (0, 1), or as `mean`.
@@ -73,9 +74,18 @@ def _quantile(sample: WeightedSample, values: Array, name: str, probability: flo
     below = np.where(present, values <= estimate[0], probability)
     reached = float(mass @ (kept <= estimate[0]) / mass.sum())
     pull = np.where(present, (reached - below) / (density * share), 0.0)
+
+    def ends(reach: Array) -> Array:
+        apart = float(reach[0]) * density if np.isfinite(density) else 0.0
+        sides = np.array([probability - apart, probability + apart])
+        found = weighted_quantile(kept, mass, np.clip(sides, 0, 1))
+        beyond = (sides <= 0) | (sides >= 1)  # of all rows: nothing but the density tells
+        linear = estimate + float(reach[0]) * np.array([-1.0, 1.0])
+        return np.where(beyond, linear, found)[:, None]
+
     return Estimate(
         names=(name,), values=estimate, influence=pull[:, None], refit=refit, sample=sample,
-        group=present[:, None], facts={"density": density, "smooth": False},
+        group=present[:, None], ends=ends, facts={"density": density, "smooth": False},
     )  # fmt: skip
 
 

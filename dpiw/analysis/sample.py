@@ -202,6 +202,7 @@ class Estimate:
         sample: the rows and weights.
         group: which rows each value rests on, shape (n, p) or (n, 1); None: all.
         limits: between what each value lies by its nature, shape (2, p) or (2, 1); None: unknown.
+        ends: from intervals' reach by linearisation, (p,), to their ends, (2, p); None: as far.
         facts: what else the estimator has to say, by name.
     """
 
@@ -212,6 +213,7 @@ class Estimate:
     sample: WeightedSample
     group: NDArray[np.bool_] | None = None
     limits: Array | None = None
+    ends: Callable[[Array], Array] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -263,7 +265,6 @@ class Estimate:
 
     @cached_property
     def _usual(self) -> Interval:
-        """`interval()` as it prints, computed once."""
         return self.interval()
 
     def _single(self, name: str, told: str) -> Any:

@@ -79,11 +79,12 @@ def blind() -> Iterator[None]:
 def any_table(rng: np.random.Generator) -> PrivateTable:
     """Any number of rows, from laws of their own: sometimes constant, sometimes all missing."""
     rows = int(rng.choice([0, 1, 2, 30, 60]))
+    spread = float(rng.choice([1.0, 0.1, 0.01]))
     frame = pd.DataFrame(
         {
             "x": rng.choice([rng.random(), np.nan, np.inf, -5.0, 1e300], rows)
             if rng.random() < 0.5
-            else rng.random(rows),
+            else rng.random() + spread * (rng.random(rows) - 0.5),
             "job": rng.choice(["a", "b", "c", None, "other"][: int(rng.integers(1, 6))], rows),
             "sick": rng.random(rows) < rng.random(),
         }

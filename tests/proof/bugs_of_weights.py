@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpiw.data.schema import ScaledTable
+from dpiw.data.tables import SyntheticTable
 from dpiw.methods.weights import beta, measured, solver
 from dpiw.methods.weights import penalty as calibration
 from dpiw.methods.weights.beta import BetaNoised
@@ -64,6 +65,12 @@ def private(own: Any, rows: Any) -> Any:
     return weights.PrivateTable(schema=own, scaled=weights.scaled(*rows, columns=columns))
 
 
+def beside(table: Any) -> SyntheticTable:
+    """Public rows that tell of no range."""
+    none = {column.name: np.zeros(0) for column in table.schema.released}
+    return SyntheticTable(schema=table.schema, scaled=ScaledTable(none, 0))
+
+
 PEOPLE = (ADD, REPLACE, weights.THREE_ROWS)
 SHARES = dict.fromkeys(("linear", "squares", "products", "fourier"), 0.5)
 """Of a stack of norm 1 on several columns; a row then counts 1/2 beside it."""
@@ -82,7 +89,7 @@ def check_the_sum_draws_once() -> None:
     for unit in PEOPLE:
         ready, own = measuring(unit, 4)
         table = private(own, [(1.0,) * 4] * 5)
-        laws, _ = laws_of(lambda noise, m=ready, t=table: m.measure(t, None, noise=noise))
+        laws, _ = laws_of(lambda noise, m=ready, t=table: m.measure(t, beside(t), noise=noise))
         assert len(laws) == sum(e.count for e in ready.events(schema=own, unit=unit)) == 1
         replaced = unit is REPLACE
         reach = 2.0 if replaced else math.hypot(1.0, 0.5)
@@ -104,8 +111,11 @@ def check_exact_sums() -> None:
             pairs = [([low, *crowd], [top, *crowd]), ([middle], [top])]
         for pair in pairs:
             tables = [private(own, rows) for rows in pair]
-            laws, _ = laws_of(lambda noise, m=ready, t=tables[0]: m.measure(t, None, noise=noise))
-            ends = [ready.measure(t, None, noise=Silent()).arrays["sum"] for t in tables]
+            one, public = tables[0], beside(tables[0])
+            laws, _ = laws_of(
+                lambda noise, m=ready, t=one, p=public: m.measure(t, p, noise=noise)
+            )
+            ends = [ready.measure(t, beside(t), noise=Silent()).arrays["sum"] for t in tables]
             moved = float(np.linalg.norm(ends[1] - ends[0]))
             assert moved * ready.calibrated.multiplier <= laws[0].scale
 
@@ -252,6 +262,17 @@ def credit_from_private_rows(patch: Patch) -> None:
     patch.setattr(Measured, "measure", measure)
 
 
+def ranges_from_private_rows(patch: Patch) -> None:
+    """Features within the range of the private rows, which the measurement states."""
+    real = Measured.measure
+
+    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+        rows = SyntheticTable(schema=table.schema, scaled=table.confidential())
+        return real(self, table, rows, noise=noise)
+
+    patch.setattr(Measured, "measure", measure)
+
+
 def one_row_a_person(patch: Patch) -> None:
     """A person's further rows are not paid for."""
     real = measured.sum_noise
@@ -293,6 +314,9 @@ BUGS = {
     "credit from private rows": Bug(
         plant=credit_from_private_rows, check=check_a_blind_sum_says_nothing,
         known="known class: a tuning constant from exact private statistics"),
+    "ranges of features from private rows": Bug(
+        plant=ranges_from_private_rows, check=check_a_blind_sum_says_nothing,
+        known="alan-turing-institute/reprosyn#38, sassoftware/dpmm#18: a domain from the data"),
     "sums of a person's rows paid as one row": Bug(
         plant=one_row_a_person, check=check_exact_sums,
         known="known class: OpenMined/PipelineDP#263"),

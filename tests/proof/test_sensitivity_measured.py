@@ -22,6 +22,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.weights import feature_sum, measured
 from dpiw.methods.weights.feature_sum import UNIT, exact_sum
 from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.methods.weights.waves import Waves
 from dpiw.privacy.mechanisms import lattice_step
@@ -144,16 +145,29 @@ def adversarial_tables(
 
 @functools.lru_cache(maxsize=8)
 def no_rows(schema: PublicSchema) -> SyntheticTable:
-    """What a measurement is given as public rows: it reads none of them."""
+    """Public rows that tell nothing of any range."""
     empty = {column.name: np.zeros(0) for column in schema.released}
     return SyntheticTable(schema=schema, scaled=ScaledTable(empty, 0))
 
 
-def share_of(own: Measured, schema: PublicSchema, pair: Tables) -> float:
+def narrow_rows(schema: PublicSchema, rng: np.random.Generator) -> SyntheticTable:
+    """Public rows of which half of the numbers lie in a small part of their bounds."""
+    rows = uniform_rows(schema, 50, rng)
+    columns = {
+        name: rng.random() + rng.choice([0.0, 0.01, 0.1]) * (values - 0.5)
+        if values.dtype.kind == "f" and rng.random() < 0.5 else values
+        for name, values in rows.columns.items()
+    }  # fmt: skip
+    return SyntheticTable(schema=schema, scaled=ScaledTable(columns, 50))
+
+
+def share_of(
+    own: Measured, schema: PublicSchema, pair: Tables, public: SyntheticTable | None = None
+) -> float:
     """How far `measure` moves without noise, as a share of what its noise pays for."""
     ready = own.calibrated
     assert ready is not None
-    public = no_rows(schema)
+    public = public or no_rows(schema)
     with drawn_scales() as scales:
         one, two = (
             own.measure(
@@ -162,7 +176,7 @@ def share_of(own: Measured, schema: PublicSchema, pair: Tables) -> float:
             for table in pair
         )  # fmt: skip
     assert scales == [ready.law.scale] * 2  # one draw each, of the stated scale
-    stack = own.stack(schema)
+    stack = own.stack(schema, Ranges.of(public))
     exact = [exact_sum(stack, [table], constant=ready.constant) for table in pair]
     assert np.abs(one - exact[0]).max() <= lattice_step(scales[0]) / 2
     assert np.linalg.norm(exact[0] - exact[1]) <= ready.sensitivity
@@ -172,7 +186,10 @@ def share_of(own: Measured, schema: PublicSchema, pair: Tables) -> float:
 @pytest.mark.parametrize("features", [*PARTS, "stack"])
 @tiers("pairs", fast=240, full=10_000)
 def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
-    """Half of the pairs random, half adversarial; both relations, units of 1 and 3 rows."""
+    """Half of the pairs random, half adversarial; both relations, units of 1 and 3 rows.
+
+    Beside public rows, of which half tell ranges that the features are cut to.
+    """
     tallies = {ADD: Tally(), REPLACE: Tally()}
     while sum(tally.pairs for tally in tallies.values()) < pairs:
         schema, own = settings_of(features, rng)
@@ -182,11 +199,13 @@ def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
             nominal_rows=int(10 ** rng.uniform(0, 5)),
         )  # fmt: skip
         pool = extreme_rows(schema, 200, rng)
-        matrix = own.stack(schema).matrix(pool)
+        public = narrow_rows(schema, rng) if rng.random() < 0.5 else no_rows(schema)
+        matrix = own.stack(schema, Ranges.of(public)).matrix(pool)
         for _ in range(3):
-            tallies[unit.relation].met(share_of(own, schema, random_tables(unit, pool, rng)))
+            pair = random_tables(unit, pool, rng)
+            tallies[unit.relation].met(share_of(own, schema, pair, public))
             pair = adversarial_tables(unit, pool, matrix, rng)
-            tallies[unit.relation].met(share_of(own, schema, pair))
+            tallies[unit.relation].met(share_of(own, schema, pair, public))
     for relation, tally in tallies.items():
         tally.check(least=0.95)  # every part attains its bound
         prove(

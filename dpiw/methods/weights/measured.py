@@ -33,7 +33,8 @@ from dpiw.methods.weights.base import (
 )
 from dpiw.methods.weights.feature_sum import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.means_noise import means_noise
-from dpiw.methods.weights.settings import real, whole
+from dpiw.methods.weights.ranges import Ranges
+from dpiw.methods.weights.settings import frequency_scales, real, shares_of_parts, whole
 from dpiw.methods.weights.stack import Stack, public_shares, with_first_moments
 from dpiw.methods.weights.tilting import Targets
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
@@ -58,21 +59,6 @@ MOST_ROWS = 2**28
 """Of norm one: their sums are far from being clipped."""
 
 Array = NDArray[np.float64]
-
-
-def _shares(given: object) -> dict[str, float]:
-    if not isinstance(given, Mapping) or not given:
-        raise SpecError("weights.settings.features: expected shares of the norm by part")
-    return {
-        str(part): real(f"features.{part}", share, above=1e-4, at_most=100)
-        for part, share in given.items()
-    }
-
-
-def _scales(given: object) -> tuple[float, ...]:
-    if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
-        raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
-    return tuple(real("scales", one, above=0, at_most=1e3) for one in given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +102,9 @@ class Measured(WeightEstimator):
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
         if self.features is not None:
-            object.__setattr__(self, "features", _shares(self.features))
+            object.__setattr__(self, "features", shares_of_parts(self.features))
         if self.scales is not None:
-            object.__setattr__(self, "scales", _scales(self.scales))
+            object.__setattr__(self, "scales", frequency_scales(self.scales))
         whole("frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
             whole("omega_seed", self.omega_seed, low=0, high=2**64 - 1)
@@ -140,8 +126,8 @@ class Measured(WeightEstimator):
         if self.replicates != 0 or isinstance(self.replicates, bool):
             whole("replicates", self.replicates, low=REPLICATES[0], high=REPLICATES[1])
 
-    def stack(self, schema: PublicSchema) -> Stack:
-        """The public feature map on this schema."""
+    def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
+        """The public feature map on this schema, within ranges that public rows told."""
         shares, scales = public_shares(schema)
         return Stack(
             schema=schema,
@@ -149,6 +135,7 @@ class Measured(WeightEstimator):
             scales=scales if self.scales is None else self.scales,
             frequencies=self.frequencies,
             omega_seed=self.omega_seed or 0,
+            ranges=ranges,
         )
 
     def base_rows_for(self, published_rows: int) -> int:
@@ -282,7 +269,8 @@ class Measured(WeightEstimator):
 
         Args:
             table: the private rows.
-            synthetic: not looked at; base rows are wanted only afterwards.
+            synthetic: of the generator, public: they tell the features' ranges, which are kept
+                with the sum. No row: the schema's bounds.
             noise: draws the noise.
 
         Privacy:
@@ -292,14 +280,23 @@ class Measured(WeightEstimator):
         Raises:
             UncalibratedError: before `calibrate`, or for another schema.
         """
-        ready, stack = self._ready(), self.stack(table.schema)
+        ranges = Ranges.of(synthetic)
+        ready, stack = self._ready(), self.stack(table.schema, ranges)
         calibrated_for(ready, ready.is_of(stack), method=self.method)
         exact = exact_sum(stack, table, constant=ready.constant)
         return Measurement(
             kind=MEASUREMENT_KIND, publishable=noise.publishable,
             arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
-            facts={**self._facts(), "schema": table.schema.name},
+            facts={**self._facts(), "schema": table.schema.name, "ranges": ranges.to_json()},
         )  # fmt: skip
+
+    def measured_stack(self, measurement: Measurement, schema: PublicSchema) -> Stack:
+        """The feature map that a sum is of, with the ranges that were kept with it.
+
+        Raises:
+            ReleaseError: it states ranges that this schema cannot have.
+        """
+        return self.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
 
     def weigh(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.means_law import DOUBT, MeansLaw
 from dpiw.methods.weights.means_noise import means_noise
+from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.stack import Stack, all_features
 
 Array = NDArray[np.float64]
@@ -31,19 +33,20 @@ def law_of_means(
     """The law of published rows' weights, from public facts.
 
     Args:
-        stack: the measured features.
+        stack: the measured features, without ranges.
         rows: as published, on the schema's scale.
         log_weights: theirs, shape (n,).
         scale: of the noise of the features' sums.
         constant: by which a row counts; 0 where their number is public.
         facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
-            it has them `least_credit`, `calibration`, `one_way` and `residual`.
+            it has them `least_credit`, `calibration`, `one_way`, `residual` and `ranges`.
 
     Raises:
         KeyError: a fact is missing.
         ReleaseError: facts that fit no law.
     """
-    known = None
+    known, ranges = None, Ranges.from_json(facts.get("ranges", {}), stack.schema)
+    stack = replace(stack, ranges=ranges)
     if "one_way" in facts:
         known = OneWayLaw.from_json(facts["one_way"], stack.schema)
     weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)

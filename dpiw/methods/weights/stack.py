@@ -25,6 +25,7 @@ from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.patches import KERNEL, PatchMap
+from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.waves import Waves
 
 Array = NDArray[np.float64]
@@ -103,6 +104,7 @@ class Stack:
             of the frequencies each.
         frequencies: how many; two features each, of both random parts.
         omega_seed: public integer that fixes them.
+        ranges: within which all parts but `patches` see columns of numbers; None: the bounds.
     """
 
     schema: PublicSchema
@@ -110,6 +112,7 @@ class Stack:
     scales: tuple[float, ...] = (2.0,)
     frequencies: int = 300
     omega_seed: int = 0
+    ranges: Ranges | None = None
 
     def __post_init__(self) -> None:
         """Raises SpecError: no part, an unknown one, or one that the schema cannot have."""
@@ -189,8 +192,12 @@ class Stack:
         """Feature rows, shape (rows, d)."""
         # Both are made of codes and cells: no level needs a column.
         waves = set(self.parts) <= {"fourier", "patches"}
-        centred = np.zeros((scaled.rows, 0)) if waves else self.schema.centred(scaled)
-        parts = [self._part(part, scaled, centred) for part in self.parts]
+        within = scaled if self.ranges is None else self.ranges.within(scaled)
+        centred = np.zeros((scaled.rows, 0)) if waves else self.schema.centred(within)
+        parts = [
+            self._part(part, scaled if part == "patches" else within, centred)
+            for part in self.parts
+        ]
         return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def _part(self, part: str, scaled: ScaledTable, centred: Array) -> Array:

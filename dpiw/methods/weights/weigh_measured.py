@@ -78,7 +78,8 @@ def weigh_measured(
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
     """
-    stack, law = estimator.stack(base.schema), None if known is None else known.law
+    stack = estimator.measured_stack(measurement, base.schema)
+    law = None if known is None else known.law
 
     features = partial(all_features, stack, law)
 
@@ -142,7 +143,7 @@ def weigh_measured(
         chosen=chosen,
         facts={
             "measured": reweighted.to_json()
-            | {"base_rows": base.rows}
+            | {"base_rows": base.rows, "ranges": measurement.facts.get("ranges", {})}
             | {"exponent": tau, "distinct_rows": kept.rows.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
             | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),

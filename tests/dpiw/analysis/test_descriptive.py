@@ -123,6 +123,44 @@ def test_quantile_standard_error_by_simulation():
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.14)
 
 
+def drawn_medians(draw, runs, rows, seed):
+    """Intervals of the median of many samples; no weights, so the sandwich."""
+    rng = np.random.default_rng(seed)
+    for _ in range(runs):
+        table = pd.DataFrame({"x": draw(rng, rows)})
+        yield analysis.median((table, None), "x").interval()
+
+
+def test_a_median_in_a_gap_has_an_interval_across_it():
+    """Two heaps with next to nothing between them: the density there tells nothing of the width."""
+
+    def heaps(rng, rows):
+        return rng.normal(3 * np.sign(rng.random(rows) - 0.5), 0.3)
+
+    told = [*drawn_medians(heaps, 200, 400, seed=20261124)]
+    held = np.mean([one.lower[0] <= 0 <= one.upper[0] for one in told])
+    assert held > 0.90  # 0.95 in truth; 200 of them, chance of a false alarm 0.002
+
+
+def test_a_median_of_whole_numbers_has_whole_ends():
+    """P(x <= 2) = 0.677: 600 rows know it, and the interval of a step is not wider than it is."""
+    told = [*drawn_medians(lambda rng, rows: rng.poisson(2.0, rows), 100, 600, seed=7)]
+    ends = np.array([[one.lower[0], one.upper[0]] for one in told])
+    assert (ends == np.rint(ends)).all()
+    assert ((ends[:, 0] <= 2) & (ends[:, 1] >= 2)).mean() >= 0.95
+    assert np.mean(ends[:, 1] - ends[:, 0] <= 1) == 1.0
+
+
+def test_ends_beyond_all_rows_are_told_by_the_density_and_joined_as_they_are():
+    sample = analysis.weighted_sample((pd.DataFrame({"x": np.arange(1.0, 41.0)}), None))
+    high = analysis.quantile(sample, "x", 0.9)
+    alone = high.interval(0.999)
+    assert alone.upper[0] > 40  # no row lies there
+    both = analysis.joint(analysis.median(sample, "x"), high).interval(0.999)
+    assert both.upper[1] == alone.upper[0]
+    assert both.lower[0] in sample.table["x"].to_numpy()
+
+
 def test_correlation_against_numpy():
     frame, w = SOURCE
     keep = frame["y"].notna().to_numpy()

@@ -1,0 +1,123 @@
+"""Ranges of columns of numbers: public rows tell them, features keep their norm within them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.errors import ReleaseError
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.ranges import Ranges
+from dpiw.methods.weights.stack import PARTS, Stack
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.proof.adversary import extreme_rows
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20261124)
+
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "ranges",
+        "columns": [
+            {"name": "a", "kind": "continuous", "lower": 0, "upper": 1},
+            {"name": "b", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+            {"name": "g", "kind": "categorical", "levels": ["p", "q"]},
+        ],
+    }
+)
+
+
+def rows_of(a: object, b: object) -> ScaledTable:
+    first = np.asarray(a, dtype=np.float64)
+    second = np.broadcast_to(np.asarray(b, dtype=np.float64), first.shape).copy()
+    return ScaledTable({"a": first, "b": second, "g": np.zeros(first.size, np.int32)}, first.size)
+
+
+def public(a: object, b: object) -> SyntheticTable:
+    return SyntheticTable(schema=SCHEMA, scaled=rows_of(a, b))
+
+
+def test_a_range_is_three_deviations_about_the_mean_inside_the_bounds(rng):
+    a, b = rng.normal(0.3, 0.02, 20_000), np.full(20_000, np.nan)
+    found = Ranges.of(public(np.clip(a, 0, 1), b)).bounds
+    assert found.keys() == {"a"}  # of a column without a value nothing is known
+    assert found["a"] == pytest.approx((0.24, 0.36), abs=0.002)
+    low, high = Ranges.of(public(rng.random(20_000) * 0.1, 0.5)).bounds["a"]
+    assert low == 0.0
+    assert high == pytest.approx(0.05 + 3 * 0.1 / np.sqrt(12), abs=0.002)
+
+
+def test_a_generator_that_draws_one_value_alone_leaves_room():
+    found = Ranges.of(public([0.5] * 100, 1.0)).bounds
+    assert found == {"a": (0.5 - 1 / 32, 0.5 + 1 / 32), "b": (1 - 1 / 32, 1.0)}
+
+
+def test_rows_that_fill_their_bounds_have_no_range(rng):
+    assert Ranges.of(public(rng.random(1000), rng.random(1000))).bounds == {}
+    assert Ranges.of(public([], [])).bounds == {}
+
+
+def test_a_value_beyond_a_range_counts_as_its_end():
+    ranges = Ranges(bounds={"a": (0.25, 0.5), "b": (0.0, 0.5)})
+    moved = ranges.within(rows_of([0.0, 0.25, 0.375, 0.5, 0.9], [np.nan, 0.25, 0.5, 1.0, 0.0]))
+    assert moved.columns["a"].tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
+    np.testing.assert_array_equal(moved.columns["b"], [np.nan, 0.5, 1.0, 1.0, 0.0])
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(0, 0.9), st.floats(0.001, 0.1))
+def test_the_norm_bound_holds_within_any_range(seed, low, width):
+    rows = extreme_rows(SCHEMA, 60, np.random.default_rng(seed))
+    ranges = Ranges(bounds={"a": (low, low + width)})
+    shares = dict.fromkeys([part for part in PARTS if part != "patches"], 1.0)
+    stack = Stack(schema=SCHEMA, shares=shares, frequencies=5, ranges=ranges)
+    matrix = stack.matrix(rows)
+    assert np.linalg.norm(matrix, axis=1).max() <= stack.norm * (1 + 1e-12)
+    order = np.random.default_rng(seed).permutation(rows.rows)
+    assert stack.matrix(rows.take(order)).tobytes() == matrix[order].tobytes()
+
+
+def test_json_is_read_back_and_nonsense_is_refused():
+    ranges = Ranges(bounds={"a": (0.1, 0.30000000000000004)})
+    assert Ranges.from_json(ranges.to_json(), SCHEMA) == ranges
+    for stated in (
+        {"g": [0, 1]}, {"z": [0, 1]}, {"a": [0.5, 0.5]}, {"a": [-0.1, 1]}, {"a": [0, float("nan")]},
+        {"a": [0]}, {"a": 1}, [], None, {"a": ["x", 1]},
+    ):  # fmt: skip
+        with pytest.raises(ReleaseError, match="ranges: expected"):
+            Ranges.from_json(stated, SCHEMA)
+
+
+def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):
+    """Other public rows, drawn anew after a sum was paid for, change nothing."""
+    own = Measured(omega_seed=1).calibrate(rho=0.5, schema=SCHEMA, unit=UNIT, nominal_rows=500)
+    table = PrivateTable(schema=SCHEMA, scaled=rows_of(rng.random(500) * 0.2, 0.5))
+    beside = public(rng.random(500) * 0.2, 0.5)
+    drawn = own.measure(table, beside, noise=SeededNoise(1))
+    assert drawn.facts["ranges"] == Ranges.of(beside).to_json() != {}
+    stack = own.measured_stack(drawn, SCHEMA)
+    assert stack.ranges == Ranges.of(beside)
+    before = own.measured_stack(replace(drawn, facts=own._facts()), SCHEMA)  # of before there were
+    assert before.ranges == Ranges(bounds={})
+
+
+def test_products_of_columns_that_use_little_of_their_bounds_are_told_better(rng):
+    """The signal that a range brings: the noise is the same, the features vary more."""
+    rows = rows_of(
+        np.clip(rng.normal(0.1, 0.02, 4000), 0, 1), np.clip(rng.normal(0.1, 0.02, 4000), 0, 1)
+    )
+    plain = Stack(schema=SCHEMA, shares={"numbers": 1.0})
+    within = replace(plain, ranges=Ranges.of(SyntheticTable(schema=SCHEMA, scaled=rows)))
+    assert within.norm == plain.norm
+    assert within.matrix(rows)[:, 0].std() > 2 * plain.matrix(rows)[:, 0].std()
