@@ -45,21 +45,19 @@ QUANTILE_USE = 0.85
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
-DOUBT = 4.0
-"""Least of a release's law: evidence finds one alpha for all directions, and some are further from
-the truth than others. Chosen by simulation (benchmarks/results/coverage_measured.md)."""
-
 STEP = 4.0
 """By what the doubt is less, down to one, for a quantile, whose influence steps between two rows:
-independent errors of neighbours make more of it than a distribution does. Chosen likewise."""
+independent errors of neighbours make more of it than a distribution does."""
 
-PULL = 16.0
-"""By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise."""
+PULL, PULLED = 16.0, 0.5
+"""By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise. And
+the share of its square that counts: the noise of the means pulls as well."""
 
-MOVED, FAR = 0.03, 2.0
+MOVED, FAR = .03, 4.0
 """Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
 variance of a row: where a generator was found wrong, it is more likely to be wrong in what no
-feature reaches. Chosen by simulation (docs/method.md section 14)."""
+feature reaches. This and `PULLED` were chosen by simulation of other releases, and of other
+populations besides, than those of benchmarks/results/coverage_measured.md."""
 
 _BLOCK = 8192
 
@@ -160,14 +158,15 @@ class MeansLaw:
 
     @cached_property
     def pull(self) -> Array:
-        """How theta would move if the credit were alpha/`PULL`, to first order, shape (d,).
+        """How theta would move if the credit were alpha/`PULL`, as far as it counts, shape (d,).
 
-        (C + alpha S/t)^-1 r (1 - 1/t), t = `PULL` and r the residual, which is alpha S theta.
+        (C + alpha S/u)^-1 r (1 - 1/u), u = `PULL` and r the residual, which is alpha S theta, to
+        first order, times the root of `PULLED`.
         """
         if self.residual is None:
             return np.zeros_like(self.means)
         spreads, axes = self._shared_axes
-        reach = (1 - 1 / PULL) / (spreads + self.credit / PULL)
+        reach = PULLED**0.5 * (1 - 1 / PULL) / (spreads + self.credit / PULL)
         return np.asarray(axes @ (reach * (axes.T @ self.residual)))
 
     @cached_property
@@ -217,8 +216,8 @@ class MeansLaw:
         takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
         variance. That the rows are a sample is not in it. With Q = (C + n S)^-1 K_Fg, to which the
         rows were calibrated, (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error,
-        as far as the fit has not taken it back; and the square of the pull, K_gF (C + alpha
-        S/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
+        as far as the fit has not taken it back; and `PULLED` times the square of the pull, K_gF
+        (C + alpha S/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.

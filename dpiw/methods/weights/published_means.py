@@ -13,7 +13,7 @@ from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.means_law import DOUBT, MeansLaw
+from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.means_noise import means_noise
 from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.stack import Stack, all_features
@@ -67,7 +67,7 @@ def law_of_means(
         covariance=noise,
         rows=rows_told,
         credit=credit,
-        doubt=max(DOUBT, credit / least),
+        doubt=credit / least,
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
         residual=_residual(facts, size=features.shape[1]),
