@@ -46,14 +46,14 @@ ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
 STEP = 4.0
-"""By what the doubt is less, down to one, for a quantile, whose influence steps between two rows:
-independent errors of neighbours make more of it than a distribution does."""
+"""By what a quantile's prior variance is less, as its influence steps between two rows: independent
+errors of neighbours make more of it than a distribution does."""
 
-PULL, PULLED = 16.0, 0.5
+PULL, PULLED = 16.0, 0.4
 """By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise. And
 the share of its square that counts: the noise of the means pulls as well."""
 
-MOVED, FAR = .03, 4.0
+MOVED, FAR = 0.015, 4.0
 """Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
 variance of a row: where a generator was found wrong, it is more likely to be wrong in what no
 feature reaches. This and `PULLED` were chosen by simulation of other releases, and of other
@@ -183,9 +183,10 @@ class MeansLaw:
         log_ratio = (self.features - self.means) @ self._tilt
         return np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
 
-    def prior(self, doubt: float) -> Array:
-        """V of each row for the doubt t, shape (n,): e_j has the variance v_j n/w_j."""
-        return np.asarray(doubt / self.credit + self._found_wrong)
+    @cached_property
+    def prior(self) -> Array:
+        """V of each row, shape (n,): e_j has the variance v_j n/w_j."""
+        return np.asarray(self.doubt / self.credit + self._found_wrong)
 
     def _weighted(self, influence: Array) -> Array:
         """Centred influence values times weights over n, shape (n, p)."""
@@ -207,7 +208,7 @@ class MeansLaw:
         cross = self.features.T @ (w[:, None] * g) / n
         return np.asarray(w @ g**2 / n), self.fit @ cross
 
-    def variance(self, influence: Array, *, doubt: float | None = None) -> Array:
+    def variance(self, influence: Array, *, step: float = 1.0) -> Array:
         """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
 
         mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg and v_j = t/alpha +
@@ -221,13 +222,13 @@ class MeansLaw:
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
-            doubt: t, instead of the law's.
+            step: by what the prior's variance is less.
         """
         _, half = self._seen(influence)
         slope = self.fit.T @ half
         share = self.weights / len(self.weights)
         missed = influence - share @ influence - (self.features - self.means) @ slope
-        left = (share * self.prior(self.doubt if doubt is None else doubt)) @ missed**2
+        left = (share * self.prior / step) @ missed**2
         seen = (slope * (self.error @ slope)).sum(axis=0)
         cross = self.features.T @ self._weighted(influence)
         moved = ((self.base_error.T @ cross) ** 2).sum(axis=0) + (self.pull @ cross) ** 2
@@ -259,8 +260,7 @@ class MeansLaw:
         pushed -= pushed.mean(axis=0)
         rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
         smooth = estimate.facts.get("smooth", True)
-        doubt = self.doubt if smooth else max(1.0, self.doubt / STEP)
-        means = self.variance(estimate.influence, doubt=doubt)
+        means = self.variance(estimate.influence, step=1.0 if smooth else STEP)
         return {"rows": self.repeats * rows, "means": means}
 
     def support(self, estimate: Estimate) -> Array:

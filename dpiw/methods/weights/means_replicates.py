@@ -38,7 +38,7 @@ def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> Rep
         rng: an analyst's or the release's generator; no privacy noise.
     """
     n, w = len(law.weights), law.weights
-    spread = np.sqrt(n * law.prior(law.doubt) / np.maximum(w, _LEAST))
+    spread = np.sqrt(n * law.prior / np.maximum(w, _LEAST))
     root = np.linalg.cholesky(law.error)
     chance = np.sqrt(law.repeats)
     replicates = np.empty((n, count))

@@ -97,7 +97,7 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
 def test_what_shrinkage_withholds_is_reached_by_the_pull():
     """A generator that is right but for one direction, by 6 of the prior's standard deviations.
 
-    300 worlds: without the pull the interval seldom holds the truth, with it nearly always; of a
+    300 worlds: without the pull the interval seldom holds the truth, with it nine times in ten; of a
     direction that is right it is no wider than by a fifth.
     """
     rng = np.random.default_rng(54)
@@ -119,7 +119,7 @@ def test_what_shrinkage_withholds_is_reached_by_the_pull():
         held += np.abs(solved.means - away) <= 1.96 * reach
         widths.append(reach[1, 1:] / reach[0, 1:])
     assert held[0, 0] / 300 < 0.2
-    assert held[1, 0] / 300 > 0.9
+    assert held[1, 0] / 300 > 0.85
     assert held[1, 1:].min() / 300 > 0.9
     assert np.median(widths) < 1.2
 
@@ -194,21 +194,25 @@ def test_replicates_of_a_quantile_agree_on_average():
         sample = sample_of(rng)
         found = ESTIMANDS["quantile"](sample)
         variance = sample.law.replicates(200, rng).variance(found.refit, sample.weights)
-        ratios.append(float(variance[0] / sum(found.interval().parts.values())[0]))
+        closed = found.interval().parts["rows"] + sample.law.variance(found.influence)
+        ratios.append(float(variance[0] / closed[0]))  # of the whole prior
     assert np.mean(ratios) == pytest.approx(1, abs=0.27)
 
 
-@pytest.mark.parametrize(("doubt", "left"), [(1.0, 1.0), (4.0, 1.0), (6.0, 1.5)])
-def test_a_quantile_s_step_is_doubted_less(doubt, left):
-    """Its prior part is that of a law of a fourth of the doubt, at least one; a mean's is whole."""
+@pytest.mark.parametrize("doubt", [1.0, 4.0])
+def test_a_quantile_s_step_has_a_fourth_of_the_prior(doubt):
     sample = sample_of(np.random.default_rng(530))
     law = replace(sample.law, doubt=doubt)
     sample = replace(sample, law=law)
-    for name, expected in (("quantile", left), ("mean", doubt)):
+    for name, step in (("quantile", 4.0), ("mean", 1.0)):
         found = ESTIMANDS[name](sample)
-        alone = law.variance(found.influence, doubt=expected)
-        assert found.interval().parts["means"] == pytest.approx(alone)
-    assert law.variance(found.influence, doubt=2.0) > law.variance(found.influence, doubt=1.0)
+        assert found.interval().parts["means"] == pytest.approx(
+            law.variance(found.influence, step=step)
+        )
+        less = law.variance(found.influence) - law.variance(found.influence, step=4.0)
+        fourth = law.variance(found.influence, step=4.0) - law.variance(found.influence, step=1e9)
+        assert less == pytest.approx(3 * fourth)
+        assert fourth[0] > 0
 
 
 def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
