@@ -56,8 +56,10 @@ MAPS: dict[str, tuple[str, dict[str, Any]]] = {
         {"features": "fourier", "omega_seed": 1, "frequencies": 100},
     ),
     "measured": ("measured", {"omega_seed": 1, "frequencies": 150}),
+    "none": ("none", {}),
 }
-"""Feature maps of `beta_debiased` weights, and `measured` weights with features by their rule."""
+"""Feature maps of `beta_debiased` weights, and `measured` weights with features by their rule; and
+no weights, whose generator has the whole budget."""
 
 METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk", "replicates")
 ORDER = ("use", "use with care", "do not use")
@@ -103,10 +105,25 @@ def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
     return [[float(v), float(v - r), float(v + r)] for v, r in ends]
 
 
+def values_of(name: str, estimate: Any) -> Iterator[tuple[str, list[float]]]:
+    """Each value with its interval, by its key."""
+    told = estimate.interval()
+    for j, label in enumerate(told.names):
+        if label != "intercept":
+            key = name if len(told.names) == 1 else f"{name}.{label}"
+            yield key, [float(told.values[j]), float(told.lower[j]), float(told.upper[j])]
+
+
 def intervals(
     population: Population, sample: Any, *, replicates: int = 0, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
     measured = isinstance(sample.law, MeansLaw)
+    if sample.law is None:
+        return {
+            key: {"unweighted": told}
+            for name, estimand in population.estimands.items()
+            for key, told in values_of(name, estimand((sample.table, None)))
+        }
     drawn = None
     if measured and replicates:
         drawn = sample.law.replicates(replicates, np.random.default_rng([seed, 3]))
@@ -239,8 +256,33 @@ def per_estimand(frame: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index()
 
 
+def against_none(frame: pd.DataFrame) -> list[str]:
+    """Root mean square errors of weighted estimates over those without weights, one total."""
+    by = ["population", "generator", "estimand"]
+
+    def errors(part: pd.DataFrame) -> pd.Series[float]:
+        return part.groupby(by)["error"].apply(lambda e: float(np.sqrt((e**2).mean())))
+
+    alone = errors(frame[frame.features == "none"])
+    lines = ["## Against no weights, whose generator has the whole budget", ""]
+    for features in dict.fromkeys(frame.features):
+        if features == "none":
+            continue
+        own = errors(frame[(frame.features == features) & (frame.method == "weighted")])
+        ratios = (own / alone).dropna().rename("ratio").reset_index()
+        lines.append(f"- `{features}`: a smaller root mean square error in"
+                     f" {int((ratios.ratio < 1).sum())} of {len(ratios)} (population x generator x"
+                     f" estimand); median ratio {ratios.ratio.median():.2f}.")  # fmt: skip
+        worse = ratios[ratios.ratio >= 1].sort_values("ratio", ascending=False)
+        lines += [f"    - {r.population} {r.generator} {r.estimand}: {r.ratio:.2f}"
+                  for r in worse.itertuples()]  # fmt: skip
+    return [*lines, ""]
+
+
 def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
     """Markdown. Width: of the noise-aware interval, in those of the weighted sandwich."""
+    told = against_none(frame) if "none" in set(frame.features) else []
+    frame = frame[frame.features != "none"].copy()
     by = ["population", "generator", "features", "estimand"]
     naive = frame[frame.method == "weighted"].groupby(by)["width"].mean().rename("naive")
     frame = frame.join(naive, on=by)
@@ -259,7 +301,7 @@ def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
         f" {chosen.synthetic} synthetic rows, epsilon = {chosen.epsilon}, delta = 1e-6.", "",
         *(line for line in (__doc__ or "").split("Methods: ")[1].splitlines()), "",
         f"A cell's coverage has a standard error of {error:.3f}.", "",
-        "## By verdict of the interval", "", *_table(frame, ["verdict"]), "",
+        *told, "## By verdict of the interval", "", *_table(frame, ["verdict"]), "",
         "## `use` only: by kind of estimand", "", *_table(used_rows, ["kind"]), "",
         "Bias and root mean square error, in standard deviations of the noise-aware interval"
         " (`use` only):", "", *_errors(used_rows), "",
@@ -323,7 +365,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--replicates", type=int, default=0, help="replicate weights of each")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--populations", nargs="+", default=[p.name for p in POPULATIONS])
-    parser.add_argument("--features", nargs="+", default=list(MAPS), choices=list(MAPS))
+    parser.add_argument("--features", nargs="+", default=[*MAPS][:-1], choices=[*MAPS])
     parser.add_argument("--generators", nargs="+", default=list(GENERATORS), choices=GENERATORS)
     parser.add_argument("--name", default="coverage", help="of the result files")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "coverage")

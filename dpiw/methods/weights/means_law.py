@@ -49,11 +49,11 @@ STEP = 4.0
 """By what a quantile's prior variance is less, as its influence steps between two rows: independent
 errors of neighbours make more of it than a distribution does."""
 
-PULL, PULLED = 16.0, 0.4
+PULL, PULLED = 16.0, 0.5
 """By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise. And
 the share of its square that counts: the noise of the means pulls as well."""
 
-MOVED, FAR = 0.015, 4.0
+MOVED, FAR = 0.02, 4.0
 """Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
 variance of a row: where a generator was found wrong, it is more likely to be wrong in what no
 feature reaches. This and `PULLED` were chosen by simulation of other releases, and of other

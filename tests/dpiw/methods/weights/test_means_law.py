@@ -97,7 +97,7 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
 def test_what_shrinkage_withholds_is_reached_by_the_pull():
     """A generator that is right but for one direction, by 6 of the prior's standard deviations.
 
-    300 worlds: without the pull the interval seldom holds the truth, with it nine times in ten; of a
+    300 worlds: without the pull the interval seldom holds the truth, with it nearly always; of a
     direction that is right it is no wider than by a fifth.
     """
     rng = np.random.default_rng(54)
@@ -119,7 +119,7 @@ def test_what_shrinkage_withholds_is_reached_by_the_pull():
         held += np.abs(solved.means - away) <= 1.96 * reach
         widths.append(reach[1, 1:] / reach[0, 1:])
     assert held[0, 0] / 300 < 0.2
-    assert held[1, 0] / 300 > 0.85
+    assert held[1, 0] / 300 > 0.9
     assert held[1, 1:].min() / 300 > 0.9
     assert np.median(widths) < 1.2
 
