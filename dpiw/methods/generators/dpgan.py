@@ -38,6 +38,7 @@ from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.margin_stage import (
+    margin_events,
     plan_margins,
     stored_arrays,
     stored_facts,
@@ -170,10 +171,8 @@ class DPGAN(GANSettings):
             UncalibratedError: not calibrated, or for another schema or unit.
         """
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        first: tuple[PrivacyEvent, ...] = ()
-        if ready.marginals is not None:
-            first = ready.marginals.events(schema=schema, unit=unit)
-        elif ready.histogram is not None:
+        first = margin_events(ready.marginals, schema=schema, unit=unit)
+        if ready.histogram is not None:
             first = (GaussianEvent(noise_multiplier=ready.histogram),)
         return (*first, *ready.training.events())
 

@@ -21,6 +21,7 @@ from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.histogram import Histogram, known_laws
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_size, useful_bins
 from dpiw.methods.generators.margins import Margins
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -83,6 +84,20 @@ def plan_margins(
         rho=own, schema=schema, unit=unit, nominal_rows=nominal_rows
     )
     return ready, 1.0 - share
+
+
+def margin_events(
+    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
+) -> tuple[PrivacyEvent, ...]:
+    """One event per column, each counting one draw: that is how `Resumption` knows them from steps.
+
+    Raises:
+        UncalibratedError: as `Histogram.events`.
+    """
+    if histogram is None:
+        return ()
+    (all_columns,) = histogram.events(schema=schema, unit=unit)
+    return (replace(all_columns, count=1),) * all_columns.count
 
 
 def with_margins(design: Design, measured: Measurement | None) -> Design:

@@ -45,6 +45,7 @@ from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.margin_stage import (
+    margin_events,
     plan_margins,
     stored_arrays,
     stored_facts,
@@ -134,9 +135,7 @@ class PATEGAN(PATESettings):
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         votes = law(noise_multiplier=ready.multiplier, count=self.counts)
-        if ready.marginals is None:
-            return (votes,)
-        return (*ready.marginals.events(schema=schema, unit=unit), votes)
+        return (*margin_events(ready.marginals, schema=schema, unit=unit), votes)
 
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
