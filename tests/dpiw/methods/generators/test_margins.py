@@ -1,12 +1,19 @@
 """Ranks in known laws, and a network's outputs levelled to them."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpiw.data.discretisation import Domain
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.heads import Heads
 from dpiw.methods.generators.margins import KNOTS, Margins, line
+from dpiw.privacy import accounting
+from dpiw.privacy.randomness import SeededNoise
+from tests.dpiw.methods.generators.neural_world import UNIT
 
 KINDS = {
     "continuous": {"lower": -1.0, "upper": 3.0},
@@ -158,3 +165,35 @@ def test_knots_increase_whatever_the_outputs_are():
         assert margins.knots.shape == (len(margins.numbers), KNOTS)
         assert (np.diff(margins.knots, axis=1) > 0).all()
         assert np.isfinite(margins.offsets).all()
+
+
+PAIR = PublicSchema(
+    name="pair",
+    columns=(
+        Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),
+        Column(
+            name="g", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), role=ColumnRole.TARGET
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
+def test_dependence_is_learnt_with_margins_of_the_histogram(kind):
+    """At epsilon 1 and 4,000 rows, seed 0: groups whose means are 0.3 and 0.7.
+
+    Of seeds 0 to 9 the difference of made means was 0.235 at least (dpgan) and 0.203 (dpcgan).
+    """
+    rng = np.random.default_rng(1)
+    group = rng.choice(["a", "b", "c"], 4000, p=[0.6, 0.3, 0.1])
+    value = np.clip(rng.normal(np.where(group == "a", 0.3, 0.7), 0.1), 0, 1)
+    scaled = PAIR.scale(pd.DataFrame({"x": value, "g": group}))
+    one = kind().calibrate(rho=0.02, schema=PAIR, unit=UNIT, nominal_rows=4000)
+    assert accounting.epsilon(one.events(schema=PAIR, unit=UNIT), delta=1e-6) < 1
+    measured = one.measure(PrivateTable(schema=PAIR, scaled=scaled), noise=SeededNoise(0))
+    model = one.model(measured, schema=PAIR)
+    rows = model.sample(20_000, rng=np.random.default_rng(3)).frame()
+    means = rows["x"].groupby(rows["g"] == "a").mean()
+    assert means[False] - means[True] > 0.15
+    assert rows["x"].mean() == pytest.approx(value.mean(), abs=0.03)
+    assert (rows["g"] == "a").mean() == pytest.approx(0.6, abs=0.03)
