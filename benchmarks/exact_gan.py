@@ -12,15 +12,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.base import check_effort
 from dpiw.methods.generators.adversarial import Array, PublicRandom, loss_of
+from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.game import Game, PublicGradient
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.margin_stage import BINS, stored_arrays, stored_facts, with_margins
+from dpiw.methods.generators.marginal_noise import useful_bins
 from dpiw.methods.neural.backend import NUMPY
 from dpiw.methods.neural.mlp import Network
 from dpiw.methods.neural.optimisers import Adam
@@ -72,6 +77,27 @@ class _ExactPlayer:
         return replace(state, step=step, parameters=parameters, moments=moments, average=parameters)
 
 
+def exact_histogram(table: PrivateTable) -> Measurement:
+    """The exact counts of every column, as known margins ask for them; not publishable.
+
+    Privacy:
+        None. Unit: none. Event: none.
+    """
+    bins = useful_bins(BINS, table.confidential().rows)
+    domain = Domain.from_schema(table.schema, bins=bins)
+    counts = ContingencyCounter.of(table, domain).one_way()
+    names = [column.name for column in table.schema.released]
+    return Measurement(
+        kind=Histogram.method,
+        arrays={f"one_way_{j}": one.astype(float) for j, one in enumerate(counts)},
+        facts={
+            "bins": bins, "columns": names, "sizes": list(domain.sizes), "noise": "gaussian",
+            "scale": 1e-6,
+        },
+        publishable=False,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class GAN(GANSettings):
     """A GAN trained on the exact rows. Not private: its measurement is not publishable."""
@@ -110,6 +136,8 @@ class GAN(GANSettings):
             raise UncalibratedError(f"{self.method}: calibrated for another schema, or not at all")
         design, chance = self.design(table.schema), PublicRandom.of(self.settings())
         scaled = table.confidential()
+        exact = None if self.marginals_share == 0 else exact_histogram(table)
+        design = with_margins(design, exact)
         player = _ExactPlayer(
             settings=self, design=design, rows=design.encode(scaled), chance=chance
         )
@@ -123,10 +151,16 @@ class GAN(GANSettings):
             unit=1.0,
         )
         generator, discriminator = game.play(player.start(), player.advance)
+        made = game.training.settled(generator, game.proportions).design
+        arrays = model_arrays(generator, discriminator, game.proportions)
         return Measurement(
             kind=self.method,
-            arrays=model_arrays(generator, discriminator, game.proportions),
-            facts={"design": design.to_json(), "ratio": self.loss == "logistic"},
+            arrays={**arrays, **stored_arrays(exact, made)},
+            facts={
+                "design": design.to_json(),
+                "ratio": self.loss == "logistic",
+                **stored_facts(exact),
+            },
             publishable=False,
         )
 

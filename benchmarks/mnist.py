@@ -103,7 +103,8 @@ class Size:
 
 
 _SMALL = {"steps": 6000, "lot": 600, "latent": 32, "generator": [128, 128],
-          "discriminator": [128], "discriminator_rate": 2e-3}  # fmt: skip
+          "discriminator": [128], "discriminator_rate": 2e-3, "marginals_share": 0,
+          "learning_rate": 1e-3, "batch": 128}  # fmt: skip
 SIZES: Mapping[str, Size] = {
     "full": Size(
         side=28,

@@ -372,7 +372,6 @@ DEBTS = {
     "dpiw.data.columns": 346,
     "dpiw.data.encoding": 339,
     "dpiw.ledger.stores.sqlite": 309,
-    "dpiw.methods.generators.pategan": 347,
     "dpiw.methods.generators.privbayes": 309,
     "dpiw.methods.neural.dp_sgd": 330,
     "dpiw.methods.weights.beta": 348,

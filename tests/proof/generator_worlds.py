@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators.adversarial import GeneratorTraining, PublicRandom
 from dpiw.methods.generators.aim import AIM
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.histogram import Histogram
@@ -71,6 +71,32 @@ def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNI
         )
 
     return World(attack=attack, claim=claim_of(ready.events(schema=own, unit=unit)), tight=tight)
+
+
+def known_margins(*, tight: float) -> World:
+    """The histogram of a neural generator, which has nearly all of its effort."""
+    own = PublicSchema(
+        name="canary",
+        columns=tuple(Column(name=f"c{j}", kind=ColumnKind.BOOLEAN) for j in range(3)),
+    )
+    tables = table(own), table(own, 1)
+    few = {"rounds": 1, "queries": 1, "resumes": 0, "marginals_share": 0.95}
+    ready = PATEGAN(**PATE | few).calibrate(rho=2.0, schema=own, unit=UNIT, nominal_rows=100)
+    exact = [ready.calibrated.marginals.measure(one, noise=Silent()).arrays for one in tables]
+
+    def attack(within: bool, noise: Any) -> float:
+        # What public draws find of what was released is dear, and tells the attacker nothing.
+        with mock.patch.object(GeneratorTraining, "settled", lambda self, *_: self):
+            released = ready.measure(tables[within], noise=noise)
+        scale = released.facts["marginals_scale"]
+        return sum(
+            log_likelihood_ratio(
+                ready.noise, scale, released.arrays[name], exact[0][name], exact[1][name]
+            )
+            for name in exact[0]
+        )
+
+    return World(attack=attack, claim=claim_of(ready.events(schema=own, unit=UNIT)), tight=tight)
 
 
 class Recording:
@@ -226,7 +252,7 @@ PATE = {
     "teachers": 2, "rounds": 2, "queries": 12, "memory": 2, "teacher_steps": 6, "student_steps": 1,
     "generator_steps": 1, "teacher_lot": 1, "batch": 6, "latent": 1, "generator": (1,),
     "student": (1,), "teacher": 4, "teacher_rate": 0.5, "resumes": 0,
-    "start": 5,
+    "start": 5, "marginals_share": 0.0,
 }  # fmt: skip
 """Settings are the attacker's choice: of twelve starts the one whose votes differ most."""
 
@@ -329,4 +355,5 @@ WORLDS: dict[str, Callable[[], World]] = {
     "bayes": lambda: bayes(tight=0.1),
     "bayes, replace-one": lambda: bayes(tight=0.05, unit=REPLACE),
     "pategan gaussian": lambda: pategan("gaussian", tight=0.2),
+    "known margins of pategan": lambda: known_margins(tight=0.7),
 }

@@ -145,6 +145,7 @@ def dp_mlp(*, lot: int, rho: float = EFFORT, **facts: Any) -> World:
 GAME = {
     "steps": 4, "lot": ROWS, "batch": 4, "latent": 1, "generator": (1,), "discriminator": (2,),
     "clip": 0.05, "discriminator_rate": 0.9, "penalty": 0.0, "resumes": 0,
+    "marginals_share": 0.0,
 }  # fmt: skip
 
 

@@ -225,9 +225,9 @@ def votes(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pai
     """Six queries after the teachers were taught; the deal is the coupled one."""
     schema = numeric_schema(2)
     # What is reserved for resuming is not drawn here, and would leave the claim loose.
-    own = PATEGAN(noise=NoiseKind.LAPLACE, teachers=4, rounds=1, queries=6, resumes=0).calibrate(
-        rho=RHO, schema=schema, unit=unit, nominal_rows=100
-    )
+    own = PATEGAN(
+        noise=NoiseKind.LAPLACE, teachers=4, rounds=1, queries=6, resumes=0, marginals_share=0.0
+    ).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=100)
     best, chance = None, PublicRandom.of({"test": 1})
     for _ in range(60 if adversarial else 1):
         rows, dealt = 3 * rng.normal(size=(6, 2)), rng.integers(0, 4, 6)

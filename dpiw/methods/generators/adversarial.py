@@ -34,6 +34,17 @@ Array = NDArray[np.float64]
 
 LOSSES = ("logistic", "wasserstein")
 
+LEVELLING_ROWS, SETTLING_ROWS = 1024, 65536
+"""Public draws that margins are levelled on, on the way and at the end."""
+
+LEVELLING_EVERY = 10
+"""Generator steps between two levellings, about."""
+
+SHRINKAGE = 1.0
+"""Decay of a generator with known margins, per step and unit of its rate, towards independence.
+
+What a noisy discriminator says is shrunk where it does not say it again."""
+
 
 def loss_of(name: str, *, real: bool) -> RowLoss:
     """What a discriminator is asked of a row: `real` for private ones, and what a generator asks.
@@ -160,10 +171,32 @@ class GeneratorTraining:
     def _optimiser(self) -> Optimiser:
         return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
 
+    def levelled(self, parameters: Array, proportions: Array, step: int) -> GeneratorTraining:
+        """With margins, if any are known, that a generator at `parameters` meets at a step."""
+        return self._levelled(parameters, proportions, LEVELLING_ROWS, "levelling", step)
+
+    def settled(self, parameters: Array, proportions: Array) -> GeneratorTraining:
+        """As `levelled`, for the final generator and on more rows."""
+        return self._levelled(parameters, proportions, SETTLING_ROWS, "settling")
+
+    def _levelled(
+        self, parameters: Array, proportions: Array, rows: int, *place: Any
+    ) -> GeneratorTraining:
+        margins = self.design.margins
+        if margins is None:
+            return self
+        rng = self.chance.rng(*place)
+        drawn = make_batch(self.design, parameters, proportions, rows, rng).drawn
+        found = margins.levelled(drawn.heads, drawn.outputs, drawn.noise)
+        return replace(self, design=replace(self.design, margins=found))
+
     def start(self) -> GeneratorState:
-        """Before the first update."""
-        architecture = self.design.generator_architecture
-        initial = architecture.initial(self.chance.rng("generator"))
+        """Before the first update; where margins are known, without any dependence."""
+        design = self.design
+        initial = design.generator_architecture.initial(self.chance.rng("generator"))
+        if design.margins is not None:
+            inputs = (design.latent + design.given.width, *design.generator)[-1]
+            initial[-(inputs + 1) * design.made.width :] = 0.0
         return GeneratorState(
             step=0,
             parameters=initial,
@@ -188,6 +221,8 @@ class GeneratorTraining:
         parameters, moments = self._optimiser.update(
             state.parameters, gradient, state.moments, step
         )
+        if self.design.margins is not None:
+            parameters = parameters * (1 - SHRINKAGE * self.learning_rate)
         share = max(self.memory, 10 / (step + 10))
         return replace(
             state,

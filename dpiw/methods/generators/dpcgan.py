@@ -1,7 +1,7 @@
 """A differentially private GAN of the other columns given the target, `dpcgan`.
 
 The target's level is given to both networks. The levels' proportions are public and stand in the
-spec, or are a noisy histogram, drawn first and charged beside the steps.
+spec, or are those of a noisy histogram, drawn first and charged beside the steps.
 
 Source: Torkzadehmahani et al. (2019), with the corrections of docs/method.md section 12.
 """
@@ -21,7 +21,9 @@ from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.dpgan import DPGAN, DPGANNoise
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan_settings import check_real
+from dpiw.methods.generators.margin_stage import label_law
 from dpiw.privacy import mechanisms
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -32,8 +34,9 @@ class DPCGAN(DPGAN):
 
     Attributes:
         proportions: public shares of the target's levels, in the schema's order, missing last if
-            nullable; empty (default): a noisy histogram is drawn and charged.
-        proportions_share: share of the effort that this histogram gets.
+            nullable; empty (default): those of a noisy histogram.
+        proportions_share: share of the effort that a histogram of the target gets where
+            `marginals_share` is 0; otherwise the target's is one of those of every column.
     """
 
     proportions: tuple[float, ...] = ()
@@ -74,7 +77,13 @@ class DPCGAN(DPGAN):
 
     @property
     def _histogram_share(self) -> float:
-        return 0.0 if self.proportions else self.proportions_share
+        known = self.proportions or self.marginals_share != 0
+        return 0.0 if known else self.proportions_share
+
+    def _known_proportions(self, design: Design, marginals: Measurement) -> Array:
+        if self.proportions:
+            return np.array(self.proportions) / sum(self.proportions)
+        return label_law(design, marginals)
 
     def _proportions(
         self, design: Design, scaled: ScaledTable, ready: DPGANNoise, noise: NoiseSource

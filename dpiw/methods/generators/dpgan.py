@@ -3,9 +3,10 @@
 Private rows meet the discriminator alone, in Poisson lots of a public rate, clipped row by row,
 with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
 enter its gradient without noise, the generator learns from its noisy parameters: both are
-post-processing. Every step of the discriminator is accounted, the last ones included; none depends
-on a result. Generator and final discriminator are both released: two functions of the one accounted
-output.
+post-processing. A histogram of every column is drawn first, an event of its own: rows have its
+margins, and the networks learn dependence alone (`dpiw.methods.generators.margins`). Every step of
+the discriminator is accounted, the last ones included; none depends on a result. Generator and
+final discriminator are both released: two functions of the one accounted output.
 
 With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the
 discriminator's logit estimates log p_real/p_synthetic + log(N_D/n0) of the final generator's rows,
@@ -35,6 +36,14 @@ from dpiw.methods.generators.game import Game
 from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.margin_stage import (
+    margin_events,
+    plan_margins,
+    stored_arrays,
+    stored_facts,
+    with_margins,
+)
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
@@ -55,11 +64,13 @@ class DPGANNoise:
         schema: for which schema.
         training: every constant of the discriminator's DP-SGD.
         histogram: noise multiplier of the labels' histogram; None where none is drawn.
+        marginals: the calibrated histogram of every column; None where none is drawn.
     """
 
     schema: PublicSchema
     training: PrivateTraining
     histogram: float | None
+    marginals: Histogram | None
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -97,6 +108,8 @@ class DPGAN(GANSettings):
         if self.calibrated is not None:
             parameters["training"] = self.calibrated.training.parameters()
             parameters["histogram_multiplier"] = self.calibrated.histogram
+            if self.calibrated.marginals is not None:
+                parameters["marginals"] = dict(self.calibrated.marginals.parameters())
         return parameters
 
     def calibrate(
@@ -110,6 +123,10 @@ class DPGAN(GANSettings):
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         self.design(schema)
+        marginals, rest = plan_margins(
+            self.marginals_share, noise=NoiseKind.GAUSSIAN, rho=rho, schema=schema, unit=unit,
+            nominal_rows=nominal_rows,
+        )  # fmt: skip
         share = self._histogram_share
         lot = min(self.lot, nominal_rows)
         training = PrivateTraining(
@@ -123,11 +140,12 @@ class DPGAN(GANSettings):
             averaged=math.floor(self.settle * self.steps) / self.steps,
             resumes=self.resumes,
         )
-        multiplier = training.multiplier_for(rho * (1 - share))
+        multiplier = training.multiplier_for(rho * rest * (1 - share))
         noise = DPGANNoise(
             schema=schema,
             training=replace(training, noise_multiplier=multiplier),
             histogram=1 / math.sqrt(2 * rho * share) if share else None,
+            marginals=marginals,
         )
         return replace(self, calibrated=noise)
 
@@ -147,15 +165,16 @@ class DPGAN(GANSettings):
         return 0.0
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """Every step of the discriminator, and the labels' histogram.
+        """The histogram of every column or the labels' alone, and every step of the discriminator.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema or unit.
         """
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        if ready.histogram is None:
-            return ready.training.events()
-        return (GaussianEvent(noise_multiplier=ready.histogram), *ready.training.events())
+        first = margin_events(ready.marginals, schema=schema, unit=unit)
+        if ready.histogram is not None:
+            first = (GaussianEvent(noise_multiplier=ready.histogram),)
+        return (*first, *ready.training.events())
 
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
@@ -168,11 +187,12 @@ class DPGAN(GANSettings):
             watch: holds the checkpoint to go on from, and is told where the training stands.
 
         Privacy:
-            Unit: `training.unit`, add/remove. L2 of a lot's sum: max_rows C; of the labels'
+            Unit: `training.unit`, add/remove. L2 of a lot's sum: max_rows C; of one column's
             histogram: max_rows.
-            Event: `events`: the noisy sums and the noisy histogram are all that the networks are
-            made of, beside public facts. A resumed training repeats steps that `events` counts, and
-            not the histogram.
+            Event: `events`: the noisy sums and the noisy histograms are all that the networks are
+            made of, beside public facts. Ranks of private rows are functions of a row and of noisy
+            counts, taken before clipping. A resumed training repeats steps that `events` counts,
+            and no histogram.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema.
@@ -183,10 +203,14 @@ class DPGAN(GANSettings):
         chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
         scaled = table.confidential()
         resumed = self._resumed(watch, training)
-        if resumed is None:
-            proportions = self._proportions(design, scaled, ready, noise)
+        if resumed is not None:
+            marginals, proportions = resumed.marginals, resumed.proportions
+        elif ready.marginals is not None:
+            marginals = ready.marginals.measure(table, noise=noise)
+            proportions = self._known_proportions(design, marginals)
         else:
-            proportions = resumed.proportions
+            marginals, proportions = None, self._proportions(design, scaled, ready, noise)
+        design = with_margins(design, marginals)
         architecture = design.discriminator_architecture
         backend = architecture.backend(self.device)
         lots = PrivateLots(
@@ -197,6 +221,7 @@ class DPGAN(GANSettings):
             settings=self,
             training=self.generator_training(design, chance),
             proportions=proportions,
+            marginals=marginals,
             backend=backend,
             public_sum=self._public_sum(training),
             unit=training.divisor,
@@ -208,10 +233,12 @@ class DPGAN(GANSettings):
             resumed=resumed,
             watch=watch,
         )
+        settled = game.training.settled(generator, proportions)
+        arrays = model_arrays(generator, discriminator, proportions)
         return Measurement(
             kind=self.method,
-            arrays=model_arrays(generator, discriminator, proportions),
-            facts=self._facts(design, ready),
+            arrays={**arrays, **stored_arrays(marginals, settled.design)},
+            facts={**self._facts(design, ready), **stored_facts(marginals)},
             publishable=noise.publishable
             and (resumed is None or resumed.discriminator.publishable),
         )
@@ -237,6 +264,10 @@ class DPGAN(GANSettings):
         self, design: Design, scaled: ScaledTable, ready: DPGANNoise, noise: NoiseSource
     ) -> Array:
         """Shares of the labels' levels, shape (levels,); nothing for no label."""
+        return np.zeros(0)
+
+    def _known_proportions(self, design: Design, marginals: Measurement) -> Array:
+        """The same where margins are known."""
         return np.zeros(0)
 
     def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from dpiw.methods.generators.adversarial import (
+    LEVELLING_EVERY,
     Array,
     GeneratorState,
     GeneratorTraining,
@@ -21,6 +22,7 @@ from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import Backend
 from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.training_state import TrainingState
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 
 PublicGradient = Callable[[AnyNetwork, int], AnyArray]
@@ -38,6 +40,7 @@ class Game:
         settings: of both players.
         training: the generator's.
         proportions: of the labels, shape (levels,).
+        marginals: the measured histogram that margins are known by, if one was drawn.
         backend: where the discriminator lives.
         public_sum: from network and synthetic rows to the discriminator's gradient, in the unit of
             the private sum.
@@ -50,6 +53,7 @@ class Game:
     backend: Backend
     public_sum: Callable[[AnyNetwork, AnyArray], AnyArray]
     unit: float
+    marginals: Measurement | None = None
 
     def play(
         self,
@@ -68,26 +72,41 @@ class Game:
             watch: told both players' state before the first step and every twentieth of the steps.
         """
         own, player, resting = self.settings, self.training.start(), self.resting
+        training = self.training
         if resumed is None:
             self._show(watch, state, player)
         else:
             state, player = resumed.discriminator, resumed.generator
-        for step in range(state.step, own.steps):
+        first = state.step
+        for step in range(first, own.steps):
             if step == resting:
                 player = replace(player, parameters=player.average)
-            made = self.training.rows(player.parameters, self.proportions, step)
+            if step == max(first, resting):
+                training = training.settled(player.parameters, self.proportions)
+            elif self._levels(step):
+                training = training.levelled(player.parameters, self.proportions, step)
+            made = training.rows(player.parameters, self.proportions, step)
             state = self._bounded(advance(state, partial(self._public, self.backend.array(made))))
             if step < resting and (step + 1) % own.discriminator_steps == 0:
                 judge = self._network(state.parameters)
                 for _ in range(own.generator_steps):
-                    player = self.training.update(player, judge, self.proportions)
+                    player = training.update(player, judge, self.proportions)
             if state.step % interval(own.steps) == 0 or state.step == own.steps:
                 self._show(watch, state, player)
         final = player.average if resting == own.steps else player.parameters
         return final, self._bounded(replace(state, parameters=state.average)).parameters
 
+    def _levels(self, step: int) -> bool:
+        """Whether margins are levelled before a step: where a resumed game begins, they are."""
+        own = self.settings
+        often = LEVELLING_EVERY * own.discriminator_steps
+        return step < self.resting and (step % often == 0 or step % interval(own.steps) == 0)
+
     def _show(self, watch: TrainingWatch, state: TrainingState, player: GeneratorState) -> None:
-        stands = GameState(discriminator=state, generator=player, proportions=self.proportions)
+        stands = GameState(
+            discriminator=state, generator=player, proportions=self.proportions,
+            marginals=self.marginals,
+        )  # fmt: skip
         watch.at(state.step, self.settings.steps, stands.to_bytes)
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +24,21 @@ class GameState:
         discriminator: a function of noisy sums and public values.
         generator: learns from the discriminator alone.
         proportions: shares of the labels' levels, public or noised, shape (levels,).
+        marginals: the histogram that was drawn before the training, if one was.
     """
 
     discriminator: TrainingState
     generator: GeneratorState
     proportions: Array = field(default_factory=lambda: np.zeros(0))
+    marginals: Measurement | None = None
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
         player = self.generator
         return Measurement(
             kind=_KIND,
-            arrays={
+            arrays=packed(self.marginals)
+            | {
                 "discriminator": np.frombuffer(self.discriminator.to_bytes(), dtype=np.uint8),
                 "parameters": player.parameters,
                 "moments": player.moments,
@@ -62,4 +67,18 @@ class GameState:
                 average=arrays["average"],
             ),
             proportions=arrays["proportions"],
+            marginals=unpacked(stored.arrays),
         )
+
+
+def packed(marginals: Measurement | None) -> dict[str, NDArray[Any]]:
+    """A histogram as an array of a checkpoint; nothing where there is none."""
+    if marginals is None:
+        return {}
+    return {"marginals": np.frombuffer(marginals.to_bytes(), dtype=np.uint8)}
+
+
+def unpacked(arrays: Mapping[str, NDArray[Any]]) -> Measurement | None:
+    """The histogram of a checkpoint, if it has one."""
+    data = arrays.get("marginals")
+    return None if data is None else Measurement.from_bytes(data.tobytes())

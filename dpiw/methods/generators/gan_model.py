@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,10 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.adversarial import Array, make_batch
 from dpiw.methods.generators.design import Design
+from dpiw.methods.generators.histogram import known_laws
+from dpiw.methods.generators.margin_stage import stored_margins, with_margins
 from dpiw.methods.neural.engine import AnyArchitecture
+from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
 
 _CHUNK = 65536
@@ -31,6 +34,8 @@ class GANModel:
         ratio: whether the discriminator's output is a log ratio, up to a constant: it learnt by
             the logistic loss from private rows. Not a Wasserstein critic, not a PATE student
             (docs/method.md section 12).
+        one_way: the one-way distributions that its rows have, and how well they are known; None if
+            none were measured.
     """
 
     design: Design
@@ -38,9 +43,7 @@ class GANModel:
     discriminator: Array
     proportions: Array
     ratio: bool
-
-    one_way: ClassVar[None] = None
-    """No marginals were measured for it."""
+    one_way: OneWayMarginals | None = None
 
     @property
     def judge(self) -> Self:
@@ -90,21 +93,32 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
     facts, arrays = measurement.facts, measurement.arrays
     design = Design.from_json(facts["design"], schema=schema)
 
-    def vector(name: str, size: int) -> Array:
+    def values(name: str, *shape: int) -> Array:
         values = np.asarray(arrays[name], dtype=np.float64)
-        if values.shape != (size,):
+        if values.shape != shape:
             raise SpecError("measurement: its columns or sizes are not this schema's")
         return values
 
     def parameters(name: str, architecture: AnyArchitecture) -> Array:
-        return vector(name, architecture.size)
+        return values(name, architecture.size)
+
+    histogram, one_way = stored_margins(measurement), None
+    if histogram is not None:
+        design = with_margins(design, histogram)
+        assert design.margins is not None
+        knots = values("knots", *design.margins.knots.shape)
+        offsets = values("offsets", design.made.width)
+        margins = replace(design.margins, offsets=offsets, knots=knots)
+        design = replace(design, margins=margins)
+        one_way = known_laws(histogram, schema=schema).one_way
 
     return GANModel(
         design=design,
         generator=parameters("generator", design.generator_architecture),
         discriminator=parameters("discriminator", design.discriminator_architecture),
-        proportions=vector("proportions", design.given.width),
+        proportions=values("proportions", design.given.width),
         ratio=bool(facts["ratio"]),
+        one_way=one_way,
     )
 
 

@@ -11,6 +11,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.base import CriticKind
 from dpiw.methods.generators.adversarial import LOSSES, GeneratorTraining, PublicRandom
 from dpiw.methods.generators.design import Design
+from dpiw.methods.generators.margin_stage import check_share
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.engine import ASSUMPTION
 from dpiw.methods.neural.optimisers import Adam
@@ -48,10 +49,17 @@ class GANSettings:
         loss: `logistic` (default): the discriminator's logit is a log ratio; or `wasserstein`:
             its critic is none, and serves as a feature alone (docs/method.md section 12).
         steps: discriminator steps, each on a lot of private rows.
+        marginals_share: share of the effort for a noisy histogram, drawn first, whose margins the
+            rows then have (`dpiw.methods.generators.margins`); None (default): by public facts
+            (`dpiw.methods.generators.margin_stage.share_of`), and 0 for images; 0: no histogram,
+            the networks learn margins, too.
         lot: expected private rows in a lot, at the public nominal size.
         batch: synthetic rows in a step, of the discriminator's and of the generator's.
         latent: normal inputs of the generator.
-        generator, discriminator: widths of the hidden layers.
+        generator, discriminator: widths of the hidden layers. A generator without any (default) is
+            linear, a factor copula where margins are known: under noise, and on many levels even
+            without, deeper ones learnt less (benchmarks/results/neural_margins.md). Where margins
+            are not known it wants layers, as [64, 64].
         learning_rate, discriminator_rate: of the two Adams.
         generator_steps: generator steps after every `discriminator_steps` steps; they cost nothing.
         discriminator_steps: see there.
@@ -75,13 +83,14 @@ class GANSettings:
     """
 
     loss: str = "logistic"
+    marginals_share: float | None = None
     steps: int = 800
     lot: int = 256
-    batch: int = 128
-    latent: int = 8
-    generator: tuple[int, ...] = (64, 64)
+    batch: int = 512
+    latent: int = 16
+    generator: tuple[int, ...] = ()
     discriminator: tuple[int, ...] = (32,)
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-3
     discriminator_rate: float = 1e-2
     generator_steps: int = 1
     discriminator_steps: int = 1
@@ -139,6 +148,10 @@ class GANSettings:
         object.__setattr__(self, "image", check_widths("image", self.image))
         if len(self.image) not in (0, 2):
             raise SpecError("generator.settings.image: expected two sides, as in [28, 28]")
+        share = check_share(self.marginals_share)
+        if self.image and share:
+            raise SpecError("generator.settings.marginals_share: expected none with an image")
+        object.__setattr__(self, "marginals_share", 0.0 if self.image else share)
 
     def design(self, schema: PublicSchema) -> Design:
         """The networks' shapes on a schema; SpecError where a label is needed and there is none."""
@@ -154,10 +167,12 @@ class GANSettings:
         )
 
     def settings(self) -> dict[str, Any]:
-        """Public settings, JSON values; without `image` where there is none."""
+        """Public settings, JSON values; without an image, and a share of 0, where there is none."""
         settings = {name: getattr(self, name) for name in GANSettings.__dataclass_fields__}
         if not self.image:
-            del settings["image"]  # a run's key is what it was before there were images
+            del settings["image"]  # a run is what it was before there were images
+        if self.marginals_share == 0:
+            del settings["marginals_share"]  # likewise
         return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     @property

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
+from dpiw.methods.generators.margins import Margins
 
 Array = NDArray[np.float64]
 
@@ -102,11 +103,14 @@ class Heads:
         columns: the columns.
         temperature: of the relaxed draws, > 0.
         levels: whether ordinal columns are levels, too, instead of numbers; those of one level are.
+        margins: known laws of the columns; numbers are then ranks in them, each drawn by adding
+            logistic noise to its output, and what is drawn has these laws.
     """
 
     columns: tuple[Column, ...]
     temperature: float = 2 / 3
     levels: bool = False
+    margins: Margins | None = None
 
     def __post_init__(self) -> None:
         """Raises SpecError: the temperature is out of range."""
@@ -139,17 +143,18 @@ class Heads:
         rows = np.zeros((scaled.rows, self.width))
         for part in self.parts:
             part.encode(scaled.columns[part.column.name], rows)
-        return rows
+        return rows if self.margins is None else self.margins.ranked(rows)
 
     def decode(self, rows: Array) -> dict[str, NDArray[Any]]:
         """Scaled columns of drawn rows; `PublicSchema.project` puts them on their grids."""
+        rows = rows if self.margins is None else self.margins.valued(rows)
         return {part.column.name: part.decode(rows) for part in self.parts}
 
     def draw_noise(self, rows: int, rng: np.random.Generator) -> Array:
-        """What `draw` perturbs levels and flags by, shape (rows, width); public."""
+        """What `draw` perturbs levels, flags and ranks by, shape (rows, width); public."""
         noise = rng.gumbel(size=(rows, self.width))
-        flags = self._flags
-        noise[:, flags] -= rng.gumbel(size=(rows, flags.size))
+        for binary in (self.flags,) if self.margins is None else (self.flags, self._numbers):
+            noise[:, binary] -= rng.gumbel(size=(rows, binary.size))
         return noise
 
     def draw(self, outputs: Array, noise: Array) -> Drawn:
@@ -170,13 +175,14 @@ class Heads:
         return np.array([p.steps for p in self.parts if p.numeric])
 
     @cached_property
-    def _flags(self) -> NDArray[np.int64]:
-        """The flags; each flags the coordinate before it."""
+    def flags(self) -> NDArray[np.int64]:
+        """Coordinates that flag a missing number; each flags the one before it."""
         flagged = [p.start + 1 for p in self.parts if p.numeric and p.column.nullable]
         return np.array(flagged, dtype=np.int64)
 
     @cached_property
-    def _groups(self) -> tuple[tuple[int, int], ...]:
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """Half-open ranges of the columns of levels."""
         return tuple((p.start, p.stop) for p in self.parts if not p.numeric)
 
 
@@ -193,17 +199,34 @@ class Drawn:
     outputs: Array
     noise: Array
 
+    @property
+    def _reach(self) -> float:
+        return 1 + 2 * MARGIN if self.heads.margins is None else 1.0
+
+    @cached_property
+    def _perturbed(self) -> Array:
+        made, margins = self.outputs + self.noise, self.heads.margins
+        return made if margins is None else made + margins.offsets
+
+    @cached_property
+    def _bend(self) -> Array:
+        """Numbers, shape (n, numbers), from -1 to 1; of ranks by a logistic law."""
+        numbers, margins = self.heads._numbers, self.heads.margins
+        if margins is None:
+            return np.tanh(self.outputs[:, numbers] / 2)
+        return np.tanh((self._perturbed[:, numbers] - margins.centres) / (2 * margins.spreads))
+
     @cached_property
     def relaxed(self) -> Array:
         """The differentiable rows, shape (n, width): shares of levels, numbers before clamping."""
         heads = self.heads
         rows = np.empty_like(self.outputs)
-        numbers, flags = heads._numbers, heads._flags
-        rows[:, numbers] = (1 + 2 * MARGIN) * np.tanh(self.outputs[:, numbers] / 2)
-        perturbed = (self.outputs + self.noise) / heads.temperature
+        numbers, flags = heads._numbers, heads.flags
+        rows[:, numbers] = self._reach * self._bend
+        perturbed = self._perturbed / heads.temperature
         rows[:, flags] = (1 + np.tanh(perturbed[:, flags] / 2)) / 2
         rows[:, flags - 1] *= 1 - rows[:, flags]
-        for start, stop in heads._groups:
+        for start, stop in heads.groups:
             part = perturbed[:, start:stop]
             part = np.exp(part - part.max(axis=1, keepdims=True))
             rows[:, start:stop] = part / part.sum(axis=1, keepdims=True)
@@ -214,18 +237,20 @@ class Drawn:
         """The rows as they would be released, up to grids finer than a network can see."""
         heads = self.heads
         rows = np.zeros_like(self.outputs)
-        numbers, flags = heads._numbers, heads._flags
-        value = (1 + 2 * MARGIN) * np.tanh(self.outputs[:, numbers] / 2)
-        np.clip(value, -1.0, 1.0, out=value)
-        on_grid = heads._steps > 0
-        steps = heads._steps[on_grid] / 2
-        value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
+        numbers, flags = heads._numbers, heads.flags
+        perturbed = self._perturbed
+        if heads.margins is None:
+            value = np.clip(self._reach * self._bend, -1.0, 1.0)
+            on_grid = heads._steps > 0
+            steps = heads._steps[on_grid] / 2
+            value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
+        else:
+            value = heads.margins.drawn(perturbed[:, numbers])
         rows[:, numbers] = value
-        perturbed = self.outputs + self.noise
         rows[:, flags] = perturbed[:, flags] > 0
         rows[:, flags - 1] *= 1 - rows[:, flags]
         every = np.arange(len(rows))
-        for start, stop in heads._groups:
+        for start, stop in heads.groups:
             rows[every, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
         return rows
 
@@ -237,16 +262,17 @@ class Drawn:
         """
         heads, soft = self.heads, self.relaxed
         gradient = np.zeros_like(slopes)
-        numbers, flags = heads._numbers, heads._flags
-        reach = 1 + 2 * MARGIN
-        bend = np.tanh(self.outputs[:, numbers] / 2)
+        numbers, flags = heads._numbers, heads.flags
+        reach, bend = self._reach, self._bend
         gradient[:, numbers] = slopes[:, numbers] * reach * (1 - bend * bend) / 2
+        if heads.margins is not None:
+            gradient[:, numbers] /= heads.margins.spreads
         share = soft[:, flags]
-        value = reach * np.tanh(self.outputs[:, flags - 1] / 2)
+        value = reach * bend[:, np.searchsorted(numbers, flags - 1)]
         flag_slopes = slopes[:, flags] - slopes[:, flags - 1] * value
         gradient[:, flags] = flag_slopes * share * (1 - share) / heads.temperature
         gradient[:, flags - 1] *= 1 - share
-        for start, stop in heads._groups:
+        for start, stop in heads.groups:
             part, slope = soft[:, start:stop], slopes[:, start:stop]
             mean = np.vecdot(part, slope)[:, None]
             gradient[:, start:stop] = part * (slope - mean) / heads.temperature

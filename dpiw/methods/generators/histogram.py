@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
@@ -152,23 +155,49 @@ class Histogram:
         Raises:
             SpecError: the measurement is of another method, schema or discretisation.
         """
-        domain = measured_domain(measurement, kind=self.method, schema=schema)
-        facts = measurement.facts
-        tables = [measurement.arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
-        variance = noise_variance(NoiseKind(facts["noise"]), facts["scale"])
-        total = estimate_total(tables, [variance] * len(tables))
-        laws = [project_to_total(table, total) for table in tables]
+        found = known_laws(measurement, schema=schema)
         return NetworkModel(
-            domain=domain,
+            domain=found.domain,
             conditionals=tuple(
                 Conditional.from_table(Family(child=j, parents=()), law, law)
-                for j, law in enumerate(laws)
+                for j, law in enumerate(found.laws)
             ),
-            one_way=OneWayMarginals.of(
-                domain,
-                bins=int(facts["bins"]),
-                marginals=laws,
-                variances=[variance] * len(tables),
-                total_variance=total_variance(tables, [variance] * len(tables)),
-            ),
+            one_way=found.one_way,
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KnownLaws:
+    """What a measured histogram says of every released column.
+
+    Attributes:
+        domain: the codes.
+        laws: non-negative counts of each column's codes, all of one total.
+        one_way: the same with their noise, for weights.
+    """
+
+    domain: Domain
+    laws: tuple[NDArray[np.float64], ...]
+    one_way: OneWayMarginals
+
+
+def known_laws(measurement: Measurement, *, schema: PublicSchema) -> KnownLaws:
+    """Post-process a measurement of `Histogram` into laws.
+
+    Raises:
+        SpecError: the measurement is of another method, schema or discretisation.
+    """
+    domain = measured_domain(measurement, kind=Histogram.method, schema=schema)
+    facts = measurement.facts
+    tables = [measurement.arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
+    variances = [noise_variance(NoiseKind(facts["noise"]), facts["scale"])] * len(tables)
+    total = estimate_total(tables, variances)
+    laws = tuple(project_to_total(table, total) for table in tables)
+    one_way = OneWayMarginals.of(
+        domain,
+        bins=int(facts["bins"]),
+        marginals=laws,
+        variances=variances,
+        total_variance=total_variance(tables, variances),
+    )
+    return KnownLaws(domain=domain, laws=laws, one_way=one_way)

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpiw.errors import PrivacyError
 from dpiw.methods.generators.adversarial import GeneratorState
+from dpiw.methods.generators.game_state import packed, unpacked
 from dpiw.methods.generators.teachers import Student
 from dpiw.methods.neural.training_state import read_checkpoint
 from dpiw.privacy.measurement import Measurement
@@ -23,6 +24,7 @@ class PATEState:
         turn: rounds taken.
         student: with the rows and noisy labels it remembers.
         player: the generator.
+        marginals: the histogram that was drawn before the first round, if one was.
         settings: digest of the public facts of the run; a state of other ones is refused.
         publishable: whether all noise in it came from a publishable source.
     """
@@ -30,6 +32,7 @@ class PATEState:
     turn: int
     student: Student
     player: GeneratorState
+    marginals: Measurement | None
     settings: str
     publishable: bool
 
@@ -47,7 +50,8 @@ class PATEState:
                 "parameters": player.parameters,
                 "moments": player.moments,
                 "average": player.average,
-            },
+            }
+            | packed(self.marginals),
             facts={
                 "turn": self.turn,
                 "remembered": len(student.rows),
@@ -93,6 +97,7 @@ class PATEState:
             turn=facts["turn"],
             student=student,
             player=player,
+            marginals=unpacked(arrays),
             settings=start.settings,
             publishable=start.publishable and stored.publishable,
         )

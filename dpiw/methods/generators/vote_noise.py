@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpiw.data.schema import PublicSchema
+from dpiw.methods.generators.histogram import Histogram
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 
@@ -25,12 +26,14 @@ class VoteNoise:
         unit: for which unit.
         teachers: k.
         multiplier: noise scale of one count over its sensitivity.
+        marginals: the calibrated histogram of every column; None where none is drawn.
     """
 
     schema: PublicSchema
     unit: PrivacyUnit
     teachers: int
     multiplier: float
+    marginals: Histogram | None
 
     @property
     def scale(self) -> float:

@@ -114,7 +114,8 @@ def test_a_release_from_beginning_to_end(workplace, generator, settings, weights
     noises = {law["values"]: law["scale"] for law in certificate.stages[0].noise}
     assert all(scale > 0 for scale in noises.values())
     assert set(noises) == {
-        "dpcgan": {"gradient", "histogram"}, "dpgan": {"gradient"}, "pategan": {"votes"},
+        "dpcgan": {"gradient", "marginals"}, "dpgan": {"gradient", "marginals"},
+        "pategan": {"votes", "marginals"},
     }[generator]  # fmt: skip
     assert certificate.weights["published"]
     assert len(np.unique(np.asarray(release.log_weights))) > 1

@@ -13,6 +13,7 @@ from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 SMALL = {
     "rounds": 4, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),
     "teacher": 3, "latent": 2, "teacher_lot": 4,
+    "marginals_share": 0.0,
 }  # fmt: skip
 RANDOM = PublicRandom.of({"test": 1})
 

@@ -340,7 +340,7 @@ def test_the_number_of_teachers_follows_from_the_public_size():
         PATEGAN().calibrate(rho=1.0, schema=SCHEMA, unit=UNIT, nominal_rows=rows).calibrated
         for rows in (1, 60, 500, 50_000, 10**9)
     ]
-    assert [one.teachers for one in found] == [2, 2, 20, MOST_TEACHERS, MOST_TEACHERS]
+    assert [one.teachers for one in found] == [2, 12, 100, MOST_TEACHERS, MOST_TEACHERS]
 
 
 def test_delta_zero_has_laplace_votes():
