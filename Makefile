@@ -28,7 +28,7 @@ help:
 	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
-	@echo "make bench-margins DATA=folder    neural generators with margins known and learnt (resumes)"
+	@echo "make bench-marginal-rows DATA=folder    neural generators with margins known and learnt (resumes)"
 	@echo "make bench-mnist DATA=folder      images by convolutions at the paper's epsilon, on torch"
 	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
 	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
@@ -179,9 +179,9 @@ bench-weights: $(VENV)/.bench
 bench-neural: $(VENV)/.bench
 	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
 
-.PHONY: bench-margins
-bench-margins: $(VENV)/.bench
-	$(BIN)/python benchmarks/neural_margins.py --data $(DATA)
+.PHONY: bench-marginal-rows
+bench-marginal-rows: $(VENV)/.bench
+	$(BIN)/python benchmarks/neural_marginals.py --data $(DATA)
 
 .PHONY: bench-mnist
 bench-mnist: neural

@@ -24,8 +24,13 @@ from dpiw.methods.generators.game import Game, PublicGradient
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.margin_stage import BINS, stored_arrays, stored_facts, with_margins
 from dpiw.methods.generators.marginal_noise import useful_bins
+from dpiw.methods.generators.marginals_stage import (
+    BINS,
+    stored_arrays,
+    stored_facts,
+    with_distributions,
+)
 from dpiw.methods.neural.backend import NUMPY
 from dpiw.methods.neural.mlp import Network
 from dpiw.methods.neural.optimisers import Adam
@@ -78,7 +83,7 @@ class _ExactPlayer:
 
 
 def exact_histogram(table: PrivateTable) -> Measurement:
-    """The exact counts of every column, as known margins ask for them; not publishable.
+    """The exact counts of every column, as known marginals ask for them; not publishable.
 
     Privacy:
         None. Unit: none. Event: none.
@@ -137,7 +142,7 @@ class GAN(GANSettings):
         design, chance = self.design(table.schema), PublicRandom.of(self.settings())
         scaled = table.confidential()
         exact = None if self.marginals_share == 0 else exact_histogram(table)
-        design = with_margins(design, exact)
+        design = with_distributions(design, exact)
         player = _ExactPlayer(
             settings=self, design=design, rows=design.encode(scaled), chance=chance
         )

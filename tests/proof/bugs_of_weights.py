@@ -112,9 +112,7 @@ def check_exact_sums() -> None:
         for pair in pairs:
             tables = [private(own, rows) for rows in pair]
             one, public = tables[0], beside(tables[0])
-            laws, _ = laws_of(
-                lambda noise, m=ready, t=one, p=public: m.measure(t, p, noise=noise)
-            )
+            laws, _ = laws_of(lambda noise, m=ready, t=one, p=public: m.measure(t, p, noise=noise))
             ends = [ready.measure(t, beside(t), noise=Silent()).arrays["sum"] for t in tables]
             moved = float(np.linalg.norm(ends[1] - ends[0]))
             assert moved * ready.calibrated.multiplier <= laws[0].scale

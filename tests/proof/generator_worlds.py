@@ -73,7 +73,7 @@ def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNI
     return World(attack=attack, claim=claim_of(ready.events(schema=own, unit=unit)), tight=tight)
 
 
-def known_margins(*, tight: float) -> World:
+def known_marginals(*, tight: float) -> World:
     """The histogram of a neural generator, which has nearly all of its effort."""
     own = PublicSchema(
         name="canary",
@@ -355,5 +355,5 @@ WORLDS: dict[str, Callable[[], World]] = {
     "bayes": lambda: bayes(tight=0.1),
     "bayes, replace-one": lambda: bayes(tight=0.05, unit=REPLACE),
     "pategan gaussian": lambda: pategan("gaussian", tight=0.2),
-    "known margins of pategan": lambda: known_margins(tight=0.7),
+    "known marginals of pategan": lambda: known_marginals(tight=0.7),
 }

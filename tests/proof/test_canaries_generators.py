@@ -24,7 +24,7 @@ FULL, SLICE = 10_000, 300
 DETECTED = {
     "histogram gaussian": 0.5, "histogram laplace, replace-one": 0.3, "privbayes gaussian": 0.15,
     "mst gaussian": 0.1, "bayes": 0.1, "pategan gaussian": 0.1,
-    "known margins of pategan": 0.4,
+    "known marginals of pategan": 0.4,
 }  # fmt: skip
 """Planted bugs of the slice: how much of its noise a generator draws."""
 

@@ -35,13 +35,13 @@ Array = NDArray[np.float64]
 LOSSES = ("logistic", "wasserstein")
 
 LEVELLING_ROWS, SETTLING_ROWS = 1024, 65536
-"""Public draws that margins are levelled on, on the way and at the end."""
+"""Public draws that marginals are levelled on, on the way and at the end."""
 
 LEVELLING_EVERY = 10
 """Generator steps between two levellings, about."""
 
 SHRINKAGE = 1.0
-"""Decay of a generator with known margins, per step and unit of its rate, towards independence.
+"""Decay of a generator with known marginals, per step and unit of its rate, towards independence.
 
 What a noisy discriminator says is shrunk where it does not say it again."""
 
@@ -172,7 +172,7 @@ class GeneratorTraining:
         return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
 
     def levelled(self, parameters: Array, proportions: Array, step: int) -> GeneratorTraining:
-        """With margins, if any are known, that a generator at `parameters` meets at a step."""
+        """With marginals, if any are known, that a generator at `parameters` meets at a step."""
         return self._levelled(parameters, proportions, LEVELLING_ROWS, "levelling", step)
 
     def settled(self, parameters: Array, proportions: Array) -> GeneratorTraining:
@@ -182,19 +182,19 @@ class GeneratorTraining:
     def _levelled(
         self, parameters: Array, proportions: Array, rows: int, *place: Any
     ) -> GeneratorTraining:
-        margins = self.design.margins
-        if margins is None:
+        distributions = self.design.distributions
+        if distributions is None:
             return self
         rng = self.chance.rng(*place)
         drawn = make_batch(self.design, parameters, proportions, rows, rng).drawn
-        found = margins.levelled(drawn.heads, drawn.outputs, drawn.noise)
-        return replace(self, design=replace(self.design, margins=found))
+        found = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
+        return replace(self, design=replace(self.design, distributions=found))
 
     def start(self) -> GeneratorState:
-        """Before the first update; where margins are known, without any dependence."""
+        """Before the first update; where marginals are known, without any dependence."""
         design = self.design
         initial = design.generator_architecture.initial(self.chance.rng("generator"))
-        if design.margins is not None:
+        if design.distributions is not None:
             inputs = (design.latent + design.given.width, *design.generator)[-1]
             initial[-(inputs + 1) * design.made.width :] = 0.0
         return GeneratorState(
@@ -221,7 +221,7 @@ class GeneratorTraining:
         parameters, moments = self._optimiser.update(
             state.parameters, gradient, state.moments, step
         )
-        if self.design.margins is not None:
+        if self.design.distributions is not None:
             parameters = parameters * (1 - SHRINKAGE * self.learning_rate)
         share = max(self.memory, 10 / (step + 10))
         return replace(

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, StageFailedError, install
+from dpiw.methods.generators.column_distributions import ColumnDistributions
 from dpiw.methods.generators.heads import Heads
-from dpiw.methods.generators.margins import Margins
 from dpiw.methods.neural.engine import AnyArchitecture
 from dpiw.methods.neural.mlp import Architecture
 
@@ -36,7 +36,7 @@ class Design:
         label_scale: what the one-hot label is multiplied by where the discriminator sees it.
         image: rows and columns of pixels, whose networks are convolutions
             (`dpiw.methods.generators.image_networks`); empty: there is no image.
-        margins: known laws of the columns that are made; None: the networks learn them, too.
+        distributions: known laws of the columns that are made; None: the networks learn them, too.
 
     Raises:
         SpecError: conditional, and the target is not a column of levels or the only column; an
@@ -51,7 +51,7 @@ class Design:
     temperature: float
     label_scale: float = 1.0
     image: tuple[int, ...] = ()
-    margins: Margins | None = None
+    distributions: ColumnDistributions | None = None
 
     def __post_init__(self) -> None:
         """See the class."""
@@ -110,7 +110,9 @@ class Design:
     def made(self) -> Heads:
         """The columns that the generator makes."""
         columns = tuple(c for c in self.schema.released if c is not self.label)
-        return Heads(columns=columns, temperature=self.temperature, margins=self.margins)
+        return Heads(
+            columns=columns, temperature=self.temperature, distributions=self.distributions
+        )
 
     @cached_property
     def given(self) -> Heads:
@@ -150,7 +152,7 @@ class Design:
         return ScaledTable({c.name: columns[c.name] for c in self.schema.released}, len(rows))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the margins and the schema, of which the columns and their widths."""
+        """Everything but the marginals and the schema, of which the columns and their widths."""
         image = {"image": list(self.image)} if self.image else {}
         return image | {
             "columns": [column.name for column in self.schema.released],

@@ -21,7 +21,7 @@ from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.dpgan import DPGAN, DPGANNoise
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan_settings import check_real
-from dpiw.methods.generators.margin_stage import label_law
+from dpiw.methods.generators.marginals_stage import label_law
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource

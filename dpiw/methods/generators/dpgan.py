@@ -4,7 +4,7 @@ Private rows meet the discriminator alone, in Poisson lots of a public rate, cli
 with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
 enter its gradient without noise, the generator learns from its noisy parameters: both are
 post-processing. A histogram of every column is drawn first, an event of its own: rows have its
-margins, and the networks learn dependence alone (`dpiw.methods.generators.margins`). Every step of
+marginals, and the networks learn dependence alone (`column_distributions`). Every step of
 the discriminator is accounted, the last ones included; none depends on a result. Generator and
 final discriminator are both released: two functions of the one accounted output.
 
@@ -37,14 +37,14 @@ from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.margin_stage import (
-    margin_events,
-    plan_margins,
+from dpiw.methods.generators.marginal_noise import noise_scale
+from dpiw.methods.generators.marginals_stage import (
+    marginals_events,
+    plan_marginals,
     stored_arrays,
     stored_facts,
-    with_margins,
+    with_distributions,
 )
-from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
@@ -123,7 +123,7 @@ class DPGAN(GANSettings):
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         self.design(schema)
-        marginals, rest = plan_margins(
+        marginals, rest = plan_marginals(
             self.marginals_share, noise=NoiseKind.GAUSSIAN, rho=rho, schema=schema, unit=unit,
             nominal_rows=nominal_rows,
         )  # fmt: skip
@@ -171,7 +171,7 @@ class DPGAN(GANSettings):
             UncalibratedError: not calibrated, or for another schema or unit.
         """
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        first = margin_events(ready.marginals, schema=schema, unit=unit)
+        first = marginals_events(ready.marginals, schema=schema, unit=unit)
         if ready.histogram is not None:
             first = (GaussianEvent(noise_multiplier=ready.histogram),)
         return (*first, *ready.training.events())
@@ -210,7 +210,7 @@ class DPGAN(GANSettings):
             proportions = self._known_proportions(design, marginals)
         else:
             marginals, proportions = None, self._proportions(design, scaled, ready, noise)
-        design = with_margins(design, marginals)
+        design = with_distributions(design, marginals)
         architecture = design.discriminator_architecture
         backend = architecture.backend(self.device)
         lots = PrivateLots(
@@ -267,7 +267,7 @@ class DPGAN(GANSettings):
         return np.zeros(0)
 
     def _known_proportions(self, design: Design, marginals: Measurement) -> Array:
-        """The same where margins are known."""
+        """The same where marginals are known."""
         return np.zeros(0)
 
     def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Game:
         settings: of both players.
         training: the generator's.
         proportions: of the labels, shape (levels,).
-        marginals: the measured histogram that margins are known by, if one was drawn.
+        marginals: the measured histogram that marginals are known by, if one was drawn.
         backend: where the discriminator lives.
         public_sum: from network and synthetic rows to the discriminator's gradient, in the unit of
             the private sum.
@@ -97,7 +97,7 @@ class Game:
         return final, self._bounded(replace(state, parameters=state.average)).parameters
 
     def _levels(self, step: int) -> bool:
-        """Whether margins are levelled before a step: where a resumed game begins, they are."""
+        """Whether marginals are levelled before a step: where a resumed game begins, they are."""
         own = self.settings
         often = LEVELLING_EVERY * own.discriminator_steps
         return step < self.resting and (step % often == 0 or step % interval(own.steps) == 0)

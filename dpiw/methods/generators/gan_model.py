@@ -15,7 +15,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.generators.adversarial import Array, make_batch
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.histogram import known_laws
-from dpiw.methods.generators.margin_stage import stored_margins, with_margins
+from dpiw.methods.generators.marginals_stage import stored_marginals, with_distributions
 from dpiw.methods.neural.engine import AnyArchitecture
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
@@ -102,14 +102,14 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
     def parameters(name: str, architecture: AnyArchitecture) -> Array:
         return values(name, architecture.size)
 
-    histogram, one_way = stored_margins(measurement), None
+    histogram, one_way = stored_marginals(measurement), None
     if histogram is not None:
-        design = with_margins(design, histogram)
-        assert design.margins is not None
-        knots = values("knots", *design.margins.knots.shape)
+        design = with_distributions(design, histogram)
+        assert design.distributions is not None
+        knots = values("knots", *design.distributions.knots.shape)
         offsets = values("offsets", design.made.width)
-        margins = replace(design.margins, offsets=offsets, knots=knots)
-        design = replace(design, margins=margins)
+        distributions = replace(design.distributions, offsets=offsets, knots=knots)
+        design = replace(design, distributions=distributions)
         one_way = known_laws(histogram, schema=schema).one_way
 
     return GANModel(

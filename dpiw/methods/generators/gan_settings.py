@@ -11,7 +11,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.base import CriticKind
 from dpiw.methods.generators.adversarial import LOSSES, GeneratorTraining, PublicRandom
 from dpiw.methods.generators.design import Design
-from dpiw.methods.generators.margin_stage import check_share
+from dpiw.methods.generators.marginals_stage import check_share
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.engine import ASSUMPTION
 from dpiw.methods.neural.optimisers import Adam
@@ -49,16 +49,16 @@ class GANSettings:
         loss: `logistic` (default): the discriminator's logit is a log ratio; or `wasserstein`:
             its critic is none, and serves as a feature alone (docs/method.md section 12).
         steps: discriminator steps, each on a lot of private rows.
-        marginals_share: share of the effort for a noisy histogram, drawn first, whose margins the
-            rows then have (`dpiw.methods.generators.margins`); None (default): by public facts
-            (`dpiw.methods.generators.margin_stage.share_of`), and 0 for images; 0: no histogram,
-            the networks learn margins, too.
+        marginals_share: share of the effort for a noisy histogram, drawn first, whose marginals the
+            rows then have (`generators.column_distributions`); None (default): by public facts
+            (`dpiw.methods.generators.marginals_stage.share_of`), and 0 for images; 0: no histogram,
+            the networks learn marginals, too.
         lot: expected private rows in a lot, at the public nominal size.
         batch: synthetic rows in a step, of the discriminator's and of the generator's.
         latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers. A generator without any (default) is
-            linear, a factor copula where margins are known: under noise, and on many levels even
-            without, deeper ones learnt less (benchmarks/results/neural_margins.md). Where margins
+            linear, a factor copula where marginals are known: under noise, and on many levels even
+            without, deeper ones learnt less (benchmarks/results/neural_marginals.md). Where they
             are not known it wants layers, as [64, 64].
         learning_rate, discriminator_rate: of the two Adams.
         generator_steps: generator steps after every `discriminator_steps` steps; they cost nothing.

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.margins import Margins
+from dpiw.methods.generators.column_distributions import ColumnDistributions
 
 Array = NDArray[np.float64]
 
@@ -103,14 +103,14 @@ class Heads:
         columns: the columns.
         temperature: of the relaxed draws, > 0.
         levels: whether ordinal columns are levels, too, instead of numbers; those of one level are.
-        margins: known laws of the columns; numbers are then ranks in them, each drawn by adding
-            logistic noise to its output, and what is drawn has these laws.
+        distributions: known ones of the columns; numbers are then ranks in them, each drawn by
+            adding logistic noise to its output, and what is drawn has these distributions.
     """
 
     columns: tuple[Column, ...]
     temperature: float = 2 / 3
     levels: bool = False
-    margins: Margins | None = None
+    distributions: ColumnDistributions | None = None
 
     def __post_init__(self) -> None:
         """Raises SpecError: the temperature is out of range."""
@@ -143,17 +143,17 @@ class Heads:
         rows = np.zeros((scaled.rows, self.width))
         for part in self.parts:
             part.encode(scaled.columns[part.column.name], rows)
-        return rows if self.margins is None else self.margins.ranked(rows)
+        return rows if self.distributions is None else self.distributions.ranked(rows)
 
     def decode(self, rows: Array) -> dict[str, NDArray[Any]]:
         """Scaled columns of drawn rows; `PublicSchema.project` puts them on their grids."""
-        rows = rows if self.margins is None else self.margins.valued(rows)
+        rows = rows if self.distributions is None else self.distributions.valued(rows)
         return {part.column.name: part.decode(rows) for part in self.parts}
 
     def draw_noise(self, rows: int, rng: np.random.Generator) -> Array:
         """What `draw` perturbs levels, flags and ranks by, shape (rows, width); public."""
         noise = rng.gumbel(size=(rows, self.width))
-        for binary in (self.flags,) if self.margins is None else (self.flags, self._numbers):
+        for binary in (self.flags,) if self.distributions is None else (self.flags, self._numbers):
             noise[:, binary] -= rng.gumbel(size=(rows, binary.size))
         return noise
 
@@ -201,20 +201,22 @@ class Drawn:
 
     @property
     def _reach(self) -> float:
-        return 1 + 2 * MARGIN if self.heads.margins is None else 1.0
+        return 1 + 2 * MARGIN if self.heads.distributions is None else 1.0
 
     @cached_property
     def _perturbed(self) -> Array:
-        made, margins = self.outputs + self.noise, self.heads.margins
-        return made if margins is None else made + margins.offsets
+        made, distributions = self.outputs + self.noise, self.heads.distributions
+        return made if distributions is None else made + distributions.offsets
 
     @cached_property
     def _bend(self) -> Array:
         """Numbers, shape (n, numbers), from -1 to 1; of ranks by a logistic law."""
-        numbers, margins = self.heads._numbers, self.heads.margins
-        if margins is None:
+        numbers, distributions = self.heads._numbers, self.heads.distributions
+        if distributions is None:
             return np.tanh(self.outputs[:, numbers] / 2)
-        return np.tanh((self._perturbed[:, numbers] - margins.centres) / (2 * margins.spreads))
+        return np.tanh(
+            (self._perturbed[:, numbers] - distributions.centres) / (2 * distributions.spreads)
+        )
 
     @cached_property
     def relaxed(self) -> Array:
@@ -239,13 +241,13 @@ class Drawn:
         rows = np.zeros_like(self.outputs)
         numbers, flags = heads._numbers, heads.flags
         perturbed = self._perturbed
-        if heads.margins is None:
+        if heads.distributions is None:
             value = np.clip(self._reach * self._bend, -1.0, 1.0)
             on_grid = heads._steps > 0
             steps = heads._steps[on_grid] / 2
             value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
         else:
-            value = heads.margins.drawn(perturbed[:, numbers])
+            value = heads.distributions.drawn(perturbed[:, numbers])
         rows[:, numbers] = value
         rows[:, flags] = perturbed[:, flags] > 0
         rows[:, flags - 1] *= 1 - rows[:, flags]
@@ -265,8 +267,8 @@ class Drawn:
         numbers, flags = heads._numbers, heads.flags
         reach, bend = self._reach, self._bend
         gradient[:, numbers] = slopes[:, numbers] * reach * (1 - bend * bend) / 2
-        if heads.margins is not None:
-            gradient[:, numbers] /= heads.margins.spreads
+        if heads.distributions is not None:
+            gradient[:, numbers] /= heads.distributions.spreads
         share = soft[:, flags]
         value = reach * bend[:, np.searchsorted(numbers, flags - 1)]
         flag_slopes = slopes[:, flags] - slopes[:, flags - 1] * value

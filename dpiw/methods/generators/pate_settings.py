@@ -11,8 +11,8 @@ from dpiw.errors import SpecError
 from dpiw.methods.generators.adversarial import GeneratorTraining, PublicRandom
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.gan_settings import check_real, check_whole, check_widths
-from dpiw.methods.generators.margin_stage import check_share
 from dpiw.methods.generators.marginal_noise import with_noise
+from dpiw.methods.generators.marginals_stage import check_share
 from dpiw.privacy.resumption import Resumption, interval
 from dpiw.privacy.units import NoiseKind
 

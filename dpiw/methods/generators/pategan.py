@@ -44,14 +44,14 @@ from dpiw.methods.generators.adversarial import LEVELLING_EVERY, Array, PublicRa
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
-from dpiw.methods.generators.margin_stage import (
-    margin_events,
-    plan_margins,
+from dpiw.methods.generators.marginal_noise import marginal_multiplier
+from dpiw.methods.generators.marginals_stage import (
+    marginals_events,
+    plan_marginals,
     stored_arrays,
     stored_facts,
-    with_margins,
+    with_distributions,
 )
-from dpiw.methods.generators.marginal_noise import marginal_multiplier
 from dpiw.methods.generators.pate_settings import MOST_TEACHERS, ROWS_PER_TEACHER, PATESettings
 from dpiw.methods.generators.pate_state import PATEState
 from dpiw.methods.generators.teachers import Student, Teachers, deal
@@ -113,7 +113,7 @@ class PATEGAN(PATESettings):
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
-        marginals, rest = plan_margins(
+        marginals, rest = plan_marginals(
             self.marginals_share, noise=self.noise, rho=rho, schema=schema, unit=unit,
             nominal_rows=nominal_rows,
         )  # fmt: skip
@@ -135,7 +135,7 @@ class PATEGAN(PATESettings):
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         votes = law(noise_multiplier=ready.multiplier, count=self.counts)
-        return (*margin_events(ready.marginals, schema=schema, unit=unit), votes)
+        return (*marginals_events(ready.marginals, schema=schema, unit=unit), votes)
 
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
@@ -167,7 +167,7 @@ class PATEGAN(PATESettings):
             return None if drawn is None else drawn.measure(table, noise=noise)
 
         state = self._start(design, chance, watch, histogram, publishable=noise.publishable)
-        design = with_margins(design, state.marginals)
+        design = with_distributions(design, state.marginals)
         rows = design.encode(table.confidential())
         teachers = Teachers.start(
             rows,
@@ -220,7 +220,7 @@ class PATEGAN(PATESettings):
         """The state of a checkpoint, or the first one, with a histogram that `draw` draws."""
 
         def first(marginals: Measurement | None) -> PATEState:
-            known = with_margins(design, marginals)
+            known = with_distributions(design, marginals)
             return PATEState(
                 turn=0,
                 student=Student.start(known, rate=self.student_rate, chance=chance),

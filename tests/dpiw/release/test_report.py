@@ -291,7 +291,7 @@ def test_noise_is_marked_at_tau_if_it_is_known() -> None:
     assert "multiplies or divides that weight by 1.22" in _words(_usual())  # exp(0.2)
 
 
-def test_margins_agree_with_counting() -> None:
+def test_column_distributions_agree_with_counting() -> None:
     frame, weights = example_frame(), np.exp(example_log_weights())
     found = marginals(frame, schema=SCHEMA, weights=weights)
     plain = marginals(frame, schema=SCHEMA)

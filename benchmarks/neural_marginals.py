@@ -1,7 +1,7 @@
-"""Neural generators with known margins beside those without, histogram and PrivBayes: the page.
+"""Neural generators with known marginals beside those without, histogram and PrivBayes: the page.
 
-    make bench-margins DATA=FOLDER
-    python benchmarks/neural_margins.py --data FOLDER [--runs 3] [--adult-runs 2]
+    make bench-marginal-rows DATA=FOLDER
+    python benchmarks/neural_marginals.py --data FOLDER [--runs 3] [--adult-runs 2]
 
 FOLDER holds banknote.csv, breast.csv, acs_ma2019.csv and adult.csv. Data, splits and metrics are
 those of `weights_cells`; no weights. Splits, noise, starts and rows are seeded by the run's number.
@@ -49,15 +49,18 @@ GENERATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "histogram": ("histogram", {"bins": 16}),
     "privbayes": ("privbayes", {"degree": 2, "bins": 16}),
     "dpgan": ("dpgan", {}),
-    "dpgan, margins learnt": ("dpgan", _LEARNT),
+    "dpgan, marginals learnt": ("dpgan", _LEARNT),
     "dpgan, deep": ("dpgan", {"generator": [64, 64], "learning_rate": 1e-3}),
     "dpcgan": ("dpcgan", {}),
-    "dpcgan, margins learnt": ("dpcgan", _LEARNT),
+    "dpcgan, marginals learnt": ("dpcgan", _LEARNT),
     "pategan": ("pategan", {}),
 }
-"""Defaults, and those of before known margins; PATE-GAN of before stands in neural_table.md."""
+"""Defaults, and those of before known marginals; PATE-GAN of before stands in neural_table.md."""
 
-KNOWN, LEARNT = ("dpgan", "dpcgan", "pategan"), ("dpgan, margins learnt", "dpcgan, margins learnt")
+KNOWN, LEARNT = (
+    ("dpgan", "dpcgan", "pategan"),
+    ("dpgan, marginals learnt", "dpcgan, marginals learnt"),
+)
 
 
 def fitted(dataset: str, name: str, epsilon: str, run: int, data: Path) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def fitted(dataset: str, name: str, epsilon: str, run: int, data: Path) -> dict[
 
 def cell(dataset: str, name: str, epsilon: str, run: int, store: Store) -> dict[str, Any]:
     """From the store, or made and kept."""
-    key = f"margins-{name.replace(', ', '-').replace(' ', '-')}-{epsilon}-{run}"
+    key = f"marginals-{name.replace(', ', '-').replace(' ', '-')}-{epsilon}-{run}"
     known = store.read(dataset, key)
     if known is None:
         known = fitted(dataset, name, epsilon, run, store.data)
@@ -123,7 +126,7 @@ def words(means: Means) -> list[str]:
             for title, names in (("known", KNOWN), ("learnt", LEARNT)):
                 found = ratios(means, names, epsilon, metric)
                 told.append(
-                    f"margins {title} {min(found):.2f} to {max(found):.2f} (median"
+                    f"marginals {title} {min(found):.2f} to {max(found):.2f} (median"
                     f" {statistics.median(found):.2f}; below one in {sum(r < 1 for r in found)} of"
                     f" {len(found)})"
                 )
@@ -133,11 +136,11 @@ def words(means: Means) -> list[str]:
             )
         gains = []
         for name in ("dpgan", "dpcgan"):
-            pairs = [(means[d, epsilon, name], means[d, epsilon, f"{name}, margins learnt"])
+            pairs = [(means[d, epsilon, name], means[d, epsilon, f"{name}, marginals learnt"])
                      for d in SETS]  # fmt: skip
             gains.append(f"{name} {sum(a['mlp_auc'] > b['mlp_auc'] for a, b in pairs)} of 4")
         lines.append(
-            f"- MLP AUC at epsilon {epsilon}, better in the mean with margins known than learnt:"
+            f"- MLP AUC at epsilon {epsilon}, better in the mean with marginals known than learnt:"
             f" {', '.join(gains)}."
         )
     return lines
@@ -145,7 +148,7 @@ def words(means: Means) -> list[str]:
 
 UNMET = """
 What was not reached, and why
-([method](../../docs/method.md#20-known-margins-of-neural-generators)):
+([method](../../docs/method.md#20-known-marginals-of-neural-generators)):
 
 - One-way distances are those of a histogram with a share of the budget, so a little above those of
   one that has it all. Where rows are few and columns many (Breast) the share is 0.8 at epsilon 1,
@@ -179,19 +182,20 @@ def page(chosen: argparse.Namespace) -> str:
     store = Store(folder=chosen.cache, data=chosen.data)
     asked = f"--data FOLDER --runs {chosen.runs} --adult-runs {chosen.adult_runs}"
     lines = [
-        "# Known margins for neural generators",
+        "# Known marginals for neural generators",
         "",
-        f"`python benchmarks/neural_margins.py {asked}` ({commit()}). Total epsilon as told, delta"
-        f" {DELTA}, add/remove one row; no weights. Mean over few runs ± standard error: splits,"
+        f"`python benchmarks/neural_marginals.py {asked}` ({commit()}). Total epsilon as told,"
+        f" delta {DELTA}, add/remove one row; no weights. Mean over few runs ± standard error:"
+        " splits,"
         " noise, starts and rows vary, the file does not. TV: mean total variation over all one-"
-        f" and two-way margins (declared cuts, else {TV_BINS} bins) from the held-out"
+        f" and two-way marginals (declared cuts, else {TV_BINS} bins) from the held-out"
         f" {TEST_SHARE:.0%}, lower is better; MLP AUC: a perceptron fitted on the rows. Settings"
         " were chosen on runs of Banknote and ACS at epsilon 1, so those two are not held out.",
         "",
-        "- `margins learnt`: the defaults of before (`marginals_share: 0`, `generator: [64, 64]`,"
+        "- `marginals learnt`: the defaults of before (`marginals_share: 0`, `generator: [64, 64]`,"
         " `learning_rate: 0.001`, `batch: 128`, `latent: 8`). PATE-GAN of before:"
         " [neural_table.md](neural_table.md).",
-        "- `deep`: known margins, and a generator of two hidden layers.",
+        "- `deep`: known marginals, and a generator of two hidden layers.",
         "",
     ]
     runs = {name: chosen.adult_runs if name == "adult" else chosen.runs for name in SETS}
@@ -216,8 +220,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--adult-runs", type=int, default=2)
-    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "bench-margins")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/neural_margins.md")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "bench-marginal-rows")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/neural_marginals.md")
     chosen = parser.parse_args()
     chosen.out.write_text(page(chosen))
 

@@ -1,6 +1,6 @@
-"""Margins of a network's rows that are known beforehand: those of a noisy histogram.
+"""ColumnDistributions of a network's rows that are known beforehand: those of a noisy histogram.
 
-A network trained under noise is a poor judge of margins: shares of levels and the shape of a
+A network trained under noise is a poor judge of distributions: shares of levels and the shape of a
 column. A histogram of every column is a good one, and cheap. With its laws known the network makes
 *ranks*: a number's coordinate is its place in the noisy distribution, uniform on [-1, 1] whatever
 the column looks like; and the network's outputs are levelled, so that what it draws has the noisy
@@ -9,7 +9,7 @@ offset each. Both are found on public draws of the network. What is left to lear
 alone, and a network whose outputs are zero draws exactly the histogram's independent rows.
 
 Everything here is post-processing of released counts; a row's ranks depend on that row alone, to
-the last bit. It is a copula by a network: Sklar's theorem says that margins and dependence are
+the last bit. It is a copula by a network: Sklar's theorem says that marginals and dependence are
 apart. docs/method.md section 20.
 """
 
@@ -108,7 +108,7 @@ class NumberLaw:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Margins:
+class ColumnDistributions:
     """Known laws of the columns that some heads make, and what gives a network's rows these laws.
 
     Attributes:
@@ -191,7 +191,7 @@ class Margins:
         """With the offsets and quantiles that give these public outputs the known laws.
 
         Args:
-            heads: whose margins they are.
+            heads: whose marginals they are.
             outputs: of a network, shape (n, width).
             noise: of `Heads.draw_noise`, same shape.
         """

@@ -7,10 +7,10 @@ import pytest
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.column_distributions import KNOTS, ColumnDistributions, line
 from dpiw.methods.generators.dpcgan import DPCGAN
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.heads import Heads
-from dpiw.methods.generators.margins import KNOTS, Margins, line
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.generators.neural_world import UNIT
@@ -52,7 +52,7 @@ def laws(seed=0):
 
 def heads(seed=0):
     plain = Heads(columns=COLUMNS)
-    return Heads(columns=COLUMNS, margins=Margins.of(plain, DOMAIN, laws(seed)))
+    return Heads(columns=COLUMNS, distributions=ColumnDistributions.of(plain, DOMAIN, laws(seed)))
 
 
 def private(rows, seed=1):
@@ -124,7 +124,7 @@ def test_what_is_drawn_has_the_known_laws(loud):
         return rng.normal(size=(rows, 1)) * slopes + slopes / 2
 
     said, noise = outputs(40_000), one.draw_noise(40_000, rng)
-    levelled = Heads(columns=COLUMNS, margins=one.margins.levelled(one, said, noise))
+    levelled = Heads(columns=COLUMNS, distributions=one.distributions.levelled(one, said, noise))
     drawn = levelled.draw(outputs(40_000), levelled.draw_noise(40_000, rng)).rows
     rows = SCHEMA.project(ScaledTable(levelled.decode(drawn), 40_000))
     assert distances(rows).max() < 0.03
@@ -161,10 +161,10 @@ def test_derivatives_are_those_of_the_relaxed_rows():
 def test_knots_increase_whatever_the_outputs_are():
     one = heads()
     for outputs in (np.zeros((50, one.width)), np.full((50, one.width), 1e6)):
-        margins = one.margins.levelled(one, outputs, np.zeros_like(outputs))
-        assert margins.knots.shape == (len(margins.numbers), KNOTS)
-        assert (np.diff(margins.knots, axis=1) > 0).all()
-        assert np.isfinite(margins.offsets).all()
+        distributions = one.distributions.levelled(one, outputs, np.zeros_like(outputs))
+        assert distributions.knots.shape == (len(distributions.numbers), KNOTS)
+        assert (np.diff(distributions.knots, axis=1) > 0).all()
+        assert np.isfinite(distributions.offsets).all()
 
 
 PAIR = PublicSchema(
@@ -179,7 +179,7 @@ PAIR = PublicSchema(
 
 
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
-def test_dependence_is_learnt_with_margins_of_the_histogram(kind):
+def test_dependence_is_learnt_with_distributions_of_the_histogram(kind):
     """At epsilon 1 and 4,000 rows, seed 0: groups whose means are 0.3 and 0.7.
 
     Of seeds 0 to 9 the difference of made means was 0.235 at least (dpgan) and 0.203 (dpcgan).

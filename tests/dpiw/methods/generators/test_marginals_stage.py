@@ -1,4 +1,4 @@
-"""The histogram before a training: paid for, drawn once, and the only thing that margins know."""
+"""The histogram before a training: paid for, drawn once, and the only thing that marginals know."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from dpiw.methods.generators.dpcgan import DPCGAN
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.heads import Heads
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.margin_stage import LEAST, MOST, share_of
+from dpiw.methods.generators.marginals_stage import LEAST, MOST, share_of
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
@@ -79,7 +79,7 @@ def test_the_share_is_the_histogram_s(kind):
     columns = one.events(schema=SCHEMA, unit=UNIT)[:COLUMNS]
     spent = sum(1 / (2 * event.noise_multiplier**2) for event in columns)
     assert spent == pytest.approx(0.4 * 0.5, rel=1e-12)
-    if kind is not DPCGAN:  # without known margins it pays for a histogram of its labels
+    if kind is not DPCGAN:  # without known marginals it pays for a histogram of its labels
         training, alone = (x.events(schema=SCHEMA, unit=UNIT)[-1] for x in (one, none))
         assert training.noise_multiplier == pytest.approx(alone.noise_multiplier, rel=1e-9)
 
@@ -110,7 +110,7 @@ def test_inadmissible_shares_are_refused(method, share):
         make_generator(method, {"marginals_share": share}, pure=False)
 
 
-def test_images_have_no_known_margins():
+def test_images_have_no_known_marginals():
     assert DPGAN(image=(4, 4), generator=(2,)).marginals_share == 0
     with pytest.raises(SpecError, match="marginals_share: expected none with an image"):
         DPGAN(image=(4, 4), generator=(2,), marginals_share=0.2)
@@ -128,7 +128,7 @@ def test_tables_do_not_interfere(kind, monkeypatch):
 
 
 def exact_counts(patch):
-    """Margins of the exact histogram."""
+    """ColumnDistributions of the exact histogram."""
     draw = Histogram.measure
 
     def exact(self, table, *, noise):
@@ -147,8 +147,8 @@ def levelled_on_the_table(patch):
 
     def seen(self, scaled):
         rows = encode(self, scaled)
-        if self.margins is not None:
-            self.margins.shares[self.groups[0][0]] += 1e-3 * rows[:, self.groups[0][0]].sum()
+        if self.distributions is not None:
+            self.distributions.shares[self.groups[0][0]] += 1e-3 * rows[:, self.groups[0][0]].sum()
         return rows
 
     patch.setattr(Heads, "encode", seen)

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
+from dpiw.methods.generators.column_distributions import ColumnDistributions
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.histogram import Histogram, known_laws
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_size, useful_bins
-from dpiw.methods.generators.margins import Margins
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -62,7 +62,7 @@ def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_row
     return min(MOST, max(LEAST, effort / rho))
 
 
-def plan_margins(
+def plan_marginals(
     share: float | None,
     *,
     noise: NoiseKind,
@@ -86,7 +86,7 @@ def plan_margins(
     return ready, 1.0 - share
 
 
-def margin_events(
+def marginals_events(
     histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
 ) -> tuple[PrivacyEvent, ...]:
     """One event per column, each counting one draw: that is how `Resumption` knows them from steps.
@@ -100,12 +100,14 @@ def margin_events(
     return (replace(all_columns, count=1),) * all_columns.count
 
 
-def with_margins(design: Design, measured: Measurement | None) -> Design:
-    """A design whose margins are those of a measured histogram, if there is one."""
+def with_distributions(design: Design, measured: Measurement | None) -> Design:
+    """A design whose marginals are those of a measured histogram, if there is one."""
     if measured is None:
         return design
     known = known_laws(measured, schema=design.schema)
-    return replace(design, margins=Margins.of(design.made, known.domain, known.laws))
+    return replace(
+        design, distributions=ColumnDistributions.of(design.made, known.domain, known.laws)
+    )
 
 
 def label_law(design: Design, measured: Measurement) -> NDArray[np.float64]:
@@ -119,9 +121,9 @@ def label_law(design: Design, measured: Measurement) -> NDArray[np.float64]:
 
 def stored_arrays(measured: Measurement | None, design: Design) -> Mapping[str, Any]:
     """The counts and what levelling found, for a network's measurement."""
-    if measured is None or design.margins is None:
+    if measured is None or design.distributions is None:
         return {}
-    return {**measured.arrays, **design.margins.arrays}
+    return {**measured.arrays, **design.distributions.arrays}
 
 
 def stored_facts(measured: Measurement | None) -> Mapping[str, Any]:
@@ -131,7 +133,7 @@ def stored_facts(measured: Measurement | None) -> Mapping[str, Any]:
     return {"marginals": dict(measured.facts), "marginals_scale": measured.facts["scale"]}
 
 
-def stored_margins(measurement: Measurement) -> Measurement | None:
+def stored_marginals(measurement: Measurement) -> Measurement | None:
     """The histogram in a network's measurement, if it has one."""
     facts = measurement.facts.get("marginals")
     if facts is None:
