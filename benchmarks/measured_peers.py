@@ -165,6 +165,7 @@ def peer_cell(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
         rho=Measured.effort * rho, schema=halves.schema, unit=UNIT, nominal_rows=own.nominal_rows
     )
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
+    estimator = estimator.for_rows(found.rows)
     drawn = estimator.measure(private, found.rows, noise=SeededNoise(1000 * cell.run + 2))
     rng = np.random.default_rng([cell.run, 1])
     told = weigh_measured(estimator, drawn, found.rows, rows=own.synthetic_rows, rng=rng)

@@ -377,7 +377,7 @@ DEBTS = {
     "dpiw.methods.weights.beta": 348,
     "dpiw.methods.weights.dp_mlp": 354,
     "dpiw.methods.weights.features": 330,
-    "dpiw.methods.weights.measured": 358,
+    "dpiw.methods.weights.measured": 356,
     "dpiw.methods.weights.output": 307,
     "dpiw.methods.weights.tilting": 306,
     "dpiw.privacy.randomness": 317,

@@ -137,7 +137,7 @@ def joint(*estimates: Estimate) -> Estimate:
         sample=estimates[0].sample,
         group=np.hstack([one.groups for one in estimates]),
         limits=np.hstack([one.least_and_most for one in estimates]),
-        ends=ends,
+        ends=None if all(one.ends is None for one in estimates) else ends,
         facts={
             "smooth": smooth.pop(),
             "normalised": all(one.facts.get("normalised", True) for one in estimates),

@@ -32,9 +32,10 @@ def quantile(
     """Weighted quantile: the smallest value that a share `probability` of the weight reaches.
 
     Its interval goes from the quantile of the share's lower end to that of its upper end (Woodruff
-    1952): right where a column has a gap, or few values, and as wide as they ask for. The standard
-    error divides the share's by the density there, taken from the quantiles on both sides. `where`
-    and `by` as in `mean`.
+    1952): as wide as a gap, or a column of few values, asks for. The standard error divides the
+    share's by the density there, taken from the quantiles on both sides; among ties the share is
+    that at or below the quantile, or below it, whichever is nearer to the probability. `where` and
+    `by` as in `mean`.
 
     Raises:
         ReleaseError: `probability` is not inside (0, 1), or as `mean`.
@@ -71,17 +72,25 @@ def _quantile(sample: WeightedSample, values: Array, name: str, probability: flo
     estimate = refit(sample.weights)
     density = _density(kept, mass, probability)
     share = float((sample.weights * present).mean())
-    below = np.where(present, values <= estimate[0], probability)
-    reached = float(mass @ (kept <= estimate[0]) / mass.sum())
+    # Among ties the share at or below may be far from the probability, and the one below near.
+    reached, under = (
+        float(mass @ rows / mass.sum()) for rows in (kept <= estimate[0], kept < estimate[0])
+    )
+    tied = abs(under - probability) < abs(reached - probability)
+    below = np.where(present, values < estimate[0] if tied else values <= estimate[0], probability)
+    reached = under if tied else reached
     pull = np.where(present, (reached - below) / (density * share), 0.0)
 
     def ends(reach: Array) -> Array:
         apart = float(reach[0]) * density if np.isfinite(density) else 0.0
         sides = np.array([probability - apart, probability + apart])
         found = weighted_quantile(kept, mass, np.clip(sides, 0, 1))
-        beyond = (sides <= 0) | (sides >= 1)  # of all rows: nothing but the density tells
-        linear = estimate + float(reach[0]) * np.array([-1.0, 1.0])
-        return np.where(beyond, linear, found)[:, None]
+        low, high = estimate[0] - float(reach[0]), estimate[0] + float(reach[0])
+        if sides[0] <= 0:  # beyond all rows: nothing but the density tells
+            found[0] = min(found[0], low)
+        if sides[1] >= 1:
+            found[1] = max(found[1], high)
+        return np.asarray(found[:, None])
 
     return Estimate(
         names=(name,), values=estimate, influence=pull[:, None], refit=refit, sample=sample,

@@ -20,6 +20,7 @@ import numpy as np
 from dpiw.analysis.columns import Bins, Column, Levels
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import mean
+from dpiw.analysis.groups import ends_of
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
 from dpiw.analysis.tables import binned_levels
@@ -128,10 +129,17 @@ def wald_test(
     if unknown or not wanted:
         raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}")
     picked = [estimate.names.index(name) for name in wanted]
+
+    def ends(reach: Array) -> Array:
+        whole = np.zeros(estimate.values.size)
+        whole[picked] = reach
+        return ends_of(estimate, whole)[:, picked]
+
     part = replace(
         estimate, names=tuple(wanted), values=estimate.values[picked],
         influence=estimate.influence[:, picked], refit=lambda w: estimate.refit(w)[picked],
         group=estimate.groups[:, picked], limits=estimate.least_and_most[:, picked],
+        ends=ends,
     )  # fmt: skip
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
     if used not in ("sandwich", NOISE_AWARE[0]):

@@ -79,6 +79,8 @@ class SyntheticTable:
             if low < high or not start:
                 yield batch.take(chosen[low:high] - start)
             start += batch.rows
+            if not chosen.size or start > chosen[-1]:
+                return
 
 
 class StreamedTable(SyntheticTable):

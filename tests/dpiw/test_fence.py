@@ -83,7 +83,7 @@ def drawn() -> dict[str, Any]:
     estimator = plan.weights
     assert isinstance(estimator, Measured)
     base = model.sample(estimator.base_rows_for(1000), rng=rng)
-    means = estimator.measure(private, base, noise=noise)
+    means = estimator.for_rows(base).measure(private, base, noise=noise)
     weights = weigh_measured(estimator, means, base, rows=1000, rng=rng, known=model.one_way)
     logs, facts = weights.log_weights, weights.facts["measured"]
     moments = [logs.min(), logs.max(), logs.std(), facts["credit"], facts["rows"]]

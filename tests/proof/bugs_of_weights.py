@@ -65,12 +65,6 @@ def private(own: Any, rows: Any) -> Any:
     return weights.PrivateTable(schema=own, scaled=weights.scaled(*rows, columns=columns))
 
 
-def beside(table: Any) -> SyntheticTable:
-    """Public rows that tell of no range."""
-    none = {column.name: np.zeros(0) for column in table.schema.released}
-    return SyntheticTable(schema=table.schema, scaled=ScaledTable(none, 0))
-
-
 PEOPLE = (ADD, REPLACE, weights.THREE_ROWS)
 SHARES = dict.fromkeys(("linear", "squares", "products", "fourier"), 0.5)
 """Of a stack of norm 1 on several columns; a row then counts 1/2 beside it."""
@@ -89,7 +83,7 @@ def check_the_sum_draws_once() -> None:
     for unit in PEOPLE:
         ready, own = measuring(unit, 4)
         table = private(own, [(1.0,) * 4] * 5)
-        laws, _ = laws_of(lambda noise, m=ready, t=table: m.measure(t, beside(t), noise=noise))
+        laws, _ = laws_of(lambda noise, m=ready, t=table: m.measure(t, None, noise=noise))
         assert len(laws) == sum(e.count for e in ready.events(schema=own, unit=unit)) == 1
         replaced = unit is REPLACE
         reach = 2.0 if replaced else math.hypot(1.0, 0.5)
@@ -111,9 +105,8 @@ def check_exact_sums() -> None:
             pairs = [([low, *crowd], [top, *crowd]), ([middle], [top])]
         for pair in pairs:
             tables = [private(own, rows) for rows in pair]
-            one, public = tables[0], beside(tables[0])
-            laws, _ = laws_of(lambda noise, m=ready, t=one, p=public: m.measure(t, p, noise=noise))
-            ends = [ready.measure(t, beside(t), noise=Silent()).arrays["sum"] for t in tables]
+            laws, _ = laws_of(lambda noise, m=ready, t=tables[0]: m.measure(t, None, noise=noise))
+            ends = [ready.measure(t, None, noise=Silent()).arrays["sum"] for t in tables]
             moved = float(np.linalg.norm(ends[1] - ends[0]))
             assert moved * ready.calibrated.multiplier <= laws[0].scale
 
@@ -266,7 +259,7 @@ def ranges_from_private_rows(patch: Patch) -> None:
 
     def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
         rows = SyntheticTable(schema=table.schema, scaled=table.confidential())
-        return real(self, table, rows, noise=noise)
+        return real(self.for_rows(rows), table, synthetic, noise=noise)
 
     patch.setattr(Measured, "measure", measure)
 

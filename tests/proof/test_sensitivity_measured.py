@@ -168,6 +168,7 @@ def share_of(
     ready = own.calibrated
     assert ready is not None
     public = public or no_rows(schema)
+    own = own.for_rows(public)
     with drawn_scales() as scales:
         one, two = (
             own.measure(

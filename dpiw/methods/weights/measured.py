@@ -78,6 +78,7 @@ class Measured(WeightEstimator):
         debias: whether the mean effect of theta's noise is divided out.
         replicates: how many replicate weights are published beside the weights; 0: none.
         calibrated: what `calibrate` found.
+        ranges: of columns of numbers, set by `for_rows`; None: their bounds.
     """
 
     features: Mapping[str, float] | None = None
@@ -90,7 +91,9 @@ class Measured(WeightEstimator):
     debias: bool = False
     replicates: int = 0
     calibrated: SumNoise | None = None
+    ranges: Ranges | None = None
 
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges"})
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
@@ -269,8 +272,7 @@ class Measured(WeightEstimator):
 
         Args:
             table: the private rows.
-            synthetic: of the generator, public: they tell the features' ranges, which are kept
-                with the sum. No row: the schema's bounds.
+            synthetic: not looked at: `for_rows` took the features' ranges, kept with the sum.
             noise: draws the noise.
 
         Privacy:
@@ -280,7 +282,7 @@ class Measured(WeightEstimator):
         Raises:
             UncalibratedError: before `calibrate`, or for another schema.
         """
-        ranges = Ranges.of(synthetic)
+        ranges = self.ranges or Ranges(bounds={})
         ready, stack = self._ready(), self.stack(table.schema, ranges)
         calibrated_for(ready, ready.is_of(stack), method=self.method)
         exact = exact_sum(stack, table, constant=ready.constant)
@@ -290,13 +292,9 @@ class Measured(WeightEstimator):
             facts={**self._facts(), "schema": table.schema.name, "ranges": ranges.to_json()},
         )  # fmt: skip
 
-    def measured_stack(self, measurement: Measurement, schema: PublicSchema) -> Stack:
-        """The feature map that a sum is of, with the ranges that were kept with it.
-
-        Raises:
-            ReleaseError: it states ranges that this schema cannot have.
-        """
-        return self.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
+    def for_rows(self, published: SyntheticTable) -> Self:
+        """With the ranges that the generator's rows tell: before anything is armed or read."""
+        return replace(self, ranges=Ranges.of(published))
 
     def weigh(
         self,

@@ -20,6 +20,9 @@ from dpiw.methods.weights.stack import Stack, all_features
 
 Array = NDArray[np.float64]
 
+_UNTOLD = 4.0
+"""Least doubt where a release does not say what its fit left: nothing else holds the shrinkage."""
+
 
 def law_of_means(
     stack: Stack,
@@ -52,6 +55,7 @@ def law_of_means(
     weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
     credit, rows_told = float(facts["credit"]), float(facts["rows"])
     least = float(facts.get("least_credit", credit))
+    residual = _residual(facts, size=features.shape[1])
     if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
         raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
     noise = means_noise(
@@ -67,10 +71,10 @@ def law_of_means(
         covariance=noise,
         rows=rows_told,
         credit=credit,
-        doubt=credit / least,
+        doubt=max(1.0 if residual is not None else _UNTOLD, credit / least),
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
-        residual=_residual(facts, size=features.shape[1]),
+        residual=residual,
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
     if not all(0 < one < np.inf for one in positive):

@@ -31,8 +31,8 @@ _LEAST = 1 / 16
 _STEP = 2.0**-20
 """Ends are multiples of it."""
 
-_ROWS = 100_000
-"""Of the first so many rows: more would move an end by less than noise does."""
+_ROWS = 20_000
+"""Of the first so many rows: more would move an end by a hundredth of the range."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Ranges:
 
     @classmethod
     def of(cls, rows: SyntheticTable) -> Self:
-        """Mean and standard deviations of public rows; nothing of a column with few values."""
+        """Mean and standard deviations of public rows; nothing of a column without two cells."""
         first = rows.first(_ROWS).scaled
         bounds = {}
         for column in rows.schema.released:
@@ -78,13 +78,25 @@ class Ranges:
             ReleaseError: it says nothing that columns of this schema could have.
         """
         names = {column.name for column in schema.released if column.is_numeric}
-        try:
-            bounds = {str(name): (float(low), float(high)) for name, (low, high) in stated.items()}
-        except (AttributeError, TypeError, ValueError):
-            raise ReleaseError("ranges: expected two numbers of a column") from None
-        if not (bounds.keys() <= names and all(0 <= a < b <= 1 for a, b in bounds.values())):
-            raise ReleaseError("ranges: expected 0 <= lower < upper <= 1 of columns of numbers")
+        if not isinstance(stated, Mapping) or not all(map(_is_pair, stated.values())):
+            raise ReleaseError("ranges: expected two numbers of a column")
+        bounds = {str(name): (float(low), float(high)) for name, (low, high) in stated.items()}
+        wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
+        if not (bounds.keys() <= names and wide):
+            raise ReleaseError(
+                f"ranges: expected 0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns"
+                " of numbers"
+            )
         return cls(bounds=bounds)
+
+
+def _is_pair(stated: object) -> bool:
+    return (
+        isinstance(stated, list | tuple)
+        and len(stated) == 2
+        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in stated)
+        and all(-1 <= end <= 2 for end in stated)
+    )
 
 
 def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
@@ -92,5 +104,6 @@ def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
         return 0.0, 1.0
     middle = float(cells.mean())
     reach = max(_REACH * float(cells.std()), _LEAST / 2)
-    low, high = max(0.0, middle - reach), min(1.0, middle + reach)
+    low = min(max(0.0, middle - reach), 1 - _LEAST)
+    high = max(min(1.0, middle + reach), _LEAST)
     return math.floor(low / _STEP) * _STEP, math.ceil(high / _STEP) * _STEP

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
+from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
@@ -20,8 +21,9 @@ from dpiw.methods.weights.diagnostics import Diagnostics, Verdict, diagnose
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.published_means import law_of_means
+from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.reweighting import Reweighted, reweight
-from dpiw.methods.weights.stack import all_features
+from dpiw.methods.weights.stack import Stack, all_features
 from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import BaseRows
@@ -78,7 +80,7 @@ def weigh_measured(
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
     """
-    stack = estimator.measured_stack(measurement, base.schema)
+    stack = stack_of(estimator, measurement, base.schema)
     law = None if known is None else known.law
 
     features = partial(all_features, stack, law)
@@ -149,6 +151,15 @@ def weigh_measured(
             | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
         },
     )
+
+
+def stack_of(estimator: Measured, measurement: Measurement, schema: PublicSchema) -> Stack:
+    """The feature map that a sum is of, with the ranges that were kept with it.
+
+    Raises:
+        ReleaseError: it states ranges that this schema cannot have.
+    """
+    return estimator.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
 
 
 def law_of_measured(

@@ -15,6 +15,7 @@ from dpiw.errors import ReleaseError
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.stack import PARTS, Stack
+from dpiw.methods.weights.weigh_measured import stack_of
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.proof.adversary import extreme_rows
@@ -60,7 +61,7 @@ def test_a_range_is_three_deviations_about_the_mean_inside_the_bounds(rng):
 
 def test_a_generator_that_draws_one_value_alone_leaves_room():
     found = Ranges.of(public([0.5] * 100, 1.0)).bounds
-    assert found == {"a": (0.5 - 1 / 32, 0.5 + 1 / 32), "b": (1 - 1 / 32, 1.0)}
+    assert found == {"a": (0.5 - 1 / 32, 0.5 + 1 / 32), "b": (1 - 1 / 16, 1.0)}
 
 
 def test_rows_that_fill_their_bounds_have_no_range(rng):
@@ -93,7 +94,8 @@ def test_json_is_read_back_and_nonsense_is_refused():
     assert Ranges.from_json(ranges.to_json(), SCHEMA) == ranges
     for stated in (
         {"g": [0, 1]}, {"z": [0, 1]}, {"a": [0.5, 0.5]}, {"a": [-0.1, 1]}, {"a": [0, float("nan")]},
-        {"a": [0]}, {"a": 1}, [], None, {"a": ["x", 1]},
+        {"a": [0]}, {"a": 1}, [], None, {"a": ["x", 1]}, {"a": [0, 5e-324]}, {"a": "01"},
+        {"a": [False, True]}, {"a": [0, 10**400]}, {"a": [0.5, 0.55]},
     ):  # fmt: skip
         with pytest.raises(ReleaseError, match="ranges: expected"):
             Ranges.from_json(stated, SCHEMA)
@@ -104,12 +106,11 @@ def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):
     own = Measured(omega_seed=1).calibrate(rho=0.5, schema=SCHEMA, unit=UNIT, nominal_rows=500)
     table = PrivateTable(schema=SCHEMA, scaled=rows_of(rng.random(500) * 0.2, 0.5))
     beside = public(rng.random(500) * 0.2, 0.5)
-    drawn = own.measure(table, beside, noise=SeededNoise(1))
+    drawn = own.for_rows(beside).measure(table, beside, noise=SeededNoise(1))
     assert drawn.facts["ranges"] == Ranges.of(beside).to_json() != {}
-    stack = own.measured_stack(drawn, SCHEMA)
-    assert stack.ranges == Ranges.of(beside)
-    before = own.measured_stack(replace(drawn, facts=own._facts()), SCHEMA)  # of before there were
-    assert before.ranges == Ranges(bounds={})
+    assert stack_of(own, drawn, SCHEMA).ranges == Ranges.of(beside)
+    before = replace(drawn, facts=own._facts())  # of a version without ranges
+    assert stack_of(own, before, SCHEMA).ranges == Ranges(bounds={})
 
 
 def test_products_of_columns_that_use_little_of_their_bounds_are_told_better(rng):
