@@ -124,6 +124,35 @@ def town(rows: int, rng: np.random.Generator) -> pd.DataFrame:
     })  # fmt: skip
 
 
+def estate(rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Skewed incomes, wealth with a heavy tail that follows them, and a score of five steps."""
+    g = rng.choice(3, rows, p=[0.5, 0.3, 0.2])
+    age = np.clip(np.rint(rng.normal(40 + 5 * g, 14, rows)), 0, 110)
+    z = rng.normal(size=rows)
+    income = np.clip(np.exp(2 + 0.6 * z + 0.01 * (age - 40)), 0, 100)
+    wealth = -5 + 0.5 * income * np.exp(0.8 * rng.normal(size=rows)) + 20 * (age > 55)
+    score = np.clip(np.rint(3.05 + 0.35 * z + 0.3 * rng.normal(size=rows) + 0.2 * (g == 2)), 1, 5)
+    ill = rng.random(rows) < _logistic(-1 + 0.04 * (age - 40) - 0.5 * z * (g != 1))
+    return pd.DataFrame({
+        "income": income, "wealth": np.clip(wealth, -50, 500), "age": age, "score": score,
+        "g": np.array(list("abc"))[g], "ill": ill,
+    })  # fmt: skip
+
+
+def factors(rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Two hidden factors behind a skewed, a two-humped, a bent and a counted column."""
+    f, noise = rng.normal(size=(rows, 2)), rng.normal(size=(rows, 4))
+    loads = np.array([[0.9, -0.6], [0.2, 0.7], [-0.5, 0.8], [1.0, 0.4]])
+    z = f @ loads.T + 0.5 * noise
+    y = rng.random(rows) < _logistic(-0.3 - 0.8 * z[:, 0] + 0.5 * z[:, 1])
+    return pd.DataFrame({
+        "skewed": np.exp(0.6 * z[:, 0]), "humps": z[:, 1] + 2 * np.sign(f[:, 0]),
+        "bent": 0.6 * z[:, 2] ** 2 + 0.3 * z[:, 2],
+        "count": rng.poisson(np.exp(np.clip(0.5 + 0.5 * z[:, 3], -3, 3))).astype(float),
+        "g": np.array(list("pqr"))[np.searchsorted([-0.3, 0.8], f[:, 1])], "y": y,
+    })  # fmt: skip
+
+
 def _mean(column: Any) -> Callable[[Any], Any]:
     return lambda source: analysis.mean(source, column)
 
@@ -212,6 +241,33 @@ POPULATIONS = (
                    "logistic": _logit("smoker", "school", "region")},
     ),
 )  # fmt: skip
+
+
+HELD_OUT = (
+    Population(
+        name="estate", draw=estate,
+        schema=_schema("estate", _number("income", 0, 100), _number("wealth", -50, 500),
+                       _whole("age", 0, 110), _whole("score", 1, 5), _levels("g", "abc"),
+                       _flag("ill", role="target")),
+        estimands={"mean": _mean("income"), "count": _mean("wealth"), "share": _mean("ill"),
+                   "median": _quantile("age", 0.5), "q90": _quantile("wealth", 0.9),
+                   "correlation": _correlation("income", "wealth"),
+                   "linear": _linear("wealth", "income", "age"),
+                   "logistic": _logit("ill", "age", "income")},
+    ),
+    Population(
+        name="factors", draw=factors,
+        schema=_schema("factors", _number("skewed", 0, 25), _number("humps", -7, 7),
+                       _number("bent", -1, 8), _whole("count", 0, 30), _levels("g", "pqr"),
+                       _flag("y", role="target")),
+        estimands={"mean": _mean("skewed"), "count": _mean("count"), "share": _mean("y"),
+                   "median": _quantile("humps", 0.5), "q90": _quantile("skewed", 0.9),
+                   "correlation": _correlation("skewed", "count"),
+                   "linear": _linear("skewed", "humps", "g"),
+                   "logistic": _logit("y", "skewed", "humps")},
+    ),
+)  # fmt: skip
+"""On which nothing was chosen: heavy tails within wide bounds, and humps with a gap."""
 
 
 def truth(population: Population) -> dict[str, float]:

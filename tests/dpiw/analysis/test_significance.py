@@ -158,3 +158,18 @@ def test_a_t_test_prints_what_it_tests():
     one = analysis.t_test((table, None), "income", value=9, where="income > 0")
     assert "mean(income) where income > 0 less 9: " in repr(one)
     assert "degree" not in repr(one)
+
+
+@pytest.mark.parametrize("names", [["mean(x) | g=b"], ["mean(x) | g=b", "mean(x) | g=a"]])
+def test_a_part_of_some_values_keeps_their_own_intervals(names):
+    rng = np.random.default_rng(20261124)
+    table = pd.DataFrame({"x": rng.normal(size=300), "g": np.repeat(["a", "b", "c"], 100)})
+    table.loc[table["g"] == "b", "x"] += 10
+    whole = analysis.mean((table, None), "x", by="g")
+    part = analysis.wald_test(whole, names).estimate.interval()
+    medians = analysis.median((table, None), "x", by="g")
+    few = analysis.wald_test(medians, [name.replace("mean", "median") for name in names])
+    for found, every in ((part, whole.interval()), (few.estimate.interval(), medians.interval())):
+        places = [every.names.index(name) for name in found.names]
+        np.testing.assert_allclose(found.lower, every.lower[places])
+        np.testing.assert_allclose(found.upper, every.upper[places])

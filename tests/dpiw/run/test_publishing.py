@@ -11,8 +11,8 @@ import pytest
 
 from dpiw.data import snapshots
 from dpiw.errors import NotPublishableError, ReleaseError
-from dpiw.ledger import Ledger
-from dpiw.privacy.randomness import SeededNoise
+from dpiw.ledger import Ledger, StageState
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.release import parquet, publication
 from dpiw.release.manifest import row_files
 from dpiw.release.signing import create_key_pair
@@ -287,6 +287,30 @@ def test_damaged_rows_are_named_and_not_taken_for_confidential_ones(make_workpla
     steps.draw_synthetic(run)
     steps.debias(run)
     assert verify(steps.publish(run))
+
+
+def test_damaged_rows_are_found_before_measured_weights_are_armed(make_workplace):
+    """Their ranges are read first: nothing is drawn, and nothing is lost. Then the run goes on."""
+    weights = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
+    run, noise = prepared(make_workplace(weights=weights)), SecureNoise()
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=noise)
+    steps.draw_synthetic(run)
+    path = run.directory / "synthetic_rows.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200] + bytes(byte ^ 255 for byte in whole[200:2000]) + whole[2000:])
+    with pytest.raises(ReleaseError, match=r"synthetic_rows.parquet: damaged; remove it"):
+        steps.fit_weights(run, noise=noise)
+    stage = run.open_ledger().run(run.key).stages["fit_weights"]
+    assert stage.state is StageState.RESERVED
+    path.unlink()
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=noise)
+    steps.debias(run)
+    steps.diagnose(run)
+    drawn = verify(steps.publish(run)).certificate.diagnostics["measured"]
+    assert set(drawn["ranges"]) <= {column.name for column in run.plan.schema.released}
 
 
 def test_what_killed_attempts_left_is_removed(make_workplace):
