@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paper_peers import HERE, Asked, environment, fit
+from paper_peers import Asked, environment, fit
 from scipy.optimize import brentq
 from weights_cells import (
     DATASETS,
@@ -67,16 +67,21 @@ BASE_ROWS = 20_000
 KEPT = ROOT / "benchmarks" / "results" / "peers_kept.jsonl"
 
 
+SOURCES = (
+    *(f"benchmarks/{name}" for name in ("metrics.py", "weights_cells.py")),
+    *(f"benchmarks/peers/{name}" for name in ("peer.py", "sampling.py", "requirements.txt")),
+    *(f"dpiw/data/{name}" for name in ("discretisation.py", "encoding.py", "scaled.py")),
+    "dpiw/methods/generators/marginal_noise.py",
+)
+"""What makes a peer's unweighted cell, besides data and schema: splits, codes, fits, metrics."""
+
+
 @cache
 def peers_digest(dataset: str, data: Path) -> str:
-    """Of all that makes a peer's unweighted cell: data, schema, metrics and the peers' code."""
+    """Of all that a peer's unweighted cell depends on."""
     own = DATASETS[dataset]
-    sources = (data / own.file, ROOT / own.schema, ROOT / "benchmarks" / "metrics.py")
-    digest = hashlib.sha256(repr(own).encode())
-    for path in (
-        *sources,
-        *(HERE / name for name in ("peer.py", "sampling.py", "requirements.txt")),
-    ):
+    digest = hashlib.sha256(f"{own} {DELTA}".encode())
+    for path in (data / own.file, ROOT / own.schema, *(ROOT / name for name in SOURCES)):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -94,10 +99,11 @@ def kept(cell: Cell, store: Store) -> dict[str, Any] | None:
 
 
 def keep(cell: Cell, record: dict[str, Any], store: Store) -> None:
-    """One line more, whole or not at all."""
-    metrics = {name: float(f"{value:.6g}") for name, value in record.get("metrics", {}).items()}
-    told = {"name": cell.name, "digest": peers_digest(cell.dataset, store.data)}
-    told |= {"metrics": metrics} if metrics else {"refused": record["refused"]}
+    """One line more; of a fit that was refused none, so that it is tried again."""
+    if "metrics" not in record:
+        return
+    metrics = {name: float(f"{value:.6g}") for name, value in record["metrics"].items()}
+    told = {"name": cell.name, "digest": peers_digest(cell.dataset, store.data), "metrics": metrics}
     with KEPT.open("a") as file:
         file.write(json.dumps(told) + "\n")
 
@@ -276,7 +282,7 @@ def page(runs: Runs) -> list[str]:
         "## Cells won",
         "",
         "A cell is a data set, an epsilon and a metric; won where the mean is better than that of"
-        " each of the others, over the runs that both have.",
+        " each of the others, over the runs that both have. Tables: means over all runs of a method.",
         "",
     ]
     for mine in WEIGHTED:
