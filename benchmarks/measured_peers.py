@@ -282,7 +282,7 @@ def page(runs: Runs) -> list[str]:
         "## Cells won",
         "",
         "A cell is a data set, an epsilon and a metric; won where the mean is better than that of"
-        " each of the others, over the runs that both have. Tables: means over all of a method's runs.",
+        " each of the others, over the runs that both have. Tables: all runs.",
         "",
     ]
     for mine in WEIGHTED:
