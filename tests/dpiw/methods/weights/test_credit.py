@@ -9,7 +9,8 @@ from scipy.stats import binom, multivariate_normal
 from dpiw.errors import SpecError
 from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
 from dpiw.methods.weights.reweighting import MOST_CREDIT, reweight
-from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows, tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
 

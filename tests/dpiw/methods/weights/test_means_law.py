@@ -20,8 +20,9 @@ from dpiw.methods.weights.means_law import (
     MeansLaw,
     least_support,
 )
+from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.thinning import calibrated
-from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
+from dpiw.methods.weights.tilting import BaseRows, tilt
 from tests.dpiw.methods.weights.chosen import LAW, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
