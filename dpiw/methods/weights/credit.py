@@ -11,6 +11,7 @@ costs one decomposition. Source: docs/method.md section 14.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,8 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.special import gammaincc
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.tilting import BaseRows, Targets
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows
 
 Array = NDArray[np.float64]
 
@@ -59,23 +61,39 @@ class Misfit:
         Raises:
             WeightError: the covariance of the noise is not positive definite.
         """
-        even, fresh = np.full(base.rows, 1 / base.rows), slice(targets.fresh)
+        return cls.by_part(base, targets, ())[0]
+
+    @classmethod
+    def by_part(
+        cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
+    ) -> list[Misfit]:
+        """By all fresh features, and by each part of some of them; errors as `of`."""
+        even = np.full(base.rows, 1 / base.rows)
         means = base.means(even)
-        covariance = base.covariance(even, means)[fresh, fresh]
+        covariance = base.covariance(even, means)
+        every = np.arange(targets.means.size)[: targets.fresh]
+        return [cls._by(part, means, covariance, targets, base.rows) for part in (every, *parts)]
+
+    @classmethod
+    def _by(
+        cls, part: NDArray[np.int64], means: Array, covariance: Array, targets: Targets, rows: int
+    ) -> Misfit:
+        own = np.ix_(part, part)
+        covariance = covariance[own]
         try:
-            root = cholesky(targets.covariance[fresh, fresh], lower=True)
+            root = cholesky(targets.covariance[own], lower=True)
         except np.linalg.LinAlgError:
             raise WeightError("targets: expected a positive definite covariance") from None
         half = solve_triangular(root, covariance, lower=True)
         scaled = solve_triangular(root, half.T, lower=True)
         spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
-        away = (targets.means - means)[fresh]
+        away = (targets.means - means)[part]
         distances = axes.T @ solve_triangular(root, away, lower=True)
         return cls(
             distances=distances,
             spreads=np.maximum(spreads, 0.0),
             rows=targets.rows,
-            base_rows=base.rows,
+            base_rows=rows,
         )
 
     @property

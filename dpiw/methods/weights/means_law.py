@@ -14,8 +14,7 @@ estimate, squared, stands beside its variance, so that an interval reaches what 
 What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
 alpha is: intervals doubt it, more so where the weights found the generator wrong, and `support`
 decides. How often they held the truth: benchmarks/results, coverage_measured.md.
-
-All of it is post-processing. Source: docs/method.md section 14.
+All is post-processing. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.means_replicates import drawn_replicates
+from dpiw.methods.weights.targets import ridge_of
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
@@ -84,6 +84,7 @@ class MeansLaw:
             where these are fewer than the rows' own effective number.
         calibration: credit with which the rows' means were calibrated to the base's; infinite
             where they were not.
+        relative: credit of each feature's part over alpha (`Targets.relative`); None: one for all.
         residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
             not known, and intervals rest on the doubt alone.
     """
@@ -96,6 +97,7 @@ class MeansLaw:
     doubt: float = 1.0
     base_rows: float = np.inf
     calibration: float = np.inf
+    relative: Array | None = field(default=None, repr=False)
     residual: Array | None = field(default=None, repr=False)
 
     @property
@@ -125,11 +127,11 @@ class MeansLaw:
 
     @cached_property
     def _shared_axes(self) -> tuple[Array, Array]:
-        """Variances of the features over the noise's along common axes, (d,), and B, (d, d).
+        """Variances of the features over the ridge's along common axes, (d,), and B, (d, d).
 
-        B B' = S^-1 and B'C B is diagonal: no credit is too small for (C + alpha S)^-1.
+        B B' = R^-1 and B'C B is diagonal: no credit is too small for (C + alpha R)^-1.
         """
-        root = np.linalg.cholesky(self.covariance)
+        root = np.linalg.cholesky(ridge_of(self.covariance, self.relative))
         inverse = np.linalg.inv(root)
         scaled = inverse @ self.spread @ inverse.T
         spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
@@ -137,24 +139,23 @@ class MeansLaw:
 
     @cached_property
     def fit(self) -> Array:
-        """A with A'A = (C + alpha S)^-1, the fit's inverse Hessian, shape (d, d)."""
+        """A with A'A = (C + alpha R)^-1, the fit's inverse Hessian, shape (d, d)."""
         spreads, axes = self._shared_axes
         return np.asarray((axes / np.sqrt(spreads + self.credit)).T)
 
     @cached_property
     def _calibrator(self) -> Array:
         """(C + n S)^-1 with n the calibration's credit, shape (d, d); zero without one."""
-        spreads, axes = self._shared_axes
-        return np.asarray((axes / (spreads + self.calibration)) @ axes.T)
+        return np.asarray(np.linalg.inv(self.spread + self.calibration * self.covariance))
 
     @cached_property
     def base_error(self) -> Array:
-        """E with E E' = (K - G) C (K - G)/M, K the calibrator and G = A'A, shape (d, d)."""
+        """E with E E' = (K - G) C (K - G)/M, K the calibrator, G = A'A, shape (d, d)."""
         if not np.isfinite(self.calibration):
             return np.zeros_like(self.covariance)
-        spreads, axes = self._shared_axes
-        pull = 1 / (spreads + self.calibration) - 1 / (spreads + self.credit)
-        return np.asarray(axes * (pull * np.sqrt(spreads / self.base_rows)))
+        spreads, axes = np.linalg.eigh(self.spread)
+        root = axes * np.sqrt(np.maximum(spreads, 0.0) / self.base_rows)
+        return np.asarray((self._calibrator - self.fit.T @ self.fit) @ root)
 
     @cached_property
     def pull(self) -> Array:

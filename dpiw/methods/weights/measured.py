@@ -36,7 +36,7 @@ from dpiw.methods.weights.means_noise import means_noise
 from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.settings import frequency_scales, real, shares_of_parts, whole
 from dpiw.methods.weights.stack import Stack, public_shares, with_first_moments
-from dpiw.methods.weights.tilting import Targets
+from dpiw.methods.weights.targets import Targets
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import noisy_vector

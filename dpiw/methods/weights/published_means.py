@@ -75,6 +75,7 @@ def law_of_means(
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
         residual=residual,
+        relative=_relative(facts, credit, stack, size=features.shape[1]),
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
     if not all(0 < one < np.inf for one in positive):
@@ -89,3 +90,14 @@ def _residual(facts: Mapping[str, Any], *, size: int) -> Array | None:
     if residual.shape != (size,) or not np.isfinite(residual).all():
         raise ReleaseError("certificate: expected a finite `residual` of every feature")
     return residual
+
+
+def _relative(facts: Mapping[str, Any], credit: float, stack: Stack, *, size: int) -> Array | None:
+    own = float(facts.get("pairs_credit", credit))
+    if not 0 < own <= credit:
+        raise ReleaseError("certificate: expected `pairs_credit` above 0, at most `credit`")
+    if own == credit:
+        return None
+    relative = np.ones(size)
+    relative[stack.pairs] = own / credit
+    return relative

@@ -8,7 +8,7 @@ estimate and replicate weights. Nothing here reads private rows. Source: docs/me
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,8 @@ from scipy.linalg import cho_factor, cho_solve, cholesky
 
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
-from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt, tilt
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows, Tilt, tilt
 
 Array = NDArray[np.float64]
 
@@ -32,6 +33,9 @@ the evidence, and an interval would rest on that alone. Chosen by simulation of 
 benchmarks/results/coverage_measured.md, on other releases."""
 
 _LARGER = 10.0 ** np.arange(0, 31, 2)
+
+_LEAST_RELATIVE = 1e-3
+"""Of the products' credit over alpha."""
 
 _LEAST = 1e-12
 """Of a credit, as a share of the private rows."""
@@ -73,8 +77,8 @@ class Reweighted:
 
     @cached_property
     def _curvature(self) -> tuple[Array, bool]:
-        """Factor of the Hessian C + alpha S."""
-        matrix = self.tilt.covariance + self.tilt.credit * self.targets.covariance
+        """Factor of the Hessian C + alpha R."""
+        matrix = self.tilt.covariance + self.tilt.credit * self.targets.ridge
         factor: tuple[Array, bool] = cho_factor(matrix, lower=True)
         return factor
 
@@ -82,7 +86,7 @@ class Reweighted:
     def noise_root(self) -> Array:
         """A with A A' = V, the covariance of theta's privacy noise, shape (d, f).
 
-        V = (C + alpha S)^-1 S_f (C + alpha S)^-1 to first order, S_f the noise of the f fresh
+        V = (C + alpha R)^-1 S_f (C + alpha R)^-1 to first order, S_f the noise of the f fresh
         features: of the others the base holds the same noise as the targets, and theta none.
         """
         fresh = slice(self.targets.fresh)
@@ -102,8 +106,14 @@ class Reweighted:
 
     @property
     def residual(self) -> Array:
-        """By what the noisy means differ from the best fitted ones, alpha S theta, shape (d,)."""
-        return np.asarray(self.tilt.credit * self.targets.covariance @ self.tilt.coefficients)
+        """By what the noisy means differ from the best fitted ones, alpha R theta, shape (d,)."""
+        return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.coefficients)
+
+    @property
+    def pairs_credit(self) -> float:
+        """Of the features that are products of two columns; alpha where they have none."""
+        relative = self.targets.relative
+        return self.tilt.credit * (1.0 if relative is None else float(relative.min()))
 
     def gain(self) -> float:
         """Expected share of the fresh means' squared error that the weights remove, at least 0.
@@ -122,6 +132,7 @@ class Reweighted:
         return {
             "rows": self.targets.rows,
             "credit": self.tilt.credit,
+            "pairs_credit": self.pairs_credit,
             "least_credit": min(self.tilt.credit, self.misfit.least_credit()),
             "gap": self.tilt.gap,
             "steps": self.tilt.steps,
@@ -143,6 +154,7 @@ def reweight(
     *,
     credit: str | float = "evidence",
     rng: np.random.Generator,
+    pairs: NDArray[np.int64] | None = None,
 ) -> Reweighted:
     """Weight base rows so that their feature means come close to the targets.
 
@@ -153,16 +165,24 @@ def reweight(
             most. Where double precision cannot solve for it, the next larger power of ten times it
             that it can (`Tilt.credit` says which).
         rng: of the test's simulation; no privacy noise.
+        pairs: which features are products of two columns. A rule gives them a credit of their own,
+            alpha at most: a generator may hold every column and lose what goes together.
 
     Raises:
         SpecError: an unknown rule.
         WeightError: shapes do not fit, or no credit can be solved for.
     """
-    misfit = Misfit.of(base, targets)
+    some = () if pairs is None or not pairs.size else (pairs,)
+    misfit, *parts = Misfit.by_part(base, targets, some)
     if isinstance(credit, str):
         if credit not in CREDITS:
             raise SpecError(f"credit: expected a number > 0 or one of {', '.join(CREDITS)}")
-        credit = min(CREDITS[credit](misfit), MOST_CREDIT * targets.rows)
+        rule = CREDITS[credit]
+        credit = min(rule(misfit), MOST_CREDIT * targets.rows)
+        for own in parts:
+            relative = np.ones(targets.means.size)
+            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, rule(own) / credit))
+            targets = replace(targets, relative=relative)
     return Reweighted(
         targets=targets,
         tilt=solvable(base, targets, credit),

@@ -33,6 +33,9 @@ Array = NDArray[np.float64]
 PARTS = ("linear", "squares", "target", "numbers", "products", "fourier", "patches")
 """In the order in which a stack holds them."""
 
+PRODUCTS = ("target", "numbers", "products")
+"""Those that are products of two columns."""
+
 
 _BLOCK = 1024
 
@@ -175,6 +178,17 @@ class Stack:
     def dimension(self) -> int:
         """d, features of a row."""
         return sum(self.width(part) for part in self.parts)
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """Which features are products of two columns: indices, ascending."""
+        ends = np.cumsum([self.width(part) for part in self.parts])
+        own = [
+            np.arange(stop - self.width(part), stop)
+            for part, stop in zip(self.parts, ends, strict=True)
+            if part in PRODUCTS
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *own])
 
     def width(self, part: str) -> int:
         """How many features a part has."""

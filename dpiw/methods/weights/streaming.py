@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt, reached, tilt
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows, Tilt, reached, tilt
 
 Array = NDArray[np.float64]
 

@@ -22,7 +22,8 @@ from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.resampling import Scheme, resample_rows
 from dpiw.methods.weights.reweighting import solvable
 from dpiw.methods.weights.streaming import MOST_FITTED, corrected
-from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows, Tilt
 
 Array = NDArray[np.float64]
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.targets import Targets
 
 Array = NDArray[np.float64]
 
@@ -42,36 +43,6 @@ _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 
 _SLOW = 0.2
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Targets:
-    """Noisy means of features, and the law of their noise.
-
-    Attributes:
-        means: m, shape (d,).
-        covariance: S of their noise, shape (d, d), positive definite.
-        rows: how many private rows they are means of: noisy, or public.
-        fresh: how many of the features, the first ones, the base was not made of: they alone can
-            tell how far it is from the truth. None: all.
-    """
-
-    means: Array = field(repr=False)
-    covariance: Array = field(repr=False)
-    rows: float
-    fresh: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raises WeightError: shapes differ, or a number is not finite or out of range."""
-        size = self.means.size
-        if self.fresh is not None and not 1 <= self.fresh <= size:
-            raise WeightError(f"targets: expected 1 to {size} fresh features")
-        shapes = self.means.shape == (size,) and self.covariance.shape == (size, size)
-        finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
-        if not (shapes and finite and size and math.isfinite(self.rows) and self.rows > 0):
-            raise WeightError(
-                "targets: expected finite means (d,), a covariance (d, d) and a number of rows > 0"
-            )
 
 
 class BaseRows:
@@ -249,7 +220,7 @@ def reached(
     A `covariance` near that of the features serves, and is kept, for as long as it leads on as fast
     as their own; `gap` is small enough where it is larger than `_GAP`.
     """
-    ridge, noise_factor = credit * targets.covariance, _factor(targets.covariance)
+    ridge, noise_factor = credit * targets.ridge, _factor(targets.ridge)
     point = _Point.at(base, start)
     factor, decrement = None if covariance is None else _factor(covariance + ridge), math.inf
     for steps in range(_STEPS):

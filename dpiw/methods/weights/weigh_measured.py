@@ -100,7 +100,8 @@ def weigh_measured(
     whole = taken(np.arange(min(base.rows, MOST_FITTED)))
     even = whole.means(np.full(whole.rows, 1 / whole.rows))
     targets = estimator.targets(measurement, about=even, known=known)
-    reweighted = reweight(whole, targets, credit=estimator.credit, rng=rng)
+    reweighted = reweight(whole, targets, credit=estimator.credit, rng=rng, pairs=stack.pairs)
+    targets = reweighted.targets
     steps = [f"tilt {base.rows} base rows to noisy means (credit {reweighted.tilt.credit:.4g})"]
     few = base.rows == whole.rows
     if not few:
@@ -119,7 +120,7 @@ def weigh_measured(
     kept = calibrated(
         logs,
         rows,
-        replace(targets, means=means),
+        replace(targets, means=means, relative=None),
         taken=taken,
         design_effect=estimator.design_effect,
         law=reweighted.tilt,

@@ -160,6 +160,8 @@ def test_marginals_are_as_well_known_as_the_generator_measured_them(publishing):
     [
         {"credit": "x"}, {"credit": 0}, {"rows": -1.0}, {"rows": []}, {"effective_base_rows": None},
         {"rows": 0}, {"rows": 1e300}, {"least_credit": 0}, {"least_credit": -1.0},
+        {"pairs_credit": 0}, {"pairs_credit": -1.0}, {"pairs_credit": 1e300},
+        {"pairs_credit": float("nan")},
         {"least_credit": float("nan")}, {"least_credit": 1e300}, {"calibration": 0},
         {"calibration": "x"}, {"calibration": float("nan")}, {"calibration": -5},
         {"residual": [1.0]}, {"residual": "x"},

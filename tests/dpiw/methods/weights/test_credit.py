@@ -9,7 +9,8 @@ from scipy.stats import binom, multivariate_normal
 from dpiw.errors import SpecError
 from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
 from dpiw.methods.weights.reweighting import MOST_CREDIT, reweight
-from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows, tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
 
@@ -149,3 +150,48 @@ def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule
     assert found.tilt.weights * BASE == pytest.approx(np.ones(BASE))  # nothing to move
     given = reweight(BaseRows.of(base), right, credit=10 * ROWS, rng=rng)
     assert given.tilt.credit == 10 * ROWS
+
+
+def test_a_part_has_the_misfit_of_its_own_features() -> None:
+    base = base_rows(3)
+    wanted, part = targets(base, np.random.default_rng(4), credit=30.0), np.array([1, 3])
+    whole, own = Misfit.by_part(BaseRows.of(base), wanted, (part,))
+    alone = Targets(
+        means=wanted.means[part], covariance=wanted.covariance[np.ix_(part, part)], rows=ROWS
+    )
+    expected = Misfit.of(BaseRows.of(base[:, part]), alone)
+    np.testing.assert_allclose(own.log_evidence(), expected.log_evidence())
+    np.testing.assert_allclose(
+        whole.chi_square(), Misfit.of(BaseRows.of(base), wanted).chi_square()
+    )
+
+
+def test_products_that_a_generator_lost_have_less_credit_and_are_found_again() -> None:
+    """60 directions in which it is right, and one product in which it is not: 20 worlds.
+
+    With one credit for all the many right ones decide, and half of the way is missing.
+    """
+    left = np.zeros((20, 2))
+    for world in range(20):
+        rng = np.random.default_rng(20261124 + world)
+        a, b, other = rng.normal(size=2000), rng.normal(size=2000), rng.normal(size=(2000, 60))
+        base = np.column_stack([other, a * b])
+        means = base.mean(axis=0) + 0.02 * rng.normal(size=61)
+        means[60] += 0.5
+        wanted = Targets(means=means, covariance=0.02**2 * np.eye(61), rows=4000.0)
+        for at, pairs in enumerate((None, np.array([60]))):
+            found = reweight(BaseRows.of(base), wanted, rng=rng, pairs=pairs)
+            left[world, at] = abs(found.tilt.means[60] - means[60])
+            assert (found.pairs_credit < 0.2 * found.tilt.credit) == (pairs is not None)
+    assert left[:, 1].mean() < 0.5 * left[:, 0].mean()
+
+
+def test_products_that_are_right_have_the_credit_of_all() -> None:
+    rng = np.random.default_rng(20261124)
+    base = rng.normal(size=(2000, 30))
+    means = base.mean(axis=0) + 0.001 * rng.normal(size=30)
+    wanted = Targets(means=means, covariance=0.02**2 * np.eye(30), rows=4000.0)
+    found = reweight(BaseRows.of(base), wanted, rng=rng, pairs=np.arange(20, 30))
+    assert found.pairs_credit == found.tilt.credit == found.to_json()["pairs_credit"]
+    with pytest.raises(SpecError, match="credit: expected a number"):
+        reweight(BaseRows.of(base), wanted, credit="hope", rng=rng, pairs=np.arange(20, 30))

@@ -20,8 +20,9 @@ from dpiw.methods.weights.means_law import (
     MeansLaw,
     least_support,
 )
+from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.thinning import calibrated
-from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
+from dpiw.methods.weights.tilting import BaseRows, tilt
 from tests.dpiw.methods.weights.chosen import LAW, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
@@ -164,15 +165,21 @@ ESTIMANDS = {
 }
 
 
-@pytest.mark.parametrize(("doubt", "calibration"), [(1.0, np.inf), (4.0, np.inf), (4.0, 1500.0)])
+@pytest.mark.parametrize(
+    ("doubt", "calibration", "relative"),
+    [(1.0, np.inf, None), (4.0, np.inf, None), (4.0, 1500.0, None),
+     (4.0, 1500.0, np.array([1.0, 0.02, 1.0, 0.3]))],
+)  # fmt: skip
 @pytest.mark.parametrize("name", SMOOTH)
-def test_replicates_and_closed_form_agree(name, doubt, calibration):
+def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
     # tolerance is 4 of them.
     rng = np.random.default_rng(52)
     sample = sample_of(rng)
     residual = np.full(4, 0.01) if np.isfinite(calibration) else None
-    law = replace(sample.law, doubt=doubt, calibration=calibration, residual=residual)
+    law = replace(
+        sample.law, doubt=doubt, calibration=calibration, residual=residual, relative=relative
+    )
     sample = replace(sample, law=law)
     found = ESTIMANDS[name](sample)
     drawn = sample.law.replicates(1000, rng)
@@ -197,6 +204,28 @@ def test_replicates_of_a_quantile_agree_on_average():
         closed = found.interval().parts["rows"] + sample.law.variance(found.influence)
         ratios.append(float(variance[0] / closed[0]))  # of the whole prior
     assert np.mean(ratios) == pytest.approx(1, abs=0.27)
+
+
+def test_a_part_of_less_credit_is_shrunk_less_and_its_fit_is_the_tilting_s():
+    """The slopes of the law are the moves of the solved tilting, part by part."""
+    rng = np.random.default_rng(57)
+    x, _ = world(rng)
+    noise, relative = NOISE**2 * np.eye(4), np.array([1.0, 0.05, 1.0, 1.0])
+    base = BaseRows.of(x)
+    moved = x.mean(axis=0) + 1e-4 * np.array([0.0, 1.0, 0.0, 0.0])
+    for own in (None, relative):
+        asked = [Targets(means=means, covariance=noise, rows=1e9, relative=own)
+                 for means in (x.mean(axis=0), moved)]  # fmt: skip
+        before, after = (tilt(base, one, credit=CREDIT) for one in asked)
+        law = MeansLaw(
+            features=x, weights=before.weights * len(x), covariance=noise, rows=1e9, credit=CREDIT,
+            relative=own,
+        )  # fmt: skip
+        slopes = law.fit.T @ law.fit @ law.spread
+        np.testing.assert_allclose(
+            after.means - before.means, 1e-4 * slopes[1], rtol=0.02, atol=1e-8
+        )
+    assert slopes[1, 1] > 0.9
 
 
 @pytest.mark.parametrize("doubt", [1.0, 4.0])

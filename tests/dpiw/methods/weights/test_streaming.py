@@ -15,7 +15,8 @@ from dpiw.errors import WeightError
 from dpiw.methods.weights import streaming, thinning, weigh_measured
 from dpiw.methods.weights.reweighting import reweight
 from dpiw.methods.weights.streaming import StreamedRows, corrected
-from dpiw.methods.weights.tilting import BaseRows, Targets, Tilt, tilt
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows, Tilt, tilt
 from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit

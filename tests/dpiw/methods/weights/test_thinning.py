@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.thinning import calibrated, thin
-from dpiw.methods.weights.tilting import Targets
 from tests.dpiw.methods.weights.chosen import LAW, taken
 
 

@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights import tilting
-from dpiw.methods.weights.tilting import BaseRows, Targets, tilt
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import BaseRows, tilt
 
 ROWS, DIMENSION = 300, 4
 

@@ -1,0 +1,62 @@
+"""What weighted means should come close to, and by what a tilting towards it is shrunk."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import WeightError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Targets:
+    """Noisy means of features, and the law of their noise.
+
+    Attributes:
+        means: m, shape (d,).
+        covariance: S of their noise, shape (d, d), positive definite.
+        rows: how many private rows they are means of: noisy, or public.
+        fresh: how many of the features, the first ones, the base was not made of: they alone can
+            tell how far it is from the truth. None: all.
+        relative: of each feature, the credit that its part of the features deserves over alpha, in
+            (0, 1], shape (d,); None: one credit for all.
+    """
+
+    means: Array = field(repr=False)
+    covariance: Array = field(repr=False)
+    rows: float
+    fresh: int | None = None
+    relative: Array | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises WeightError: shapes differ, or a number is not finite or out of range."""
+        size = self.means.size
+        if self.fresh is not None and not 1 <= self.fresh <= size:
+            raise WeightError(f"targets: expected 1 to {size} fresh features")
+        shapes = self.means.shape == (size,) and self.covariance.shape == (size, size)
+        finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
+        if not (shapes and finite and size and math.isfinite(self.rows) and self.rows > 0):
+            raise WeightError(
+                "targets: expected finite means (d,), a covariance (d, d) and a number of rows > 0"
+            )
+
+    @property
+    def ridge(self) -> Array:
+        """R, by which a unit of credit shrinks theta: `ridge_of`."""
+        return ridge_of(self.covariance, self.relative)
+
+
+def ridge_of(covariance: Array, relative: Array | None) -> Array:
+    """S where all features have one credit, else D^1/2 S D^1/2, D of their relative credits.
+
+    Of a part whose credit is a tenth, the noisy means count as if their noise were as much less.
+    """
+    if relative is None:
+        return covariance
+    root = np.sqrt(relative)
+    return np.asarray(root[:, None] * covariance * root)
