@@ -272,14 +272,7 @@ class PrivateTraining:
         average, averaged = state.average, step - (self.steps - self._tail)
         if averaged > 0:
             average = average + (parameters - average) / averaged
-        return TrainingState(
-            step=step,
-            parameters=parameters,
-            moments=moments,
-            average=average,
-            settings=state.settings,
-            publishable=state.publishable,
-        )
+        return replace(state, step=step, parameters=parameters, moments=moments, average=average)
 
     @cached_property
     def _tail(self) -> int:
