@@ -13,6 +13,7 @@ from dpiw.errors import LedgerConflictError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
@@ -97,6 +98,22 @@ def test_what_another_version_drew_is_not_signed(
         certificate = verify(steps.publish(take_up())).certificate
     declared = [event for one in certificate.stages for event in one.events]
     assert stage.declares(declared)
+
+
+def test_other_events_of_the_same_settings_are_not_signed(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a version that counted one more."""
+    ours, more = DPGAN.events, GaussianEvent(noise_multiplier=1e4)
+    take_up = make_run(weights="none")
+    monkeypatch.setattr(DPGAN, "events", lambda self, **whom: (more, *ours(self, **whom)))
+    settings = drawn(take_up()).plan.stages[0].settings
+    monkeypatch.setattr(DPGAN, "events", ours)
+    run = take_up()
+    assert run.plan.stages[0].settings == settings
+    with pytest.raises(LedgerConflictError, match=REFUSED):
+        finish(run)
+    assert EntryKind.CERTIFY not in entries(run)
 
 
 @pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
