@@ -373,7 +373,7 @@ DEBTS = {
     "dpiw.data.encoding": 339,
     "dpiw.ledger.stores.sqlite": 309,
     "dpiw.methods.generators.privbayes": 309,
-    "dpiw.methods.neural.dp_sgd": 330,
+    "dpiw.methods.neural.dp_sgd": 328,
     "dpiw.methods.weights.beta": 348,
     "dpiw.methods.weights.dp_mlp": 354,
     "dpiw.methods.weights.features": 330,

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -182,6 +182,19 @@ class OneWayMarginals:
         )
         parts = [(marginals[j] / marginals[j].sum())[:-1] for j in kept]
         return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]))
+
+    def without(self, column: int) -> Self:
+        """Without a released column's, given by its index; the others' are what they were."""
+        law, kept = self.law, [j for j, own in enumerate(self.law.columns) if own != column]
+        parts = np.split(self.shares, np.cumsum([size - 1 for size in law.sizes])[:-1])
+        left = replace(
+            law,
+            columns=tuple(law.columns[j] for j in kept),
+            variances=tuple(law.variances[j] for j in kept),
+        )
+        return replace(
+            self, law=left, shares=np.concatenate([np.zeros(0), *(parts[j] for j in kept)])
+        )
 
 
 def _kept(sizes: Sequence[int]) -> tuple[int, ...]:

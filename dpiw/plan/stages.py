@@ -8,6 +8,7 @@ Each is a method that is calibrated before data is read; the plan shares one eff
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
@@ -22,6 +23,7 @@ from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.found_levels import fitting
 from dpiw.plan.made_elsewhere import check_generator
+from dpiw.plan.promise import compact_json
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.resumption import Resumption, Watched
@@ -45,6 +47,12 @@ class StagePlan:
     parameters: Mapping[str, Any]
     events: tuple[PrivacyEvent, ...]
     resumption: Resumption | None = None
+
+    @property
+    def settings(self) -> str:
+        """SHA-256 of method and parameters, hexadecimal."""
+        text = compact_json({"method": self.method, "parameters": self.parameters})
+        return hashlib.sha256(b"dpiw-stage-settings-v1\n" + text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

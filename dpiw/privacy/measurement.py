@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _HEADER = "header"
-_GRANT = "grant"
+_GRANT, _SETTINGS = "grant", "planned_settings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +37,29 @@ class Measurement:
     facts: Mapping[str, Any]
     publishable: bool
 
-    def under(self, grant: str) -> Measurement:
-        """As drawn under an arm of the ledger, named by the SHA-256 that its entry holds.
+    def under(self, grant: str, *, settings: str) -> Measurement:
+        """As drawn under an arm of the ledger and the settings of a plan.
 
-        A file found after a crash is committed only under the arm it was drawn under.
+        A file found after a crash is committed only under the arm it was drawn under, and published
+        only under the plan that it was drawn by.
+
+        Args:
+            grant: the SHA-256 that the arm's entry holds.
+            settings: digest of the planned stage's method and parameters.
         """
-        return replace(self, facts={**self.facts, _GRANT: grant})
+        return replace(self, facts={**self.facts, _GRANT: grant, _SETTINGS: settings})
 
     @property
     def grant(self) -> str | None:
         """What `under` was told; None: nothing."""
         grant = self.facts.get(_GRANT)
         return grant if isinstance(grant, str) else None
+
+    @property
+    def settings(self) -> str | None:
+        """Likewise, of the settings; None: nothing, or by an earlier version of dpiw."""
+        settings = self.facts.get(_SETTINGS)
+        return settings if isinstance(settings, str) else None
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same measurement, on every run (fixed order, no timestamps)."""

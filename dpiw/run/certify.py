@@ -17,6 +17,7 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.certificate import Certificate, CertifiedStage
+from dpiw.run.as_drawn import check_drawn
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import admission_of, committed_measurement
 
@@ -58,7 +59,11 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     """The certificate of a run whose draws are committed and whose weights are diagnosed.
 
     Epsilon and delta are what all attempts of the run hold in the ledger, lost draws included.
+
+    Raises:
+        LedgerConflictError: a stage was drawn with other events or settings than the plan's.
     """
+    check_drawn(run, ledger)
     plan, spec = run.plan, run.spec
     weights = json.loads((run.directory / "weights.json").read_bytes())
     diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())

@@ -15,22 +15,23 @@ from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
     LedgerTamperedError,
+    PrivacyError,
     SourceError,
     StageFailedError,
 )
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.methods.base import ReadsBatches
-from dpiw.methods.generators.base import Synthesizer, check_fits
+from dpiw.methods.generators.base import Synthesizer, check_checkpoint, check_fits
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.play import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
-from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
+from dpiw.run.as_drawn import check_drawn, conflict, is_declared, planned_stage
 from dpiw.run.checkpoints import (
     StageCheckpoints,
     check_checkpoints,
@@ -136,7 +137,7 @@ def _draw_once(
     ledger = run.open_ledger()
     with drawing(run, name), contextlib.ExitStack() as stack:
         stage = ledger.run(run.key).stages[name]
-        path = run.measurement(name)
+        path, planned = run.measurement(name), planned_stage(run, name)
         if stage.state is StageState.COMMITTED:
             check_output(path, stage)
             forget_checkpoints(run.directory, name)
@@ -150,7 +151,7 @@ def _draw_once(
             run.plan.device(name)
         )  # a GPU that is not there is found while nothing is charged
         passes = stack.enter_context(cluster(run.snapshot))  # likewise one that does not answer
-        _check_before_drawing(run, ledger, stage)
+        _check_before_drawing(run, ledger, stage, resumed)
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         watch = StageCheckpoints(
@@ -160,7 +161,8 @@ def _draw_once(
             if resumed is not None and stage.checkpoint is not None:
                 take_over(run, grant, step=stage.checkpoint.step, data=resumed)
             table = source.open(grant, ledger, passes)
-            data = measure(table, watch).under(grant.digest).to_bytes()
+            drawn = measure(table, watch)
+            data = drawn.under(grant.digest, settings=planned.settings).to_bytes()
             ledger.confirm(grant)  # it may have trained for hours: what was taken over stays so
             write_durably(path, data)
         except Exception as error:
@@ -179,7 +181,9 @@ def _take(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> Grant:
     return grant
 
 
-def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
+def _check_before_drawing(
+    run: ReleaseRun, ledger: Ledger, stage: StageRecord, resumed: bytes | None
+) -> None:
     """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
     check_heads(run, ledger)  # once more: an old copy may have come back since the reservation
     if not run.snapshot.exists():
@@ -196,15 +200,19 @@ def _check_before_drawing(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -
             " period or source.snapshot"
         )
     check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
-    (planned,) = [one for one in run.plan.stages if one.name == stage.stage]
-    events = [accounting.event_to_json(event) for event in planned.events]
-    if not stage.declares(events) or stage.resumption != planned.resumption:
+    check_drawn(run, ledger)
+    if not is_declared(planned_stage(run, stage.stage), stage):
         raise LedgerConflictError(
             f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
         )
     check_noise_library()
     if stage.stage == GENERATOR_STAGE:
         check_fits(run.plan.generator)
+        if resumed is not None:
+            try:
+                check_checkpoint(run.plan.generator, resumed, schema=run.plan.schema)
+            except PrivacyError as error:  # before a resume is used up
+                raise conflict(stage.stage) from error
     promised_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 

@@ -20,6 +20,7 @@ from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.release.signing import load_private_key
 from dpiw.run.ahead import check_label
+from dpiw.run.as_drawn import check_drawn
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.locks import drawing
@@ -39,6 +40,7 @@ def reserve(run: ReleaseRun) -> None:
         ReleaseError: the signing key cannot be read.
         UnknownPopulationError, LedgerError: no such ledger or population.
         UnsupportedRelationError, SpecError: the spec's promise is not the population's.
+        LedgerConflictError: another stage was drawn, and not as the plan says.
         PrivacyError: the run's plan costs more than the spec promises, or the library that draws
             the noise is of a version whose noise has another law.
         BudgetExceededError: the remaining budget does not cover it, or too many reads of the
@@ -68,6 +70,7 @@ def reserve(run: ReleaseRun) -> None:
         if stage.state in (StageState.LOST, StageState.VOIDED)
     )
     if again:
+        check_drawn(run, ledger)  # what is paid again has to be published with what was drawn
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
 
 

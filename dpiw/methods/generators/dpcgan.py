@@ -18,8 +18,10 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.adversarial import Array
 from dpiw.methods.generators.design import Design
-from dpiw.methods.generators.dpgan import DPGAN, DPGANNoise
+from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.estimation import distribution
+from dpiw.methods.generators.gan_model import PUBLIC_PROPORTIONS
+from dpiw.methods.generators.gan_noise import DPGANNoise
 from dpiw.methods.generators.gan_settings import check_real
 from dpiw.methods.generators.marginals_stage import label_law
 from dpiw.privacy import mechanisms
@@ -79,6 +81,10 @@ class DPCGAN(DPGAN):
     def _histogram_share(self) -> float:
         known = self.proportions or self.marginals_share != 0
         return 0.0 if known else self.proportions_share
+
+    def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
+        public = {PUBLIC_PROPORTIONS: True} if self.proportions else {}
+        return super()._facts(design, ready) | public
 
     def _known_proportions(self, design: Design, marginals: Measurement) -> Array:
         if self.proportions:

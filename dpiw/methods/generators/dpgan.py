@@ -27,7 +27,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import UncalibratedError
+from dpiw.errors import PrivacyError, UncalibratedError
 from dpiw.methods.base import check_effort
 from dpiw.methods.generators.adversarial import Array, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
@@ -35,8 +35,8 @@ from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.game import Game
 from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.gan_noise import DPGANNoise
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
-from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.generators.marginals_stage import (
     marginals_events,
@@ -54,28 +54,6 @@ from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-
-
-@dataclass(frozen=True, kw_only=True)
-class DPGANNoise:
-    """What `calibrate` decides.
-
-    Attributes:
-        schema: for which schema.
-        training: every constant of the discriminator's DP-SGD.
-        histogram: noise multiplier of the labels' histogram; None where none is drawn.
-        marginals: the calibrated histogram of every column; None where none is drawn.
-    """
-
-    schema: PublicSchema
-    training: PrivateTraining
-    histogram: float | None
-    marginals: Histogram | None
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """For which unit."""
-        return self.training.unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,13 +174,15 @@ class DPGAN(GANSettings):
 
         Raises:
             UncalibratedError: not calibrated, or for another schema.
-            PrivacyError: a checkpoint, and no step is reserved to be repeated.
+            PrivacyError: a checkpoint of other settings, or no step is reserved to be repeated.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         training, design = ready.training, self.design(table.schema)
-        chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
-        scaled = table.confidential()
-        resumed = self._resumed(watch, training)
+        chance, scaled = self._chance(table.schema), table.confidential()
+        checkpoint = watch.resumed()
+        resumed = (
+            None if checkpoint is None else self.resumed_state(checkpoint, schema=table.schema)
+        )
         if resumed is not None:
             marginals, proportions = resumed.marginals, resumed.proportions
         elif ready.marginals is not None:
@@ -243,12 +223,24 @@ class DPGAN(GANSettings):
             and (resumed is None or resumed.discriminator.publishable),
         )
 
-    def _resumed(self, watch: TrainingWatch, training: PrivateTraining) -> GameState | None:
-        checkpoint = watch.resumed()
-        if checkpoint is None:
-            return None
-        training.check_resumable()
-        return GameState.from_bytes(checkpoint)
+    def _chance(self, schema: PublicSchema) -> PublicRandom:
+        return PublicRandom.of({"own": self.parameters(), "schema": schema.to_mapping()})
+
+    def resumed_state(self, data: bytes, *, schema: PublicSchema) -> GameState:
+        """Where both players stood at a checkpoint, if the game may go on from it.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema.
+            PrivacyError: no step is reserved to be repeated, or the state is of other settings.
+        """
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        ready.training.check_resumable()
+        state = GameState.from_bytes(data)
+        ready.training.check_settings(state.discriminator)
+        known = (state.marginals is None) == (ready.marginals is None)
+        if state.settings != self._chance(schema).facts or not known:
+            raise PrivacyError("training: the state is of other settings")
+        return state
 
     def _public_sum(self, training: PrivateTraining) -> Any:
         """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""

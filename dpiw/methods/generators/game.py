@@ -105,7 +105,7 @@ class Game:
     def _show(self, watch: TrainingWatch, state: TrainingState, player: GeneratorState) -> None:
         stands = GameState(
             discriminator=state, generator=player, proportions=self.proportions,
-            marginals=self.marginals,
+            marginals=self.marginals, settings=self.training.chance.facts,
         )  # fmt: skip
         watch.at(state.step, self.settings.steps, stands.to_bytes)
 

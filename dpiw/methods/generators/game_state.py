@@ -25,10 +25,12 @@ class GameState:
         generator: learns from the discriminator alone.
         proportions: shares of the labels' levels, public or noised, shape (levels,).
         marginals: the histogram that was drawn before the training, if one was.
+        settings: digest of the public facts of the run; a state of other ones is refused.
     """
 
     discriminator: TrainingState
     generator: GeneratorState
+    settings: str
     proportions: Array = field(default_factory=lambda: np.zeros(0))
     marginals: Measurement | None = None
 
@@ -45,7 +47,7 @@ class GameState:
                 "average": player.average,
                 "proportions": self.proportions,
             },
-            facts={"step": player.step},
+            facts={"step": player.step, "settings": self.settings},
             publishable=self.discriminator.publishable,
         ).to_bytes()
 
@@ -66,6 +68,7 @@ class GameState:
                 moments=arrays["moments"],
                 average=arrays["average"],
             ),
+            settings=str(stored.facts.get("settings")),  # of earlier versions: of no settings
             proportions=arrays["proportions"],
             marginals=unpacked(stored.arrays),
         )

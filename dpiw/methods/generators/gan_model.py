@@ -22,6 +22,9 @@ from dpiw.privacy.measurement import Measurement
 
 _CHUNK = 65536
 
+PUBLIC_PROPORTIONS = "public_proportions"
+"""The fact that the label's proportions are the spec's, and not of a histogram."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GANModel:
@@ -35,7 +38,8 @@ class GANModel:
             the logistic loss from private rows. Not a Wasserstein critic, not a PATE student
             (docs/method.md section 12).
         one_way: the one-way distributions that its rows have, and how well they are known; None if
-            none were measured.
+            none were measured. Without the label's where its shares are the spec's: rows follow
+            these, which are no measurement of the table and know no noise.
     """
 
     design: Design
@@ -111,6 +115,9 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
         distributions = replace(design.distributions, offsets=offsets, knots=knots)
         design = replace(design, distributions=distributions)
         one_way = known_laws(histogram, schema=schema).one_way
+        if facts.get(PUBLIC_PROPORTIONS) and design.label is not None:
+            names = [column.name for column in schema.released]
+            one_way = one_way.without(names.index(design.label.name))
 
     return GANModel(
         design=design,

@@ -53,6 +53,9 @@ def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_row
     b E|noise|/(2 n) in total variation. Noise that keeps this at `WANTED` costs an effort of
     d k^2/(2 s^2) over d columns; less than `LEAST` is not worth saving, and more than `MOST` would
     leave a training nothing.
+
+    Of Gaussian noise. With Laplace noise, where the share is one of a pure epsilon, it is a rule of
+    thumb only: `WANTED` is not what it leads to.
     """
     sizes = Domain.from_schema(schema, bins=useful_bins(BINS, nominal_rows)).sizes
     per_stddev = statistics.fmean(sizes) * noise_size(NoiseKind.GAUSSIAN, 1.0) / 2

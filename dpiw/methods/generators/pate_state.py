@@ -63,19 +63,20 @@ class PATEState:
         ).to_bytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, start: PATEState) -> PATEState:
+    def from_bytes(cls, data: bytes, *, start: PATEState, marginals: bool) -> PATEState:
         """Read what `to_bytes` wrote.
 
         Args:
             data: a checkpoint.
             start: the state before the first round, of the same settings.
+            marginals: whether these draw a histogram.
 
         Raises:
             PrivacyError: the bytes are no state, or one of other settings.
         """
         stored = read_checkpoint(data, kind=_KIND)
         arrays, facts = stored.arrays, stored.facts
-        if facts["settings"] != start.settings:
+        if facts["settings"] != start.settings or ("marginals" in arrays) != marginals:
             raise PrivacyError("training: the state is of other settings")
         rounds = facts["remembered"]
         network = start.student.network.architecture.network(arrays["student"])

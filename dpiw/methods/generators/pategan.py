@@ -3,7 +3,8 @@
 Every private row goes to one teacher. Teachers learn to tell their rows from synthetic ones, with
 no noise, and never leave the stage; nor do their exact votes. The student sees synthetic rows only,
 each labelled by a noisy count of the teachers that call it real, and the generator learns from the
-student. So the noisy counts are all that is released, and there are as many as was planned.
+student. So noisy counts are all that is released: of votes, as many as were planned, and before
+them, unless `marginals_share` is 0, of a histogram of every column (docs/method.md section 20).
 
 **Which row goes where** is drawn row by row, independently and uniformly. A deal by place in the
 table (row i to teacher i mod k) would not do under add/remove: taking a row out moves every later
@@ -156,12 +157,11 @@ class PATEGAN(PATESettings):
 
         Raises:
             UncalibratedError: not calibrated, or for another schema.
-            PrivacyError: a checkpoint, and no round is reserved to be repeated.
+            PrivacyError: a checkpoint of other settings, or no round is reserved to be repeated.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         design = self.design(table.schema)
-        chance = PublicRandom.of({"own": self.parameters(), "schema": table.schema.to_mapping()})
-        drawn = ready.marginals
+        chance, drawn = self._chance(table.schema), ready.marginals
 
         def histogram() -> Measurement | None:
             return None if drawn is None else drawn.measure(table, noise=noise)
@@ -172,11 +172,8 @@ class PATEGAN(PATESettings):
         teachers = Teachers.start(
             rows,
             deal(len(rows), ready.teachers, noise=noise),
-            count=ready.teachers,
-            hidden=self.teacher,
-            rate=self.teacher_rate,
-            chance=chance,
-        )
+            count=ready.teachers, hidden=self.teacher, rate=self.teacher_rate, chance=chance,
+        )  # fmt: skip
         law = NoiseLaw(kind=self.noise, scale=ready.scale, dimension=self.queries)
         for made in state.student.rows:  # of a resumed run; none at the beginning
             teachers = teachers.taught(made, steps=self.teacher_steps, lot=self.teacher_lot)
@@ -188,8 +185,8 @@ class PATEGAN(PATESettings):
             return mechanisms.noisy_counts(teachers.votes(asked), law=law, noise=noise)
 
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
-        none = np.zeros(0)
-        settled = self.generator_training(design, chance).settled(state.player.average, none)
+        training, none = self.generator_training(design, chance), np.zeros(0)
+        settled = training.settled(state.player.average, none)
         return Measurement(
             kind=self.method,
             arrays={
@@ -208,6 +205,40 @@ class PATEGAN(PATESettings):
             publishable=state.publishable,
         )
 
+    def _chance(self, schema: PublicSchema) -> PublicRandom:
+        return PublicRandom.of({"own": self.parameters(), "schema": schema.to_mapping()})
+
+    def resumed_state(self, data: bytes, *, schema: PublicSchema) -> PATEState:
+        """Where a training stood at a checkpoint, if it may go on from it.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema.
+            PrivacyError: no round is reserved to be repeated, or the state is of other settings.
+        """
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        if self.resumes == 0:
+            raise PrivacyError("training: no round is reserved to be repeated from a checkpoint")
+        start = self._first(self.design(schema), self._chance(schema), None)
+        return PATEState.from_bytes(data, start=start, marginals=ready.marginals is not None)
+
+    def _first(
+        self,
+        design: Design,
+        chance: PublicRandom,
+        marginals: Measurement | None,
+        publishable: bool = True,
+    ) -> PATEState:
+        """The state before the first round."""
+        known = with_distributions(design, marginals)
+        return PATEState(
+            turn=0,
+            student=Student.start(known, rate=self.student_rate, chance=chance),
+            player=self.generator_training(known, chance).start(),
+            marginals=marginals,
+            settings=chance.facts,
+            publishable=publishable,
+        )
+
     def _start(
         self,
         design: Design,
@@ -218,26 +249,13 @@ class PATEGAN(PATESettings):
         publishable: bool,
     ) -> PATEState:
         """The state of a checkpoint, or the first one, with a histogram that `draw` draws."""
-
-        def first(marginals: Measurement | None) -> PATEState:
-            known = with_distributions(design, marginals)
-            return PATEState(
-                turn=0,
-                student=Student.start(known, rate=self.student_rate, chance=chance),
-                player=self.generator_training(known, chance).start(),
-                marginals=marginals,
-                settings=chance.facts,
-                publishable=publishable,
-            )
-
         checkpoint = watch.resumed()
         if checkpoint is None:
-            start = first(draw())
+            start = self._first(design, chance, draw(), publishable)
             watch.at(0, self.rounds * self.queries, start.to_bytes)
             return start
-        if self.resumes == 0:
-            raise PrivacyError("training: no round is reserved to be repeated from a checkpoint")
-        return PATEState.from_bytes(checkpoint, start=first(None))
+        state = self.resumed_state(checkpoint, schema=design.schema)
+        return replace(state, publishable=state.publishable and publishable)
 
     def _play(
         self,
@@ -246,12 +264,11 @@ class PATEGAN(PATESettings):
         ask: Any,
         teachers: int,
         *,
-        state: PATEState | None = None,
-        watch: TrainingWatch = UNWATCHED,
+        state: PATEState,
+        watch: TrainingWatch,
     ) -> PATEState:
         """Student and generator, from noisy counts alone: post-processing of what `ask` returns."""
         training, none = self.generator_training(design, chance), np.zeros(0)
-        state = state or self._start(design, chance, watch, lambda: None, publishable=False)
         student, player = state.student, state.player
         often = max(1, LEVELLING_EVERY // self.generator_steps)
         for turn in range(state.turn, self.rounds):

@@ -174,7 +174,7 @@ class Student:
         moments: of its optimiser.
         optimiser: the rule.
         rows: synthetic rows it remembers, round by round.
-        labels: their labels, 0 or 1, round by round.
+        labels: their labels, noisy shares of the teachers (below 0 or above 1 at times), by round.
         step: gradient steps taken.
     """
 

@@ -21,7 +21,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -260,8 +260,7 @@ class PrivateTraining:
         return self._updated(state, total)
 
     def _check(self, state: TrainingState, noise: NoiseSource) -> None:
-        if state.settings != self.digest:
-            raise PrivacyError("training: the state is of other settings")
+        self.check_settings(state)
         if state.step >= self.steps:
             raise PrivacyError("training: every accounted step was taken")
         if state.publishable and not noise.publishable:
@@ -273,14 +272,7 @@ class PrivateTraining:
         average, averaged = state.average, step - (self.steps - self._tail)
         if averaged > 0:
             average = average + (parameters - average) / averaged
-        return TrainingState(
-            step=step,
-            parameters=parameters,
-            moments=moments,
-            average=average,
-            settings=state.settings,
-            publishable=state.publishable,
-        )
+        return replace(state, step=step, parameters=parameters, moments=moments, average=average)
 
     @cached_property
     def _tail(self) -> int:
@@ -310,12 +302,13 @@ class PrivateTraining:
             steps after its checkpoint.
 
         Raises:
-            PrivacyError: a checkpoint, and no step is reserved to be repeated.
+            PrivacyError: a checkpoint of other settings, or no step is reserved to be repeated.
         """
         checkpoint = watch.resumed()
         if checkpoint is not None:
             self.check_resumable()
             state = TrainingState.from_bytes(checkpoint)
+            self.check_settings(state)  # also where no step is left to take
         else:
             watch.at(state.step, self.steps, state.to_bytes)
         while state.step < self.steps:
@@ -323,6 +316,11 @@ class PrivateTraining:
             if state.step % self.every == 0 or state.step == self.steps:
                 watch.at(state.step, self.steps, state.to_bytes)
         return state
+
+    def check_settings(self, state: TrainingState) -> None:
+        """Raise PrivacyError unless a state is of this training."""
+        if state.settings != self.digest:
+            raise PrivacyError("training: the state is of other settings")
 
     def check_resumable(self) -> None:
         """Raise PrivacyError unless a resumed training may repeat steps."""

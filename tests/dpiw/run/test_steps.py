@@ -158,8 +158,8 @@ def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
     from dpiw.data.tables import PrivateSource
 
     table = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema).open(grant, ledger)
-    drawn = run.plan.generator.measure(table, noise=SecureNoise()).under(grant.digest)
-    data = drawn.to_bytes()
+    drawn = run.plan.generator.measure(table, noise=SecureNoise())
+    data = drawn.under(grant.digest, settings=run.plan.stages[0].settings).to_bytes()
     run.measurement("fit_generator").write_bytes(data)
     draw(run)
     assert run.measurement("fit_generator").read_bytes() == data

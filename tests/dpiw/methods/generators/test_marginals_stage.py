@@ -18,9 +18,11 @@ from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.mlp import Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.dpiw.methods.generators.neural_world import (
+    REPLACE,
     SCHEMA,
     UNIT,
     Counting,
@@ -247,13 +249,30 @@ def test_a_resumed_run_of_pategan_keeps_its_histogram(turn, monkeypatch):
     assert len(asked) == COLUMNS + 8
 
 
-def test_a_resumed_game_draws_no_histogram_again(monkeypatch):
-    one, watch = ready(DPCGAN), Recorder()
+@pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
+def test_a_resumed_game_draws_no_histogram_again(kind, monkeypatch):
+    one, watch = ready(kind), Recorder()
     one.measure(table(40), noise=SeededNoise(1), watch=watch)
     monkeypatch.setattr(mechanisms, "noisy_counts", lambda *_, **__: pytest.fail("drawn again"))
     noise = Counting()
     one.measure(table(40), noise=noise, watch=Recorder(resumed=watch.saved[7]))
     assert len(noise.scales) == 1
+
+
+@pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
+def test_under_replace_one_histogram_and_votes_have_the_accounted_noise(noise, monkeypatch):
+    """A row that is replaced leaves one cell for another, and one teacher's vote may turn."""
+    laws = recorded(monkeypatch)
+    one = ready(PATEGAN, unit=REPLACE, noise=noise)
+    one.measure(table(40), noise=SeededNoise(0))
+    *columns, votes = one.events(schema=SCHEMA, unit=REPLACE)
+    assert len(columns) == COLUMNS
+    reach = 2.0 if noise is NoiseKind.LAPLACE else np.sqrt(2.0)
+    for event, law in zip(columns, laws[:COLUMNS], strict=True):
+        assert law.scale == pytest.approx(reach * event.noise_multiplier, rel=1e-12)
+        assert law.scale >= reach * event.noise_multiplier
+    assert {law.scale for law in laws[COLUMNS:]} == {votes.noise_multiplier * (1 + 1e-15)}
+    assert {law.kind for law in laws} == {noise}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -275,3 +294,25 @@ def test_public_proportions_stay_the_label_s():
     one = ready(DPCGAN, proportions=(3, 1))
     measurement = one.measure(table(40), noise=SeededNoise(0))
     np.testing.assert_array_equal(measurement.arrays["proportions"], [0.75, 0.25])
+
+
+def test_what_is_known_of_rows_is_not_the_label_s_where_its_shares_are_public():
+    """Rows follow the shares of the spec, which measured nothing: weights keep to the others."""
+    own, public = ready(DPCGAN), ready(DPCGAN, proportions=(3, 1))
+    models = []
+    for one in (own, public):
+        measurement = dataclasses.replace(
+            one.measure(table(40), noise=SeededNoise(0)), publishable=True
+        )
+        measurement = Measurement.from_bytes(measurement.to_bytes())
+        models.append(one.model(measurement, schema=SCHEMA))
+    names = [column.name for column in SCHEMA.released]
+    whole, left = (model.one_way for model in models)
+    label = names.index("sick")
+    assert whole.law.columns == tuple(range(len(names)))
+    assert left.law.columns == tuple(j for j in whole.law.columns if j != label)
+    assert left.shares.size == left.law.dimension == whole.law.dimension - 1
+    rows = models[1].sample(20_000, rng=np.random.default_rng(0))
+    assert rows.frame()["sick"].mean() == pytest.approx(0.25, abs=0.015)
+    shares = left.law.matrix(rows.scaled).mean(axis=0)
+    assert np.abs(shares - left.shares).max() < 0.03  # its rows have what it says they have

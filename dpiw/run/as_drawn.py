@@ -1,0 +1,59 @@
+"""What a run drew is what its plan says: asked before more is drawn, and before anything is signed.
+
+Whoever takes a run up compiles its plan anew. A version of dpiw with other defaults compiles
+another one under the same run key, and a certificate states the plan. So what was drawn has to be
+the plan's: its events and terms of resuming as the ledger holds them, and its settings as the
+measurement, whose bytes the ledger holds by their digest, was told (`Measurement.under`).
+"""
+
+from __future__ import annotations
+
+from dpiw.errors import LedgerConflictError
+from dpiw.ledger import Ledger, StageRecord, StageState
+from dpiw.plan.stages import StagePlan
+from dpiw.privacy import accounting
+from dpiw.privacy.measurement import Measurement
+from dpiw.run.run import ReleaseRun
+from dpiw.run.weigh import check_output
+
+
+def planned_stage(run: ReleaseRun, name: str) -> StagePlan:
+    """A stage of the plan; LedgerConflictError: the plan has none of that name."""
+    for stage in run.plan.stages:
+        if stage.name == name:
+            return stage
+    raise conflict(name)
+
+
+def is_declared(planned: StagePlan, stage: StageRecord) -> bool:
+    """Whether the ledger holds the plan's events and terms of resuming for a stage."""
+    events = [accounting.event_to_json(event) for event in planned.events]
+    return stage.declares(events) and stage.resumption == planned.resumption
+
+
+def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
+    """Compare every stage that was drawn with the plan.
+
+    Raises:
+        LedgerConflictError: it was drawn with other events, terms of resuming or settings, or does
+            not say with which settings.
+        LedgerTamperedError: a committed output is missing or another one.
+    """
+    for name, stage in ledger.run(run.key).stages.items():
+        planned = planned_stage(run, name)
+        if stage.state is not StageState.COMMITTED:
+            continue
+        path = run.measurement(name)
+        check_output(path, stage)
+        settings = Measurement.from_bytes(path.read_bytes()).settings
+        if not is_declared(planned, stage) or settings != planned.settings:
+            raise conflict(name)
+
+
+def conflict(name: str) -> LedgerConflictError:
+    """What was drawn is not what would be drawn now."""
+    return LedgerConflictError(
+        f"stage {name}: what was drawn differs from what this version of dpiw would draw, in its"
+        " events or settings, or does not say its settings. Publish with the version that drew it;"
+        " nothing more is drawn, and nothing is signed"
+    )

@@ -1,0 +1,199 @@
+"""A run that another version of dpiw drew, by other defaults, is not signed as if it were ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pytest
+
+from dpiw.errors import LedgerConflictError, StageFailedError
+from dpiw.ledger import EntryKind, StageState
+from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.privacy.events import GaussianEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.verification import verify
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+
+GENERATORS = {
+    DPGAN: "{method: dpgan, settings: {steps: 20, lot: 32, batch: 8}}",
+    PATEGAN: "{method: pategan, settings: {rounds: 4, queries: 2, batch: 8, teacher_steps: 1}}",
+}
+WEIGHTS = "beta_noised"
+EVENTS, SETTINGS = {"marginals_share": 0.0}, {"learning_rate": 0.02}
+"""Defaults of another version, under which other events are drawn, or the same ones otherwise."""
+
+REFUSED = "fit_generator: what was drawn differs from what this version .* nothing is signed"
+
+
+@pytest.fixture
+def make_run(make_workplace: Callable[..., Any]) -> Callable[..., Callable[[], ReleaseRun]]:
+    """Makes a function that takes a run up, as the version of dpiw does that is there."""
+
+    def make(kind: type = DPGAN, *, weights: str = WEIGHTS) -> Callable[[], ReleaseRun]:
+        spec = make_workplace(weights=weights, max_attempts=3).spec
+        histogram = "{method: histogram, settings: {bins: 4}}"
+        spec.write_text(spec.read_text().replace(histogram, GENERATORS[kind]))
+        return lambda: ReleaseRun.prepare(spec, period=None)
+
+    return make
+
+
+@contextlib.contextmanager
+def another_version(kind: type, defaults: Mapping[str, Any]) -> Iterator[None]:
+    """Of other defaults, and the same run key."""
+    ours: Any = vars(kind).get("from_settings")
+
+    def from_settings(cls: Any, settings: Mapping[str, Any], *, pure: bool) -> Any:
+        return super(kind, cls).from_settings({**defaults, **settings}, pure=pure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "from_settings", classmethod(from_settings), raising=False)
+        yield
+    assert vars(kind).get("from_settings") is ours
+
+
+def drawn(run: ReleaseRun, noise: SecureNoise | None = None) -> ReleaseRun:
+    """With its generator's draw."""
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=noise or SecureNoise())
+    return run
+
+
+def finish(run: ReleaseRun) -> Any:
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    steps.debias(run)
+    steps.diagnose(run)
+    return steps.publish(run)
+
+
+def entries(run: ReleaseRun) -> list[EntryKind]:
+    return [entry.kind for entry in run.open_ledger().entries()]
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
+def test_what_another_version_drew_is_not_signed(
+    make_run: Callable[..., Any], kind: type, defaults: Mapping[str, Any]
+) -> None:
+    take_up = make_run(kind, weights="none")
+    with another_version(kind, defaults):
+        key = drawn(take_up()).key
+    run = take_up()
+    assert run.key == key
+    (planned,), (stage,) = run.plan.stages, run.open_ledger().run(key).stages.values()
+    assert len(planned.events) == len(stage.events) or defaults is EVENTS
+    with pytest.raises(LedgerConflictError, match=REFUSED):
+        finish(run)
+    assert not {EntryKind.CERTIFY, EntryKind.PUBLISH} & set(entries(run))
+    assert not (run.directory / "built").exists()
+    with another_version(kind, defaults):
+        certificate = verify(steps.publish(take_up())).certificate
+    declared = [event for one in certificate.stages for event in one.events]
+    assert stage.declares(declared)
+
+
+def test_other_events_of_the_same_settings_are_not_signed(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a version that counted one more."""
+    ours, more = DPGAN.events, GaussianEvent(noise_multiplier=1e4)
+    take_up = make_run(weights="none")
+    monkeypatch.setattr(DPGAN, "events", lambda self, **whom: (more, *ours(self, **whom)))
+    settings = drawn(take_up()).plan.stages[0].settings
+    monkeypatch.setattr(DPGAN, "events", ours)
+    run = take_up()
+    assert run.plan.stages[0].settings == settings
+    with pytest.raises(LedgerConflictError, match=REFUSED):
+        finish(run)
+    assert EntryKind.CERTIFY not in entries(run)
+
+
+@pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
+def test_nothing_more_is_drawn_beside_it(
+    make_run: Callable[..., Any], defaults: Mapping[str, Any]
+) -> None:
+    take_up = make_run()
+    with another_version(DPGAN, defaults):
+        steps.draw_synthetic(drawn(take_up()))
+    run, before = take_up(), None
+    for _ in range(2):
+        with pytest.raises(LedgerConflictError, match=REFUSED):
+            steps.fit_weights(run, noise=SecureNoise())
+        stage = run.open_ledger().run(run.key).stages["fit_weights"]
+        assert stage.state is StageState.RESERVED
+        assert before in (None, entries(run))
+        before = entries(run)
+    with another_version(DPGAN, defaults):
+        finish(take_up())
+
+
+def test_nothing_is_reserved_anew_beside_it(make_run: Callable[..., Any]) -> None:
+    take_up = make_run()
+    with another_version(DPGAN, SETTINGS):
+        run = drawn(take_up())
+    run.open_ledger().arm(run.key, 1, "fit_weights")  # and its process dies
+    spent = run.open_ledger().spent("town")
+    with pytest.raises(LedgerConflictError, match=REFUSED):
+        steps.reserve(take_up())
+    assert run.open_ledger().spent("town") == spent
+    with another_version(DPGAN, SETTINGS):
+        steps.reserve(take_up())
+        finish(take_up())
+
+
+def test_a_draw_that_does_not_say_its_settings_is_not_signed(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a version that did not keep them; which it drew with, nobody can tell."""
+    under = Measurement.under
+
+    def silent(self: Measurement, grant: str, *, settings: str) -> Measurement:
+        told = under(self, grant, settings=settings)
+        kept = {name: fact for name, fact in told.facts.items() if name != "planned_settings"}
+        return replace(told, facts=kept)
+
+    take_up = make_run(weights="none")
+    monkeypatch.setattr(Measurement, "under", silent)
+    run = drawn(take_up())
+    with pytest.raises(LedgerConflictError, match="does not say its settings"):
+        finish(run)
+    assert EntryKind.CERTIFY not in entries(run)
+
+
+class Dies(SecureNoise):
+    """Gone at the twelfth lot."""
+
+    left = 12
+
+    def poisson_sample(self, *, rows: int, probability: float) -> Any:
+        self.left -= 1
+        return self._gone() if self.left < 0 else super().poisson_sample(
+            rows=rows, probability=probability
+        )  # fmt: skip
+
+    def _gone(self) -> NoReturn:
+        raise RuntimeError("gone")
+
+
+def test_another_version_s_checkpoint_uses_no_resume_up(make_run: Callable[..., Any]) -> None:
+    """Whose training had the same events; the version that began it still goes on."""
+    take_up = make_run(weights="none")
+    with another_version(DPGAN, SETTINGS), pytest.raises(StageFailedError):
+        drawn(take_up(), Dies())
+    run = take_up()
+    steps.reserve(run)
+    with pytest.raises(LedgerConflictError, match=REFUSED):
+        steps.fit_generator(run, noise=SecureNoise())
+    stage = run.open_ledger().run(run.key).stages["fit_generator"]
+    assert (stage.state, stage.resumes_left) == (StageState.ARMED, 1)
+    with another_version(DPGAN, SETTINGS):
+        finish(drawn(take_up()))
+    assert entries(run).count(EntryKind.RESUME) == 1
