@@ -17,7 +17,7 @@ from dpiw.analysis.group_sizes import PEOPLE_CARE
 from dpiw.analysis.noise import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
-from dpiw.methods.weights import means_law
+from dpiw.methods.weights import means_verdict
 from tests.support import documents
 from tests.support.patience import SECONDS
 
@@ -128,9 +128,10 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     text = GUIDE.read_text()
     assert "support at least 0.9, shrinkage at most a quarter of the variance" in text
     assert "support 0.5 to 0.9" in text
-    assert (means_law.SUPPORT_USE, means_law.SUPPORT_CARE) == (0.5, 0.3)
-    assert (means_law.ROWS_USE, means_law.ROWS_CARE) == (500, 50)
-    assert means_law.QUANTILE_USE == 0.85
+    assert (means_verdict.SUPPORT_USE, means_verdict.SUPPORT_CARE) == (0.5, 0.3)
+    assert (means_verdict.ROWS_USE, means_verdict.ROWS_CARE) == (500, 50)
+    assert means_verdict.QUANTILE_USE == 0.85
+    assert means_verdict.GUESSED == 2 / 3
     assert "support of at least 0.5 (of a quantile 0.85), `use with care` from 0.3" in text
     assert "fewer than 500 or 50 of the rows" in text
     assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text

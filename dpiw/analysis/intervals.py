@@ -1,8 +1,9 @@
 """Confidence intervals for population parameters, from weighted synthetic rows.
 
 The error of an estimate has parts, each with a variance that follows from released values. With
-weights made of noisy means (`measured`) there are two, `rows` and `means`, and nothing is out of
-sight (`dpiw.methods.weights.means_law`). With weights made of noisy coefficients there are five:
+weights made of noisy means (`measured`) there are three: `rows`, `means`, and `prior`, a guess at
+what is out of sight (`dpiw.methods.weights.means_law`). With weights made of noisy coefficients
+there are five:
 
 - rows: the synthetic rows are a sample (sandwich);
 - noise: the privacy noise z in the coefficients, of published law;
@@ -37,7 +38,7 @@ from dpiw.analysis.groups import ends_of
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
-from dpiw.methods.weights import means_law
+from dpiw.methods.weights import means_verdict
 from dpiw.methods.weights.diagnostics import Verdict, diagnose
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
@@ -165,16 +166,22 @@ def _verdicts(
     law, sizes = sample.known_law.grades(estimate, parts), size_grades(estimate)
     own = np.maximum(np.maximum(law, sizes), order.index(stable.verdict))
     support = sample.known_law.support(estimate)
-    guessed = "shrinkage" in parts
-    least = noise.SUPPORT_USE if guessed else means_law.least_support(estimate)
-    other = "shrinkage is much of its error" if guessed else "few rows are behind the weights"
     reasons = []
-    for share, seen, size in zip(support, law, sizes, strict=True):
-        low = f"support {share:.2f} (expected >= {least:g})"
-        told = [low if share < least else other] * bool(seen)
+    for why, seen, size in zip(_whys(estimate, support, parts), law, sizes, strict=True):
+        told = [why] * bool(seen)
         told += [("", "fewer than 100 people are behind it", "its group may be empty")[size]]
         reasons.append(tuple(filter(None, (*told, *stable.reasons))))
     return tuple(order[int(value)].value for value in own), tuple(reasons)
+
+
+def _whys(estimate: Estimate, support: Array, parts: dict[str, Array]) -> list[str]:
+    """Of each value, why the weights' law would not grade it `use`."""
+    if "prior" in parts:
+        least = means_verdict.least_support(estimate)
+        shares = zip(support, means_verdict.guessed(parts), strict=True)
+        return [means_verdict.reason(float(own), float(share), least) for own, share in shares]
+    low, most = noise.SUPPORT_USE, "shrinkage is much of its error"
+    return [f"support {own:.2f} (expected >= {low:g})" if own < low else most for own in support]
 
 
 def confidence_interval(

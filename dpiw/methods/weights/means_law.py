@@ -29,21 +29,13 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.means_replicates import drawn_replicates
+from dpiw.methods.weights.means_verdict import grades
 from dpiw.methods.weights.targets import ridge_of
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
 
 Array = NDArray[np.float64]
-
-SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
-"""Least support for `use` and `use with care`: below, the interval is most of what is told."""
-
-QUANTILE_USE = 0.85
-"""The same of a quantile, which rests on what is within a generator's bins."""
-
-ROWS_USE, ROWS_CARE = 500.0, 50.0
-"""Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
 STEP = 4.0
 """By what a quantile's prior variance is less, as its influence steps between two rows: independent
@@ -60,11 +52,6 @@ feature reaches. This and `PULLED` were chosen by simulation of other releases, 
 populations besides, than those of benchmarks/results/coverage_measured.md."""
 
 _BLOCK = 8192
-
-
-def least_support(estimate: Estimate) -> float:
-    """For the verdict `use`."""
-    return SUPPORT_USE if estimate.facts.get("smooth", True) else QUANTILE_USE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -210,7 +197,11 @@ class MeansLaw:
         return np.asarray(w @ g**2 / n), self.fit @ cross
 
     def variance(self, influence: Array, *, step: float = 1.0) -> Array:
-        """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,).
+        """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,)."""
+        return np.asarray(sum(self.variances(influence, step=step)))
+
+    def variances(self, influence: Array, *, step: float = 1.0) -> tuple[Array, Array]:
+        """Variances of weighted estimates of known law, and what is a guess, (p,) each.
 
         mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg and v_j = t/alpha +
         `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha that is (K_gg -
@@ -232,8 +223,8 @@ class MeansLaw:
         left = (share * self.prior / step) @ missed**2
         seen = (slope * (self.error @ slope)).sum(axis=0)
         cross = self.features.T @ self._weighted(influence)
-        moved = ((self.base_error.T @ cross) ** 2).sum(axis=0) + (self.pull @ cross) ** 2
-        return np.asarray(left + seen + moved)
+        seen += ((self.base_error.T @ cross) ** 2).sum(axis=0)
+        return np.asarray(seen), np.asarray(left + (self.pull @ cross) ** 2)
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -253,32 +244,25 @@ class MeansLaw:
         return max(1.0, float(own) / self.base_rows)
 
     def parts(self, estimate: Estimate) -> dict[str, Array]:
-        """Variance of each value by source, shape (p,) each: `rows` and `means`.
+        """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
 
-        Of the rows' sampling error the sandwich holds what calibration leaves.
+        Of the rows' sampling error the sandwich holds what calibration leaves. `prior` is what
+        nothing measured says: shrinkage, and what no feature reaches.
         """
         pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
         rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
         smooth = estimate.facts.get("smooth", True)
-        means = self.variance(estimate.influence, step=1.0 if smooth else STEP)
-        return {"rows": self.repeats * rows, "means": means}
+        means, prior = self.variances(estimate.influence, step=1.0 if smooth else STEP)
+        return {"rows": self.repeats * rows, "means": means, "prior": prior}
 
     def support(self, estimate: Estimate) -> Array:
         """`share_seen` of an estimate."""
         return self.share_seen(estimate.influence)
 
     def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
-        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,).
-
-        `use`: `least_support`; `use with care`: of at least 0.3. Less support means a wider
-        interval, and one that rests on alpha. Below 500 effective base rows `use with care`, below
-        50 `do not use`.
-        """
-        share = self.support(estimate)
-        own = np.where(share >= least_support(estimate), 0, np.where(share >= SUPPORT_CARE, 1, 2))
-        base = 0 if self.base_rows >= ROWS_USE else 1 if self.base_rows >= ROWS_CARE else 2
-        return np.asarray(np.maximum(own, base))
+        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,): `means_verdict`."""
+        return grades(estimate, self.support(estimate), parts, base_rows=self.base_rows)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.

@@ -111,7 +111,7 @@ def test_intervals_of_a_release(publishing):
     for estimate in estimates:
         found = estimate.interval()
         assert found.method == "noise_aware"
-        assert set(found.parts) == {"rows", "means"}
+        assert set(found.parts) == {"rows", "means", "prior"}
         assert np.all((found.support >= 0) & (found.support <= 1))
         assert set(found.verdicts) <= {"use", "use with care", "do not use"}
         alone = estimate.interval(method="sandwich")

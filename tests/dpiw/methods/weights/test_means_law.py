@@ -11,13 +11,15 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.means_law import (
+from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.means_verdict import (
+    GUESSED,
     QUANTILE_USE,
     ROWS_CARE,
     ROWS_USE,
     SUPPORT_CARE,
     SUPPORT_USE,
-    MeansLaw,
+    guessed,
     least_support,
 )
 from dpiw.methods.weights.targets import Targets
@@ -184,7 +186,7 @@ def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
     found = ESTIMANDS[name](sample)
     drawn = sample.law.replicates(1000, rng)
     parts = found.interval().parts
-    assert set(parts) == {"rows", "means"}
+    assert set(parts) == {"rows", "means", "prior"}
     assert np.all(drawn.weights > 0)
     np.testing.assert_allclose(drawn.weights.mean(axis=0), 1, rtol=1e-12)
     variance = drawn.variance(found.refit, sample.weights)
@@ -235,7 +237,8 @@ def test_a_quantile_s_step_has_a_fourth_of_the_prior(doubt):
     sample = replace(sample, law=law)
     for name, step in (("quantile", 4.0), ("mean", 1.0)):
         found = ESTIMANDS[name](sample)
-        assert found.interval().parts["means"] == pytest.approx(
+        parts = found.interval().parts
+        assert parts["means"] + parts["prior"] == pytest.approx(
             law.variance(found.influence, step=step)
         )
         less = law.variance(found.influence) - law.variance(found.influence, step=4.0)
@@ -359,8 +362,8 @@ def test_unsupported_estimates_are_wide_and_not_to_be_used():
     assert SUPPORT_CARE <= middle.support[0] < SUPPORT_USE
     assert middle.verdicts == ("use with care",)
     variance = float(np.cov(sample.table["other"], aweights=sample.weights))
-    assert far.parts["means"][0] == pytest.approx(variance / 300, rel=0.02)
-    assert far.parts["means"][0] > 3 * near.parts["means"][0]
+    assert far.parts["prior"][0] == pytest.approx(variance / 300, rel=0.02)
+    assert far.parts["prior"][0] > 3 * near.parts["prior"][0]
     # The verdict follows the base's effective rows as well.
     for rows, verdict in ((ROWS_USE - 1, "use with care"), (ROWS_CARE - 1, "do not use")):
         fewer = replace(sample, law=replace(sample.law, base_rows=rows))
@@ -389,4 +392,23 @@ def test_a_quantile_needs_more_support_than_a_mean():
     assert least_support(found) == QUANTILE_USE > SUPPORT_USE
     parts = found.interval().parts
     share = sample.law.support(found)
-    assert (sample.law.grades(found, parts)[0] == 0) == (share[0] >= QUANTILE_USE)
+    enough = share[0] >= QUANTILE_USE and guessed(parts)[0] <= GUESSED
+    assert (sample.law.grades(found, parts)[0] == 0) == enough
+
+
+def test_an_interval_that_is_mostly_a_guess_is_no_use():
+    """The same estimate, support and all, where nothing but the prior's doubt is larger."""
+    sample = sample_of(np.random.default_rng(532))
+    seen = []
+    for doubt in (1.0, 3.0, 10.0, 100.0):
+        law = replace(sample.law, doubt=doubt)
+        told = ESTIMANDS["mean"](replace(sample, law=law)).interval()
+        share = guessed(told.parts)[0]
+        assert told.support[0] >= SUPPORT_USE
+        assert told.verdicts == (("use",) if share <= GUESSED else ("use with care",))
+        if share > GUESSED:
+            assert "of its variance is a guess (expected at most 67%)" in told.reasons[0][0]
+        seen.append(share)
+    assert seen == sorted(seen)
+    assert seen[0] <= GUESSED < seen[-1]
+    assert guessed({"rows": np.zeros(1), "prior": np.zeros(1)})[0] == 0  # a constant's
