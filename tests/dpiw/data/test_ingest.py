@@ -215,6 +215,7 @@ def test_a_table_larger_than_the_memory_is_read_in_batches_and_not_at_once(tmp_p
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-500:]
     assert done.stdout.splitlines()[0] == "the table exceeds max_memory_bytes=200000000"
-    assert "damaged" in done.stdout or "could not be read" in done.stdout
+    # Which allocation fails is chance, and so is who says so.
+    assert any(words in done.stdout for words in ("damaged", "could not be read", "more memory"))
     assert done.stdout.splitlines()[2:] == [str(rows // 2)]
     assert "xxx" not in done.stdout + done.stderr
