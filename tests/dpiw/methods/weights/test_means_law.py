@@ -407,7 +407,7 @@ def test_an_interval_that_is_mostly_a_guess_is_no_use():
         assert told.support[0] >= SUPPORT_USE
         assert told.verdicts == (("use",) if share <= GUESSED else ("use with care",))
         if share > GUESSED:
-            assert "of its variance is a guess (expected at most 67%)" in told.reasons[0][0]
+            assert "of its variance is a guess (expected at most 60%)" in told.reasons[0][0]
         seen.append(share)
     assert seen == sorted(seen)
     assert seen[0] <= GUESSED < seen[-1]
