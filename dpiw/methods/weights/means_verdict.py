@@ -24,8 +24,8 @@ QUANTILE_USE = 0.85
 """The same of a quantile, which rests on what is within a generator's bins."""
 
 GUESSED = 0.6
-"""Most that the part `prior` may be of the variance for `use`. Chosen on the held-out populations of
-benchmarks/coverage_populations.py, where intervals beyond it held the truth 88% of the time."""
+"""Most that the part `prior` may be of the variance for `use`. Chosen on the held-out populations
+of benchmarks/coverage_populations.py, where others held the truth 88% of the time."""
 
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
