@@ -3,6 +3,9 @@
     <run>/<stage>.<step>.<token>.checkpoint     noised state; <token> names the arm it was drawn
                                                 under, by the first digits of the ledger's SHA-256
 
+Its first line is the digest of the settings that the plan draws by: whatever a method keeps in its
+state, a training goes on by those settings alone (`is_of`).
+
 A file is written and synced before its entry, and the next step is drawn only after the entry. So
 whoever resumes at the last checkpoint on record repeats at most the steps up to the next one.
 """
@@ -20,6 +23,7 @@ from dpiw.privacy.resumption import Progress, Resumption
 from dpiw.run.run import ReleaseRun
 
 _TOKEN_DIGITS = 16
+_END = b"\n"
 
 
 class StageCheckpoints:
@@ -29,8 +33,9 @@ class StageCheckpoints:
         run: whose stage trains.
         ledger: holds the grant.
         grant: under which it draws.
+        settings: digest of those that the plan draws by.
         terms: of resumption; None: no checkpoint is kept.
-        resumed: the checkpoint to go on from; None: begin.
+        resumed: the file to go on from, of these settings (`is_of`); None: begin.
         progress: told (steps taken, steps).
     """
 
@@ -40,21 +45,23 @@ class StageCheckpoints:
         ledger: Ledger,
         grant: Grant,
         *,
+        settings: str,
         terms: Resumption | None,
         resumed: bytes | None,
         progress: Progress,
     ) -> None:
         self._run, self._ledger, self._grant = run, ledger, grant
-        self._terms, self._resumed, self._progress = terms, resumed, progress
+        self._settings, self._terms, self._progress = settings, terms, progress
+        self._resumed = None if resumed is None else resumed.partition(_END)[2]
 
     def resumed(self) -> bytes | None:
-        """The checkpoint to go on from; None: begin."""
+        """The state to go on from; None: begin."""
         return self._resumed
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
         """Keep a checkpoint, put it on record, and tell where the training stands."""
         if self._terms is not None:
-            self._keep(step, state())
+            self._keep(step, self._settings.encode() + _END + state())
         self._progress(step, steps)
 
     def _keep(self, step: int, data: bytes) -> None:
@@ -81,6 +88,11 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
         if hashlib.sha256(data).hexdigest() == checkpoint.digest:
             return data
     return None
+
+
+def is_of(data: bytes, settings: str) -> bool:
+    """Whether a checkpoint was drawn by these settings; those of earlier versions say none."""
+    return data.partition(_END)[0] == settings.encode()
 
 
 def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:

@@ -15,13 +15,12 @@ from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
     LedgerTamperedError,
-    PrivacyError,
     SourceError,
     StageFailedError,
 )
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.methods.base import ReadsBatches
-from dpiw.methods.generators.base import Synthesizer, check_checkpoint, check_fits
+from dpiw.methods.generators.base import Synthesizer, check_fits
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.play import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
@@ -36,6 +35,7 @@ from dpiw.run.checkpoints import (
     StageCheckpoints,
     check_checkpoints,
     forget_checkpoints,
+    is_of,
     last_checkpoint,
     take_over,
 )
@@ -155,7 +155,13 @@ def _draw_once(
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         watch = StageCheckpoints(
-            run, ledger, grant, terms=stage.resumption, resumed=resumed, progress=progress
+            run,
+            ledger,
+            grant,
+            settings=planned.settings,
+            terms=stage.resumption,
+            resumed=resumed,
+            progress=progress,
         )
         try:
             if resumed is not None and stage.checkpoint is not None:
@@ -201,18 +207,16 @@ def _check_before_drawing(
         )
     check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
     check_drawn(run, ledger)
-    if not is_declared(planned_stage(run, stage.stage), stage):
+    planned = planned_stage(run, stage.stage)
+    if not is_declared(planned, stage):
         raise LedgerConflictError(
             f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
         )
+    if resumed is not None and not is_of(resumed, planned.settings):
+        raise conflict(stage.stage)  # before a resume is used up
     check_noise_library()
     if stage.stage == GENERATOR_STAGE:
         check_fits(run.plan.generator)
-        if resumed is not None:
-            try:
-                check_checkpoint(run.plan.generator, resumed, schema=run.plan.schema)
-            except PrivacyError as error:  # before a resume is used up
-                raise conflict(stage.stage) from error
     promised_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 

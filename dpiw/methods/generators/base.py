@@ -90,17 +90,6 @@ def check_fits(generator: Synthesizer) -> None:
         check()
 
 
-def check_checkpoint(generator: Synthesizer, data: bytes, *, schema: PublicSchema) -> None:
-    """Let a generator look whether a training may go on from a checkpoint (`resumed_state`).
-
-    Raises:
-        PrivacyError: it is of other settings; no resume is used up yet.
-    """
-    resumed = getattr(generator, "resumed_state", None)
-    if resumed is not None:
-        resumed(data, schema=schema)
-
-
 class CalibratedNoise(Protocol):
     """What `calibrate` decided, and for whom."""
 

@@ -11,8 +11,12 @@ import pytest
 
 from dpiw.errors import LedgerConflictError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
+from dpiw.methods.generators import aim
+from dpiw.methods.generators.aim import AIM
+from dpiw.methods.generators.aim_rounds import draw_round
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.weights.dp_mlp import DensityNetwork
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise
@@ -23,8 +27,11 @@ from dpiw.run.run import ReleaseRun
 GENERATORS = {
     DPGAN: "{method: dpgan, settings: {steps: 20, lot: 32, batch: 8}}",
     PATEGAN: "{method: pategan, settings: {rounds: 4, queries: 2, batch: 8, teacher_steps: 1}}",
+    AIM: "{method: aim, settings: {resumes: 1}}",
 }
+HISTOGRAM = "{method: histogram, settings: {bins: 4}}"
 WEIGHTS = "beta_noised"
+NETWORK = "dp_mlp, settings: {steps: 20, lot: 32, replays: 0}"
 EVENTS, SETTINGS = {"marginals_share": 0.0}, {"learning_rate": 0.02}
 """Defaults of another version, under which other events are drawn, or the same ones otherwise."""
 
@@ -37,8 +44,7 @@ def make_run(make_workplace: Callable[..., Any]) -> Callable[..., Callable[[], R
 
     def make(kind: type = DPGAN, *, weights: str = WEIGHTS) -> Callable[[], ReleaseRun]:
         spec = make_workplace(weights=weights, max_attempts=3).spec
-        histogram = "{method: histogram, settings: {bins: 4}}"
-        spec.write_text(spec.read_text().replace(histogram, GENERATORS[kind]))
+        spec.write_text(spec.read_text().replace(HISTOGRAM, GENERATORS.get(kind, HISTOGRAM)))
         return lambda: ReleaseRun.prepare(spec, period=None)
 
     return make
@@ -47,15 +53,14 @@ def make_run(make_workplace: Callable[..., Any]) -> Callable[..., Callable[[], R
 @contextlib.contextmanager
 def another_version(kind: type, defaults: Mapping[str, Any]) -> Iterator[None]:
     """Of other defaults, and the same run key."""
-    ours: Any = vars(kind).get("from_settings")
+    ours: Any = kind.from_settings  # type: ignore[attr-defined]
 
-    def from_settings(cls: Any, settings: Mapping[str, Any], *, pure: bool) -> Any:
-        return super(kind, cls).from_settings({**defaults, **settings}, pure=pure)
+    def from_settings(cls: Any, /, settings: Mapping[str, Any], **known: Any) -> Any:
+        return ours.__func__(cls, {**defaults, **settings}, **known)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, "from_settings", classmethod(from_settings), raising=False)
+        patch.setattr(kind, "from_settings", classmethod(from_settings))
         yield
-    assert vars(kind).get("from_settings") is ours
 
 
 def drawn(run: ReleaseRun, noise: SecureNoise | None = None) -> ReleaseRun:
@@ -78,7 +83,7 @@ def entries(run: ReleaseRun) -> list[EntryKind]:
     return [entry.kind for entry in run.open_ledger().entries()]
 
 
-@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("kind", [DPGAN, PATEGAN])
 @pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
 def test_what_another_version_drew_is_not_signed(
     make_run: Callable[..., Any], kind: type, defaults: Mapping[str, Any]
@@ -183,17 +188,63 @@ class Dies(SecureNoise):
         raise RuntimeError("gone")
 
 
-def test_another_version_s_checkpoint_uses_no_resume_up(make_run: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "weights", "defaults"),
+    [
+        (DPGAN, "none", SETTINGS),
+        (DPGAN, "none", {"latent": 3}),
+        (DensityNetwork, NETWORK, SETTINGS),
+        (DensityNetwork, NETWORK, {"activation": "relu"}),
+        (DensityNetwork, NETWORK, {"loss": "logistic"}),
+        (DensityNetwork, NETWORK, {"hidden": [4]}),
+    ],
+)
+def test_another_version_s_checkpoint_uses_no_resume_up(
+    make_run: Callable[..., Any], kind: type, weights: str, defaults: Mapping[str, Any]
+) -> None:
     """Whose training had the same events; the version that began it still goes on."""
-    take_up = make_run(weights="none")
-    with another_version(DPGAN, SETTINGS), pytest.raises(StageFailedError):
-        drawn(take_up(), Dies())
-    run = take_up()
-    steps.reserve(run)
-    with pytest.raises(LedgerConflictError, match=REFUSED):
-        steps.fit_generator(run, noise=SecureNoise())
-    stage = run.open_ledger().run(run.key).stages["fit_generator"]
-    assert (stage.state, stage.resumes_left) == (StageState.ARMED, 1)
-    with another_version(DPGAN, SETTINGS):
-        finish(drawn(take_up()))
+    take_up = make_run(kind, weights=weights)
+    with another_version(kind, defaults), pytest.raises(StageFailedError):
+        trained(take_up(), Dies())
+    check_refused(take_up())
+    with another_version(kind, defaults):
+        drawn(run := take_up())
+        verify(finish(take_up()))
     assert entries(run).count(EntryKind.RESUME) == 1
+
+
+def test_nor_does_a_checkpoint_of_rounds(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which keeps no settings in its state."""
+    pytest.importorskip("mbi")
+    take_up, calls = make_run(AIM, weights="none"), iter(range(1))
+
+    def dies(*drawn: Any, **terms: Any) -> Any:
+        if next(calls, None) is None:
+            raise RuntimeError("gone")
+        return draw_round(*drawn, **terms)
+
+    with another_version(AIM, {"max_cells": 100}), monkeypatch.context() as patch:
+        patch.setattr(aim, "draw_round", dies)
+        with pytest.raises(StageFailedError):
+            trained(take_up(), SecureNoise())
+    check_refused(take_up())
+
+
+def trained(run: ReleaseRun, noise: SecureNoise) -> None:
+    """Draw whatever there is to draw; the last stage with this noise."""
+    names = [stage.name for stage in run.plan.stages]
+    drawn(run, noise if names == ["fit_generator"] else SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=noise)
+
+
+def check_refused(run: ReleaseRun) -> None:
+    """Before a resume is used up."""
+    steps.reserve(run)
+    name = run.plan.stages[-1].name
+    with pytest.raises(LedgerConflictError, match=f"{name}: what was drawn differs"):
+        trained(run, SecureNoise())
+    stage = run.open_ledger().run(run.key).stages[name]
+    assert (stage.state, stage.resumes_left) == (StageState.ARMED, 1)

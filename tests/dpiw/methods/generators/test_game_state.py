@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dpiw.errors import PrivacyError
-from dpiw.methods.generators.base import check_checkpoint
 from dpiw.methods.generators.dpcgan import DPCGAN
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.histogram import Histogram
@@ -40,7 +39,7 @@ def test_a_checkpoint_of_other_settings_is_refused(kind, at, other):
     with pytest.raises(PrivacyError, match="other settings"):
         one.measure(table(40), noise=SeededNoise(1), watch=Recorder(resumed=data))
     with pytest.raises(PrivacyError, match="other settings"):
-        check_checkpoint(one, data, schema=SCHEMA)
+        one.resumed_state(data, schema=SCHEMA)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -49,7 +48,7 @@ def test_a_checkpoint_with_a_histogram_too_many_or_too_few_is_refused(kind, shar
     one, watch = ready(kind, marginals_share=share), Recorder()
     one.measure(table(40), noise=SeededNoise(1), watch=watch)
     data = watch.saved[0]
-    check_checkpoint(one, data, schema=SCHEMA)
+    one.resumed_state(data, schema=SCHEMA)
     stored = Measurement.from_bytes(data)
     arrays = {"marginals": np.zeros(3, dtype=np.uint8)} | dict(stored.arrays)
     if share:
@@ -60,7 +59,7 @@ def test_a_checkpoint_with_a_histogram_too_many_or_too_few_is_refused(kind, shar
         arrays["marginals"] = np.frombuffer(drawn, dtype=np.uint8)
     forged = dataclasses.replace(stored, arrays=arrays).to_bytes()
     with pytest.raises(PrivacyError, match="other settings"):
-        check_checkpoint(one, forged, schema=SCHEMA)
+        one.resumed_state(forged, schema=SCHEMA)
 
 
 def test_a_checkpoint_that_names_no_settings_is_refused():
@@ -70,4 +69,4 @@ def test_a_checkpoint_that_names_no_settings_is_refused():
     stored = Measurement.from_bytes(watch.saved[4])
     facts = {name: fact for name, fact in stored.facts.items() if name != "settings"}
     with pytest.raises(PrivacyError, match="other settings"):
-        check_checkpoint(one, dataclasses.replace(stored, facts=facts).to_bytes(), schema=SCHEMA)
+        one.resumed_state(dataclasses.replace(stored, facts=facts).to_bytes(), schema=SCHEMA)
