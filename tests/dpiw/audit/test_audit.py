@@ -31,6 +31,7 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.from_releases import missing_releases, verified_releases
 from dpiw.ledger.from_releases import recover as take_up
 from dpiw.ledger.history import more_such
+from dpiw.ledger.populations import column_label
 from dpiw.ledger.stores.store import Store
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.manifest import MANIFEST, SIGNATURE
@@ -136,6 +137,14 @@ def test_every_text_of_the_page_is_escaped(site):
     assert page.count("&lt;script&gt;") == 2 * len(KINDS) + 8
     assert "<script" not in page
     assert '" onload' not in page
+
+
+def test_a_column_that_stands_as_a_digest_says_so(site):
+    report = site.audit()
+    assert "named by no column: each row is a person" in " ".join(build_page(report).split())
+    report.counted.populations["town"].id_column = column_label("Patient ID")
+    page = " ".join(build_page(report).split())
+    assert f"named by {column_label('Patient ID')} (SHA-256 of the column&#39;s name: " in page
 
 
 def test_it_never_looks_into_a_workspace(site):
