@@ -102,7 +102,7 @@ def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
     assert all(f"{one}</td>" in page for one in by)
     assert f"--head {report.head.hash}" in page
     assert "--key" not in " ".join(next_steps(report))
-    assert "--key" in next_steps(dataclasses.replace(report, pinned=False))[0]
+    assert "--key" in next_steps(dataclasses.replace(report, given=()))[0]
     assert next_steps(dataclasses.replace(report, findings=(
         Finding(code="chain_broken", subject="entry 3", text=""),
     )))[0].startswith("Stop")  # fmt: skip
@@ -295,7 +295,7 @@ def test_what_cannot_be_audited_is_refused(site, tmp_path):
             site.audit(ledger_url=url)
         assert "secret" not in str(caught.value)
     with pytest.raises(ReleaseError, match=r"none\.pub"):
-        site.audit(public_key=tmp_path / "none.pub")
+        site.audit(public_keys=[tmp_path / "none.pub"])
     with pytest.raises(ReleaseError, match="none"):
         release_folders(tmp_path / "none")
     (tmp_path / "file").write_text("")
@@ -503,14 +503,14 @@ def test_a_folder_that_cannot_be_listed(site, monkeypatch):
 
 def test_another_key(site, tmp_path):
     _, other = create_key_pair(tmp_path, "other")
-    report = site.audit(public_key=other)
+    report = site.audit(public_keys=[other])
     (told,) = [one.text for one in report.findings if one.code == "other_key"]  # once for all
     (own,) = {verify(folder).key_id for folder in site.folders}
     assert told == f"all 2 are whole, and signed by key id {own}, not by the given key"
     assert not report.ok
     assert f"SIGNED BY {own}" in build_page(report)
     (site.folders[0] / "report.html").write_text("changed")
-    report = site.audit(public_key=other)
+    report = site.audit(public_keys=[other])
     assert {one.code for one in report.findings} == {
         "folder_unsound", "other_key", "entry_other_key",
     }  # fmt: skip
@@ -521,7 +521,7 @@ def test_another_key(site, tmp_path):
 
 
 def test_no_key_and_two_keys(site, tmp_path):
-    report = site.audit(public_key=None)
+    report = site.audit(public_keys=[])
     assert [one.code for one in report.findings] == ["key_not_pinned"]
     page = build_page(report)
     assert page.count("signature not checked against a key") == 3  # at its head, and in two rows
@@ -533,7 +533,7 @@ def test_no_key_and_two_keys(site, tmp_path):
     (folder / SIGNATURE).write_bytes(key.sign(manifest.to_bytes()))
     assert verify(folder)
     expected = {"key_not_pinned", "several_keys", "folder_unknown", "folder_missing"}
-    assert site.codes(public_key=None) == expected
+    assert site.codes(public_keys=[]) == expected
 
 
 def test_a_renamed_folder_and_a_copy(site):
