@@ -31,7 +31,10 @@ from tasks.report_audit import report_audit
 
 @flow(name="dpiw-audit", retries=0, persist_result=False, log_prints=False)
 def audit(
-    ledger: str, releases: str | None = None, key: str | None = None, out: str = "audit"
+    ledger: str,
+    releases: str | None = None,
+    key: list[str] | str | None = None,
+    out: str = "audit",
 ) -> str:
     """Audit a ledger and the releases it paid for.
 
@@ -39,7 +42,8 @@ def audit(
         ledger: the ledger's path or URL, without a password; or a release spec (`.yaml`), whose
             `ledger` and `publish_to` are meant.
         releases: the folder in which releases are published; None: the spec's.
-        key: the curator's public key file, from elsewhere; None: nothing shows who signed.
+        key: the curators' public key files, from elsewhere, under one of which each folder must
+            verify, or the only curator's; None: nothing shows who signed.
         out: a folder for `audit.json` and `audit.html`.
 
     Returns:
@@ -50,7 +54,7 @@ def audit(
         AuditFailedError: errors were found; the report is written.
     """
     url, folder = places(ledger, releases)
-    report = audit_task(url, release_folders(folder), None if key is None else Path(key))
+    report = audit_task(url, release_folders(folder), key_files(key))
     page = report_audit(report, Path(out))
     errors, warnings = (report.number(one) for one in (Severity.ERROR, Severity.WARNING))
     told = "\n".join(found(report))
@@ -62,6 +66,11 @@ def audit(
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def key_files(key: list[str] | str | None) -> list[Path]:
+    """The public key files of a flow's parameter: several, one, or none."""
+    return [Path(one) for one in ([key] if isinstance(key, str) else key or [])]
 
 
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:
@@ -94,7 +103,11 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dpiw audit")
     parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
     parser.add_argument("--releases", help="folder of published releases; default: the spec's")
-    parser.add_argument("--key", help="the curator's public key, from elsewhere")
+    parser.add_argument(
+        "--key",
+        action="append",
+        help="the curator's public key, from elsewhere; may be repeated: once for each curator",
+    )
     parser.add_argument("--out", default="audit", help="folder for the report (audit)")
     return parser.parse_args(arguments)
 

@@ -11,6 +11,6 @@ from tasks.step import step
 
 
 @step("audit", done="the ledger is replayed and the releases are checked")
-def audit(ledger: str, releases: Sequence[Path], public_key: Path | None) -> AuditReport:
+def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) -> AuditReport:
     """Return what was found, however bad it is."""
-    return run_audit(ledger, releases, public_key)
+    return run_audit(ledger, releases, public_keys)

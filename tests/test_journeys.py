@@ -36,7 +36,7 @@ def audited(line: str) -> AuditReport:
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert (command, set(options)) == ("audit", {"--ledger", "--releases", "--key", "--out"})
     folders = sorted(Path(options["--releases"]).iterdir())
-    report = audit(options["--ledger"], folders, Path(options["--key"]))
+    report = audit(options["--ledger"], folders, [Path(options["--key"])])
     write_report(report, Path(options["--out"]))
     return report
 

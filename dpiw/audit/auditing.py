@@ -38,7 +38,7 @@ class AuditReport:
         costs: every reservation's recomputed totals.
         folders: every folder that was looked at.
         signers: who signed its entries; None: the ledger could not be read.
-        pinned: whether a public key was given.
+        given: ids of the public keys that were given.
         findings: the gravest first.
     """
 
@@ -50,8 +50,13 @@ class AuditReport:
     costs: Mapping[Key, Recomputed]
     folders: tuple[FolderFacts, ...]
     signers: EntrySigners | None
-    pinned: bool
+    given: tuple[str, ...]
     findings: tuple[Finding, ...]
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a public key was given."""
+        return bool(self.given)
 
     def number(self, severity: Severity) -> int:
         """How many findings are of this severity."""
@@ -66,7 +71,7 @@ class AuditReport:
 def audit(
     ledger_url: str,
     releases: Sequence[Path],
-    public_key: Path | None,
+    public_keys: Sequence[Path],
     *,
     clock: Clock = utc_now,
 ) -> AuditReport:
@@ -78,27 +83,29 @@ def audit(
     Args:
         ledger_url: as `Ledger.open`; without a password.
         releases: release folders (see `release_folders`).
-        public_key: the curator's public key file, from elsewhere; None: signatures are checked
-            against the keys inside the folders, which shows nothing about who signed.
+        public_keys: the curators' public key files, from elsewhere: each folder must verify under
+            one of them; none: signatures are checked against the keys inside the folders, which
+            shows nothing about who signed.
         clock: gives the report's time.
 
     Raises:
         SpecError: the URL holds a password, or names no ledger that could be.
         LedgerError: there is no such ledger, or it cannot be opened. A ledger that is there and
             was tampered with is a finding, not an exception.
-        ReleaseError: the key file cannot be read.
+        ReleaseError: a key file cannot be read.
     """
     check_location(ledger_url, error=SpecError)
-    given = None if public_key is None else load_public_key(public_key)
+    keys = {path: load_public_key(path) for path in public_keys}
+    paths = {key.key_id: path for path, key in keys.items()}
     exported, findings = _read(ledger_url)
     counted = None if exported is None else tally(exported)
-    signed = None if exported is None else entry_signers(exported, given)
+    signed = None if exported is None else entry_signers(exported, tuple(keys.values()))
     findings += [] if signed is None else signed.findings()
     costs: dict[Key, Recomputed] = {}
     if counted is not None:
         costs, wrong = recompute(counted)
         findings += [*counted.findings, *wrong, *_events_of_runs(counted)]
-    folders, wrong = check_folders(releases, public_key=public_key, counted=counted)
+    folders, wrong = check_folders(releases, public_keys=paths, counted=counted)
     wrong += [finding for one in folders for finding in _rows_paid_before(one, counted)]
     wrong += [finding for one in folders for finding in check_thresholds(one)]
     last = exported[-1] if exported else None
@@ -111,7 +118,7 @@ def audit(
         costs=costs,
         folders=folders,
         signers=signed,
-        pinned=public_key is not None,
+        given=tuple(paths),
         findings=in_order([*findings, *wrong]),
     )
 

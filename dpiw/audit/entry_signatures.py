@@ -1,16 +1,15 @@
-"""Who signed the entries of a ledger, against the key that an auditor was given."""
+"""Who signed the entries of a ledger, against the keys that an auditor was given."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpiw.audit.amounts import Fields
 from dpiw.audit.findings import Finding
 from dpiw.ledger.authors import Author
-from dpiw.release.signing import PublicKey
+from dpiw.release.signing import PublicKey, not_by
 
 _MOST_TOLD = 6
 
@@ -20,27 +19,31 @@ class EntrySigners:
     """Whose signatures the entries carry, by their numbers.
 
     Attributes:
-        given: id of the given key; None: there was none.
+        given: ids of the given keys, each once; empty: there was none.
         signed: the entries that each key signed, by its id.
         unsigned: entries without a signature.
         missing: those of them that follow a signed one of their kind.
     """
 
-    given: str | None
+    given: tuple[str, ...]
     signed: dict[str, tuple[int, ...]]
     unsigned: tuple[int, ...]
     missing: tuple[int, ...]
 
     @property
     def statement(self) -> str:
-        """How many entries the given key signed, how many others, and how many nobody."""
-        counts = Counter({key: len(entries) for key, entries in self.signed.items()})
+        """How many entries the given keys signed, how many others, and how many nobody."""
         rest = f"{len(self.unsigned)} unsigned"
-        if self.given is None:
-            told = [f"{count} signed by key id {key}" for key, count in counts.items()]
+        if not self.given:
+            told = [f"{n} signed by key id {key}" for key, n in self.counts(self.signed).items()]
             return ", ".join([*(told or ["0 signed"]), rest])
-        own = counts.pop(self.given, 0)
-        return f"{own} signed by the given key, {counts.total()} by others, {rest}"
+        own = self.counts(self.given)
+        others = sum(self.counts(self.unlike(self.given)).values())
+        return f"{sum(own.values())} signed by {given_keys(own)}, {others} by others, {rest}"
+
+    def counts(self, keys: Iterable[str]) -> dict[str, int]:
+        """How many entries each of these keys signed, by its id."""
+        return {key: len(self.signed.get(key, ())) for key in keys}
 
     def unlike(self, known: Collection[str]) -> dict[str, tuple[int, ...]]:
         """The entries that other keys signed than those known, by their ids."""
@@ -48,10 +51,10 @@ class EntrySigners:
 
     def findings(self) -> list[Finding]:
         """Warnings about entries of other keys, and about signatures that cease."""
-        others = {} if self.given is None else self.unlike([self.given])
+        others = self.unlike(self.given) if self.given else {}
         found = [
             Finding(code="entry_other_key", subject=listed_entries(entries),
-                    text=f"signed by key id {key}, not by the given key {self.given}")
+                    text=f"signed by key id {key}, {not_by(self.given)} {', '.join(self.given)}")
             for key, entries in others.items()
         ]  # fmt: skip
         if self.missing:
@@ -61,7 +64,15 @@ class EntrySigners:
         return found
 
 
-def entry_signers(exported: Sequence[Fields], key: PublicKey | None) -> EntrySigners:
+def given_keys(counts: Mapping[str, int], what: str = "key") -> str:
+    """`the given key`; of several, also how many of what is told each signed, by its id."""
+    if len(counts) == 1:
+        return f"the given {what}"
+    each = ", ".join(f"key id {key}: {count}" for key, count in counts.items())
+    return f"one of the given {what}s ({each})"
+
+
+def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> EntrySigners:
     """Sort exported entries by who signed them; a signature that does not hold is none.
 
     Confidential stages sign nothing, so only kinds that were signed before are missed.
@@ -78,7 +89,7 @@ def entry_signers(exported: Sequence[Fields], key: PublicKey | None) -> EntrySig
         if entry["kind"] in kinds:
             missing.append(entry["seq"])
     return EntrySigners(
-        given=None if key is None else key.key_id,
+        given=tuple(dict.fromkeys(key.key_id for key in keys)),
         signed={one: tuple(entries) for one, entries in signed.items()},
         unsigned=tuple(unsigned),
         missing=tuple(missing),

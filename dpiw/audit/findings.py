@@ -77,7 +77,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "other_key": _error(
         "Ask the curator by another way which public keys are theirs. If the other is none of them,"
-        " use nothing that it signed; if it is one, audit again with it."
+        " use nothing that it signed; if it is one, audit again with all of them, each by a --key."
     ),
     "folder_unknown": _error(
         "Nothing shows that this release was paid for. If its run is committed in this ledger, "
@@ -95,8 +95,12 @@ KINDS: Mapping[str, Kind] = {
     "previous_disagrees": _error(
         "The releases do not form one chain. Look for a release that was left out or put in."
     ),
-    "key_not_pinned": _warning("Run the audit again with the curator's public key."),
-    "several_keys": _warning("Ask the curator since when the other key signs, and why."),
+    "key_not_pinned": _warning(
+        "Run the audit again with the curator's public key, or with each curator's."
+    ),
+    "several_keys": _warning(
+        "Ask the curator whose the other key is, and since when it signs; then give both."
+    ),
     "folder_missing": _warning(
         "If the run ended between commit and rename, start it again: the same bytes appear. "
         "Otherwise ask where the folder is."
@@ -133,7 +137,10 @@ KINDS: Mapping[str, Kind] = {
         "Budget is spent and no release shows for it. Start the run again to publish it: that is"
         " free. Else ask where its output is."
     ),
-    "entry_other_key": _warning("Ask the curator whose key that is, and since when it may spend."),
+    "entry_other_key": _warning(
+        "Ask the curator whose key that is, and since when it may spend. If it is a curator's, give"
+        " it too: --key may be repeated."
+    ),
     "entry_unsigned": _warning(
         "Ask the curator why: who had no key could have written this entry and all after it."
     ),

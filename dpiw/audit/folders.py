@@ -22,13 +22,16 @@ _Value = TypeVar("_Value")
 
 
 def check_folders(
-    folders: Sequence[Path], *, public_key: Path | None, counted: Tally | None
+    folders: Sequence[Path],
+    *,
+    public_keys: Mapping[str, Path],
+    counted: Tally | None,
 ) -> tuple[tuple[FolderFacts, ...], list[Finding]]:
     """Check every folder, and that folders and publishing entries belong together.
 
     Args:
         folders: release folders.
-        public_key: the curator's, from elsewhere; None: anybody could have signed.
+        public_keys: the curators', from elsewhere, by their ids; none: anybody could have signed.
         counted: the ledger; None where it could not be read: then only the folders are checked.
     """
     runs = {} if counted is None else _published(counted)
@@ -36,15 +39,15 @@ def check_folders(
     findings: list[Finding] = []
     facts = []
     for folder in folders:
-        one, fault = check_folder(folder, public_key, runs)
+        one, fault = check_folder(folder, tuple(public_keys.values()), runs)
         findings += fault
         facts.append(one)
-    findings = by_one_other_key(facts, findings)
+    findings = by_one_other_key(facts, findings, public_keys)
     heads = _heads(facts)
     for one in facts:
         if counted is not None:
             findings += _check_against(one, counted, heads)
-    findings += signers(facts, pinned=public_key is not None)
+    findings += signers(facts, pinned=bool(public_keys))
     findings += _twice(facts)
     seen = {one.manifest_digest for one in facts}
     findings += [

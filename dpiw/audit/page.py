@@ -28,6 +28,7 @@ from dpiw.audit.unreleased import Unreleased, total_text, unreleased
 from dpiw.ledger.accounts import MOST_ADMITTED
 from dpiw.ledger.authors import Author
 from dpiw.ledger.history import count_text
+from dpiw.ledger.populations import told_column
 from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.report.formats import plain
@@ -37,13 +38,14 @@ from dpiw.release.report.template import render
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationView:
-    """One population: its terms, its budgets by their letters.
+    """One population: its terms, what names a person, its budgets by their letters.
 
     `charges` and `costs` have a row for each attempt of its runs, `unreleased` for each charge
     with no folder, and for their sum.
     """
 
     terms: PopulationTally
+    unit: str
     unpaid_reads: int
     budgets: Mapping[str, Budget | None]
     charges: tuple[tuple[str, ...], ...]
@@ -126,6 +128,7 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
     rest = f"not released{', or recovered' * recovered}"
     return PopulationView(
         terms=population,
+        unit=told_column(population.id_column or "no column: each row is a person"),
         unpaid_reads=counted.unpaid_reads(population.name),
         budgets={
             letter: _budget(population, released, letter, name, rest)

@@ -69,6 +69,7 @@ def report_json(report: AuditReport) -> bytes:
         "entries": report.entries,
         "head": None if report.head is None else vars(report.head),
         "ok": report.ok,
+        "given_keys": list(report.given),
         "entry_signatures": None if report.signers is None else vars(report.signers),
         "findings": [_finding(finding) for finding in report.findings],
         "populations": []

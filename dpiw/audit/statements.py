@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import AGREEMENT
+from dpiw.audit.entry_signatures import given_keys
 from dpiw.audit.findings import Severity
+from dpiw.audit.signatures import folders_of_keys
 from dpiw.audit.unreleased import spent_lines
 
 UNPINNED = "signature not checked against a key"
@@ -64,11 +66,9 @@ def checked(report: AuditReport) -> tuple[str, ...]:
 
 
 def _folders_checked(report: AuditReport) -> tuple[str, ...]:
-    key = (
-        "the given public key"
-        if report.pinned
-        else "the key inside the folder, as none was given: that shows wholeness, not who signed"
-    )
+    key = "the key inside the folder, as none was given: that shows wholeness, not who signed"
+    if report.pinned:
+        key = given_keys(folders_of_keys(report.folders, report.given), "public key")
     done = []
     if report.folders:
         done.append(
@@ -91,7 +91,10 @@ def next_steps(report: AuditReport) -> tuple[str, ...]:
     if not report.ok:
         steps.append("Stop: have nothing more released until every error above is explained.")
     if not report.pinned:
-        steps.append("Get the curator's public key by another way, and audit again with --key.")
+        steps.append(
+            "Get the curator's public key by another way, and audit again with --key, once for each"
+            " curator."
+        )
     if not report.folders:
         steps.append("Get the published folders, and audit again with --releases.")
     if any(f.severity is Severity.WARNING for f in report.findings):

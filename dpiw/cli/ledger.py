@@ -194,9 +194,8 @@ def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[list[str], list[st
     """What is to be said of who signed the entries, and what is wrong with it."""
     from dpiw.audit.entry_signatures import entry_signers, listed_entries
 
-    signers = entry_signers(ledger.snapshot().export(), None)
-    counts = {key: len(signers.signed.get(key, ())) for key in keys}
-    told = [f"key id {key}: signed {count}" for key, count in counts.items()]
+    signers = entry_signers(ledger.snapshot().export(), ())
+    told = [f"key id {key}: signed {count}" for key, count in signers.counts(keys).items()]
     if signers.unsigned:
         told.append(f"unsigned: {len(signers.unsigned)}; confidential stages sign nothing")
     told += [f"note: {finding.subject}: {finding.text}" for finding in signers.findings()]

@@ -34,7 +34,11 @@ def add_audit_command(subparsers: Any) -> None:
     parser = subparsers.add_parser("audit", help="replay a ledger and check its releases")
     parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
     parser.add_argument("--releases", help="folder of published releases; default: the spec's")
-    parser.add_argument("--key", help="the curator's public key, from elsewhere")
+    parser.add_argument(
+        "--key",
+        action="append",
+        help="the curator's public key, from elsewhere; may be repeated: once for each curator",
+    )
     parser.add_argument("--out", default="audit", help="folder for the report (audit)")
     parser.set_defaults(handler=_audit)
 
@@ -48,9 +52,13 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _stated(arguments: argparse.Namespace, *options: str) -> list[str]:
-    """`--name=value` of those that are given: a value may begin with a dash."""
-    given = ((name, getattr(arguments, name)) for name in options)
-    return [f"--{name}={value}" for name, value in given if value is not None]
+    """`--name=value` of those that are given, each as often: a value may begin with a dash."""
+    words = []
+    for name in options:
+        value = getattr(arguments, name)
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}={one}" for one in values if one is not None]
+    return words
 
 
 def run_module(module: str, words: Sequence[str]) -> int:

@@ -177,12 +177,15 @@ def _run(run: RunRecord) -> dict[str, Any]:
 
 
 def _table(facts: dict[str, Any], start: str | None) -> list[str]:
+    from dpiw.ledger.populations import told_column
+
     lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
     for population in facts["populations"]:
+        column = told_column(str(population["id_column"]))
         lines += [
             "",
             f"population {population['name']}  ({population['relation']}, "
-            f"max_rows={population['max_rows']}, id_column={population['id_column']}, "
+            f"max_rows={population['max_rows']}, id_column={column}, "
             f"composition {population['composition']})",
             f"  budget     {population['budget']}",
             f"  spent      {population['spent']}",

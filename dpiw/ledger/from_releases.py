@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from dpiw.errors import LedgerConflictError, PrivacyError, ReleaseError, SignatureError, SpecError
+from dpiw.errors import LedgerConflictError, PrivacyError, ReleaseError, SpecError
 from dpiw.ledger import (
     Ledger,
     Population,
@@ -78,15 +78,10 @@ def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[Verif
 
 
 def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
-    refusal: SignatureError | None = None
-    for key in keys:
-        try:
-            return verify(folder, public_key=key)
-        except SignatureError as error:
-            refusal = error
-        except ReleaseError as error:
-            raise type(error)(f"{folder}: {error}") from error
-    raise SignatureError(f"{folder}: {refusal or 'no public key was given'}")
+    try:
+        return verify(folder, public_key=keys)
+    except ReleaseError as error:
+        raise type(error)(f"{folder}: {error}") from error
 
 
 def missing_releases(

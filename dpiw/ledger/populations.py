@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -59,6 +60,13 @@ def column_label(name: str) -> str:
     with contextlib.suppress(SpecError):
         return check_label("population.id_column", name)
     return f"sha256:{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
+
+
+def told_column(label: str) -> str:
+    """What `column_label` gave, for people, who may not know what a digest stands for."""
+    if not re.fullmatch("sha256:[0-9a-f]{64}", label):
+        return label
+    return f"{label} (SHA-256 of the column's name: a ledger holds short labels, and no free text)"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,11 @@ class PrivateKey:
 
     def __reduce__(self) -> str:
         raise ReleaseError("a private key cannot be pickled")
+
+
+def not_by(keys: Sized) -> str:
+    """Who did not sign, for refusals: the key that was given, or any of several."""
+    return "not by the given key" if len(keys) == 1 else "by none of the given keys"
 
 
 def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -24,7 +25,7 @@ from dpiw.release.manifest import (
     SignedManifest,
     listed_row_files,
 )
-from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key
+from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key, not_by
 
 STAGING_PREFIX = ".staging-"
 """Folders of this name are being built and are never a release, however complete they look."""
@@ -82,16 +83,17 @@ def release_folders(root: Path) -> list[Path]:
         raise ReleaseError(f"releases {root.name}: {reason.strerror}") from reason
 
 
-def verify(folder: Path, *, public_key: Path | None = None) -> VerifiedRelease:
+def verify(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedRelease:
     """Check signature, manifest, files and facts of a release folder, in this order.
 
     Args:
         folder: the release.
-        public_key: the curator's public key file, known from elsewhere. Without it integrity is
-            checked against the key inside the manifest, which proves nothing about who signed.
+        public_key: the curator's public key file, known from elsewhere; or those of several
+            curators, one of whom must have signed. Without it integrity is checked against the
+            key inside the manifest, which proves nothing about who signed.
 
     Raises:
-        SignatureError: no signature, a wrong one, or another key than the expected one.
+        SignatureError: no signature, a wrong one, or none of the expected keys (there may be 0).
         ManifestError: the manifest is missing or malformed, files are missing or extra, or the
             files contradict each other.
         ChecksumError: a file's bytes differ from the manifest.
@@ -109,7 +111,7 @@ def verify(folder: Path, *, public_key: Path | None = None) -> VerifiedRelease:
 
 
 def verified_manifest(
-    folder: Path, *, kind: type[AnyManifest], public_key: Path | None
+    folder: Path, *, kind: type[AnyManifest], public_key: Path | Sequence[Path] | None
 ) -> AnyManifest:
     """The manifest of a kind of release whose signature and files are as they should be.
 
@@ -118,7 +120,8 @@ def verified_manifest(
     """
     if folder.name.startswith(STAGING_PREFIX):
         raise ManifestError("this folder is being built and was never published")
-    expected = None if public_key is None else load_public_key(Path(public_key))
+    given = [public_key] if isinstance(public_key, (str, Path)) else public_key
+    expected = None if given is None else [load_public_key(Path(one)) for one in given]
     manifest = read_signed(folder, kind=kind, expected=expected)
     check_files(folder, manifest)
     return manifest
@@ -126,47 +129,54 @@ def verified_manifest(
 
 def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifest:
     """Return the manifest if its signature holds under `expected` (or the embedded key)."""
-    return read_signed(folder, kind=Manifest, expected=expected)
+    return read_signed(folder, kind=Manifest, expected=None if expected is None else [expected])
 
 
 def read_signed(
-    folder: Path, *, kind: type[AnyManifest], expected: PublicKey | None
+    folder: Path, *, kind: type[AnyManifest], expected: Sequence[PublicKey] | None
 ) -> AnyManifest:
-    """The manifest of a kind of release; see `read_signed_manifest`."""
+    """The manifest of a kind of release, signed by one of the expected keys (or the embedded)."""
     if not (folder / MANIFEST).is_file():
         raise ManifestError(_no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
     signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError)
-    if expected is not None:
-        # Nothing of the file is interpreted before the expected key vouches for it.
-        try:
-            expected.check(data, signature)
-        except SignatureError as reason:
-            raise SignatureError(_signed_by(data, signature, kind, expected, reason)) from None
-    manifest = kind.from_bytes(data)
     if expected is None:
+        manifest = kind.from_bytes(data)
         manifest.signer.check(data, signature)
-    elif manifest.signer != expected:
-        raise SignatureError(f"the manifest names another key than key id {expected.key_id}")
+        return manifest
+    # Nothing of the file is interpreted before an expected key vouches for it.
+    vouching = _vouching(data, signature, expected)
+    if vouching is None:
+        raise SignatureError(_signed_by(data, signature, kind, expected))
+    manifest = kind.from_bytes(data)
+    if manifest.signer != vouching:
+        raise SignatureError(f"the manifest names another key than key id {vouching.key_id}")
     return manifest
 
 
+def _vouching(data: bytes, signature: bytes, keys: Sequence[PublicKey]) -> PublicKey | None:
+    for key in keys:
+        with suppress(SignatureError):
+            key.check(data, signature)
+            return key
+    return None
+
+
 def _signed_by(
-    data: bytes,
-    signature: bytes,
-    kind: type[SignedManifest],
-    expected: PublicKey,
-    reason: Exception,
+    data: bytes, signature: bytes, kind: type[SignedManifest], expected: Sequence[PublicKey]
 ) -> str:
     """What does not hold: another key signed this, or nothing is signed by the key it names."""
+    ids = list(dict.fromkeys(key.key_id for key in expected))
+    if not ids:
+        return "no public key was given"
     with suppress(ReleaseError):
         signer = kind.from_bytes(data).signer
         signer.check(data, signature)
         return (
-            f"signed by key id {signer.key_id}, not by the given key, id {expected.key_id}: ask the"
+            f"signed by key id {signer.key_id}, {not_by(ids)}, id {', '.join(ids)}: ask the"
             " curator, by another way than this folder, which is theirs"
         )
-    return str(reason)
+    return f"the signature does not verify under key id {' or '.join(ids)}"
 
 
 def _no_release(folder: Path) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from dpiw.audit import AuditFailedError
 from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.flows.conftest import ROOT
@@ -47,10 +48,13 @@ def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_
     assert prefect_server.newest_run()["state_type"] == "COMPLETED"
 
     (folder / "report.html").write_text("other")
-    failed = run_audit(prefect_server, "--ledger", place.spec, "--key", key, "--out", out)
+    _, second = create_key_pair(place.root, "second")
+    keys = ("--key", second, "--key", key)
+    failed = run_audit(prefect_server, "--ledger", place.spec, *keys, "--out", out)
     assert failed.returncode == AuditFailedError.exit_code == 33
     assert "1 error found" in failed.stdout
     assert f"error: release {folder.name}: " in failed.stdout
     facts = json.loads((out / "audit.json").read_bytes())
     assert [one["code"] for one in facts["findings"]] == ["folder_unsound"]
+    assert len(facts["given_keys"]) == 2
     assert prefect_server.newest_run()["state_type"] == "FAILED"

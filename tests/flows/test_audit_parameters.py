@@ -10,7 +10,7 @@ import pytest
 
 from dpiw.errors import SpecError
 from dpiw.release.manifest import SIGNATURE
-from flows.audit import main, places
+from flows.audit import key_files, main, places
 from tests.support.locations import MISTYPED, SECRET
 
 
@@ -37,6 +37,18 @@ def test_the_audit_flow_is_started_with_a_sound_one(
     run = lambda *parameters: given.extend(parameters) or "page"  # noqa: E731
     assert main(run, ["--ledger", "sqlite:///l", "--releases", "r", "--out", "o"]) == 0
     assert given == ["sqlite:///l", "r", None, "o"]
+    words = ["--ledger", "sqlite:///l", "--releases", "r", "--key", "a.pub", "--key", "b.pub"]
+    assert main(run, words) == 0
+    assert given[4:] == ["sqlite:///l", "r", ["a.pub", "b.pub"], "audit"]
+
+
+@pytest.mark.parametrize(
+    ("key", "files"), [(None, []), ([], []), ("a.pub", ["a.pub"]), (["a", "b"], ["a", "b"])]
+)
+def test_a_deployment_names_one_key_or_several(
+    key: list[str] | str | None, files: list[str]
+) -> None:
+    assert key_files(key) == [Path(file) for file in files]
 
 
 def test_a_spec_names_its_own_ledger_and_releases(workplace: Any) -> None:

@@ -40,7 +40,7 @@ class Site:
 
     def audit(self, **changes: Any) -> AuditReport:
         arguments = {
-            "ledger_url": str(self.ledger), "releases": self.folders, "public_key": self.key,
+            "ledger_url": str(self.ledger), "releases": self.folders, "public_keys": [self.key],
             "clock": lambda: NOON,
         } | changes  # fmt: skip
         return audit(**arguments)

@@ -31,6 +31,7 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.from_releases import missing_releases, verified_releases
 from dpiw.ledger.from_releases import recover as take_up
 from dpiw.ledger.history import more_such
+from dpiw.ledger.populations import column_label
 from dpiw.ledger.stores.store import Store
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.manifest import MANIFEST, SIGNATURE
@@ -101,7 +102,7 @@ def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
     assert all(f"{one}</td>" in page for one in by)
     assert f"--head {report.head.hash}" in page
     assert "--key" not in " ".join(next_steps(report))
-    assert "--key" in next_steps(dataclasses.replace(report, pinned=False))[0]
+    assert "--key" in next_steps(dataclasses.replace(report, given=()))[0]
     assert next_steps(dataclasses.replace(report, findings=(
         Finding(code="chain_broken", subject="entry 3", text=""),
     )))[0].startswith("Stop")  # fmt: skip
@@ -136,6 +137,14 @@ def test_every_text_of_the_page_is_escaped(site):
     assert page.count("&lt;script&gt;") == 2 * len(KINDS) + 8
     assert "<script" not in page
     assert '" onload' not in page
+
+
+def test_a_column_that_stands_as_a_digest_says_so(site):
+    report = site.audit()
+    assert "named by no column: each row is a person" in " ".join(build_page(report).split())
+    report.counted.populations["town"].id_column = column_label("Patient ID")
+    page = " ".join(build_page(report).split())
+    assert f"named by {column_label('Patient ID')} (SHA-256 of the column&#39;s name: " in page
 
 
 def test_it_never_looks_into_a_workspace(site):
@@ -286,7 +295,7 @@ def test_what_cannot_be_audited_is_refused(site, tmp_path):
             site.audit(ledger_url=url)
         assert "secret" not in str(caught.value)
     with pytest.raises(ReleaseError, match=r"none\.pub"):
-        site.audit(public_key=tmp_path / "none.pub")
+        site.audit(public_keys=[tmp_path / "none.pub"])
     with pytest.raises(ReleaseError, match="none"):
         release_folders(tmp_path / "none")
     (tmp_path / "file").write_text("")
@@ -494,14 +503,14 @@ def test_a_folder_that_cannot_be_listed(site, monkeypatch):
 
 def test_another_key(site, tmp_path):
     _, other = create_key_pair(tmp_path, "other")
-    report = site.audit(public_key=other)
+    report = site.audit(public_keys=[other])
     (told,) = [one.text for one in report.findings if one.code == "other_key"]  # once for all
     (own,) = {verify(folder).key_id for folder in site.folders}
     assert told == f"all 2 are whole, and signed by key id {own}, not by the given key"
     assert not report.ok
     assert f"SIGNED BY {own}" in build_page(report)
     (site.folders[0] / "report.html").write_text("changed")
-    report = site.audit(public_key=other)
+    report = site.audit(public_keys=[other])
     assert {one.code for one in report.findings} == {
         "folder_unsound", "other_key", "entry_other_key",
     }  # fmt: skip
@@ -512,7 +521,7 @@ def test_another_key(site, tmp_path):
 
 
 def test_no_key_and_two_keys(site, tmp_path):
-    report = site.audit(public_key=None)
+    report = site.audit(public_keys=[])
     assert [one.code for one in report.findings] == ["key_not_pinned"]
     page = build_page(report)
     assert page.count("signature not checked against a key") == 3  # at its head, and in two rows
@@ -524,7 +533,7 @@ def test_no_key_and_two_keys(site, tmp_path):
     (folder / SIGNATURE).write_bytes(key.sign(manifest.to_bytes()))
     assert verify(folder)
     expected = {"key_not_pinned", "several_keys", "folder_unknown", "folder_missing"}
-    assert site.codes(public_key=None) == expected
+    assert site.codes(public_keys=[]) == expected
 
 
 def test_a_renamed_folder_and_a_copy(site):

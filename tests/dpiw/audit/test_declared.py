@@ -37,7 +37,7 @@ def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Pat
             cost=PrivacyCost.of(epsilon, Decimal("1e-6"), ADD), stages=stages,
             plan_digest="0" * 64, period="once", release="rows", max_attempts=1,
         )  # fmt: skip
-    found = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], None).findings
+    found = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], []).findings
     named = {(one.code, one.subject) for one in found}
     for letter in "ab":
         assert ("cost_declared", f"run {letter * 12} attempt 1") in named

@@ -75,11 +75,11 @@ def test_entries_are_held_against_the_given_key(site, tmp_path):
     assert told in build_page(report)
     assert f"14 ledger entries ({told}), 2 release folders" in found(report)
     (own,) = report.signers.signed
-    assert site.audit(public_key=None).signers.statement.startswith(
+    assert site.audit(public_keys=[]).signers.statement.startswith(
         f"{len(signed)} signed by key id {own}, "
     )
     _, other = create_key_pair(tmp_path, "other")
-    report = site.audit(public_key=other)
+    report = site.audit(public_keys=[other])
     assert report.signers.statement.startswith(f"0 signed by the given key, {len(signed)} by other")
     (finding,) = [one for one in report.findings if one.code == "entry_other_key"]
     assert finding.subject.startswith(f"entries {signed[0]}, {signed[1]}")

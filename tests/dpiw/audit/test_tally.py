@@ -50,7 +50,7 @@ def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
 
 
 def codes(ledger: Ledger) -> list[str]:
-    return [found.code for found in audit(ledger.location, [], None).findings]
+    return [found.code for found in audit(ledger.location, [], []).findings]
 
 
 # --- against the ledger's own book ------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_a_clock_that_went_back(tmp_path: Path) -> None:
         clock=lambda: datetime.datetime(2027, 1, next(days), tzinfo=datetime.UTC),
     )
     ledger.register(adult(epsilon=Decimal(1), delta=Decimal(0)))
-    (found,) = audit(str(ledger.path), [], None).findings
+    (found,) = audit(str(ledger.path), [], []).findings
     assert (found.code, found.subject) == ("clock_backwards", "entry 2")
 
 

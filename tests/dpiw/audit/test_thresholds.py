@@ -104,7 +104,7 @@ def test_a_charge_that_forgets_the_threshold_is_found(tmp_path: Path) -> None:
             stages={"fit_generator": list(events(NOISE, THRESHOLD))},
             plan_digest="0" * 64, period="once", release="levels", max_attempts=1,
         )  # fmt: skip
-    report = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], None)
+    report = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], [])
     assert {(one.code, one.subject) for one in report.findings} == {
         ("cost_above_charge", f"run {'b' * 12} attempt 1")
     }

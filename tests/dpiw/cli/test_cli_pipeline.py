@@ -231,10 +231,14 @@ def test_the_flows_commands_hand_on_what_was_typed(
     assert main(["release", "a.yaml"]) == 0
     assert main(["release", "a.yaml", "--period=2027-q1"]) == 0
     assert main(["audit", "--ledger", "l", "--key", "k.pub"]) == 34
+    assert main(["audit", "--ledger", "l", "--key", "k.pub", "--key=-2.pub", "--out", "o"]) == 34
+    assert main(["audit", "--ledger", "l"]) == 34
     assert heard == [
         ["flows.release", "a.yaml"],
         ["flows.release", "a.yaml", "--period=2027-q1"],
         ["flows.audit", "--ledger=l", "--key=k.pub", "--out=audit"],
+        ["flows.audit", "--ledger=l", "--key=k.pub", "--key=-2.pub", "--out=o"],
+        ["flows.audit", "--ledger=l", "--out=audit"],
     ]
     assert (sys.path, sys.argv) == (path, words)
 

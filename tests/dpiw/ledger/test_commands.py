@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger
+from dpiw.ledger.populations import column_label, told_column
 from dpiw.privacy.units import PrivacyUnit
 from tests.support.ledger import ADD, MANIFEST, REPLACE, RUN, adult, ask, cli, digest, finish
 
@@ -105,6 +107,15 @@ def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path: Path) -> None:
     for _ in range(2):  # typed again, too
         told = cli(*words, "--id-column", "Patient ID")[1]
         assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in told
+    shown = cli("show", "--ledger", str(tmp_path / "ledger"))[1]
+    assert re.search(r"id_column=sha256:61e3897b\w{56} \(SHA-256 of the column's name: ", shown)
+
+
+def test_a_digest_says_what_it_is_the_digest_of() -> None:
+    label = column_label("Patient ID")
+    assert told_column(label).startswith(f"{label} (SHA-256 of the column's name: ")
+    for plain in (column_label("person"), "None", "sha256:61e3", f"{label}0"):
+        assert told_column(plain) == plain
 
 
 @pytest.mark.parametrize("typed", ["ledgr.sqlite", "ledger.sqlit", "ledger"])

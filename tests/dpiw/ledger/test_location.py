@@ -40,7 +40,7 @@ ACTS: dict[str, tuple[Callable[[str], object], type[DPIWError]]] = {
     "spec": (spec_of, SpecError),
     "open": (Ledger.open, LedgerError),
     "create": (Ledger.create, LedgerError),
-    "audit": (lambda text: audit(text, [], None), SpecError),
+    "audit": (lambda text: audit(text, [], []), SpecError),
 }
 
 

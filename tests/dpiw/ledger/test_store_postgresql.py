@@ -294,7 +294,7 @@ def test_an_auditors_role_reads_and_writes_nothing(
         "GRANT SELECT ON entries TO pipeline",
     )
     seen = Ledger.open(postgresql_server.url(database_of(ledger.location), user="pipeline"))
-    found = audit(seen.location, [], None)
+    found = audit(seen.location, [], [])
     assert found.head == ledger.head()
     assert {one.code for one in found.findings} <= {"events_unreadable"}  # made up by this suite
     with pytest.raises(LedgerError, match="lacks a privilege"):

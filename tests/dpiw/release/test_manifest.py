@@ -16,7 +16,12 @@ from dpiw.data.documents import decimal_of, document_json
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.manifest import Manifest, check_file_name
 from dpiw.release.publication import build_folder
-from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
+from dpiw.release.signing import (
+    PrivateKey,
+    create_key_pair,
+    load_private_key,
+    load_public_key,
+)
 from dpiw.release.verification import verify
 from tests.dpiw.release.release_example import (
     PUBLISHED_AT,
@@ -67,6 +72,34 @@ def test_another_key_is_refused(published: Path, tmp_path: Path) -> None:
     _, other = create_key_pair(tmp_path, "other")
     with pytest.raises(SignatureError):
         verify(published, public_key=other)
+
+
+def test_one_of_several_keys_must_have_signed(published: Path, tmp_path: Path) -> None:
+    own = published.parent / "curator.pub"
+    one, two = (create_key_pair(tmp_path, name)[1] for name in ("one", "two"))
+    for keys in ([own], [one, own], (own, one, two)):
+        release = verify(published, public_key=keys)
+        assert (release.pinned, release.key_id) == (True, load_public_key(own).key_id)
+    ids = ", ".join(load_public_key(key).key_id for key in (one, two))
+    with pytest.raises(SignatureError, match=f"by none of the given keys, id {ids}: "):
+        verify(published, public_key=[one, two, one])
+    with pytest.raises(SignatureError, match="no public key was given"):
+        verify(published, public_key=[])
+    with pytest.raises(ReleaseError, match=r"three\.pub"):
+        verify(published, public_key=[own, tmp_path / "three.pub"])
+
+
+def test_a_key_that_signed_must_be_the_one_that_is_named(folder: Path) -> None:
+    """Two curators are known; one signs what names the other as its signer."""
+    other = example_key(folder.parent, "other")
+
+    def change(value: dict[str, Any]) -> None:
+        value["public_key"], value["key_id"] = other.public.raw.hex(), other.public.key_id
+
+    _sign_again(folder, change)
+    keys = [folder.parent / name for name in ("other.pub", "curator.pub")]
+    with pytest.raises(SignatureError, match="names another key"):
+        verify(folder, public_key=keys)
 
 
 def test_a_forger_without_the_key_fails_where_the_key_is_pinned(folder: Path) -> None:

@@ -87,7 +87,7 @@ def test_levels_are_found_and_a_later_release_takes_them(
     assert later.plan.schema.released[1].levels == ("Baker, Jr.", "smith", "rest")
     assert set(loaded(other).table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
     key = place.root / "state" / "keys" / "test.pub"
-    report = audit(f"sqlite:///{place.ledger}", [folder, other], key)
+    report = audit(f"sqlite:///{place.ledger}", [folder, other], [key])
     assert (report.ok, report.findings) == (True, ())
 
 
@@ -106,7 +106,7 @@ def test_a_draw_with_another_threshold_than_planned_is_found(
     _, folder = publish_run(place.spec)
     assert "xylographer" in (folder / "levels-001.csv").read_text()
     report = audit(
-        f"sqlite:///{place.ledger}", [folder], place.root / "state" / "keys" / "test.pub"
+        f"sqlite:///{place.ledger}", [folder], [place.root / "state" / "keys" / "test.pub"]
     )
     assert [one.code for one in report.findings] == ["threshold_too_low"]
 

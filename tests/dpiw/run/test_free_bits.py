@@ -306,7 +306,7 @@ def test_the_count_is_shown_and_audited(place: Any) -> None:
         one for one in json.loads(shown(place, "--json"))["populations"] if one["name"] == "village"
     ]
     assert (village["unpaid_reads"], village["max_unpaid_reads"]) == (1, 3)
-    report = audit(str(place.ledger), [], None)
+    report = audit(str(place.ledger), [], [])
     assert report.counted is not None
     assert report.counted.unpaid_reads("village") == 1
     told = [found.text for found in report.findings if found.code == "unpaid_reads"]

@@ -79,7 +79,7 @@ def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) 
     stage = first["attempts"][0]["stages"]["fit_generator"]
     assert stage["declared"] == ["epsilon=0.5, delta=1e-07"]
     assert "declared" not in second["attempts"][0]["stages"]["fit_weights"]
-    report = audit(f"sqlite:///{place.ledger}", [folder, other], None)
+    report = audit(f"sqlite:///{place.ledger}", [folder, other], [])
     codes = {finding.code: finding for finding in report.findings}
     assert codes.keys() == {"cost_declared", "key_not_pinned", "rows_paid_before"}
     assert codes["rows_paid_before"].subject == f"release {other.name}"
@@ -95,7 +95,7 @@ def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) 
 def test_rows_that_the_named_run_never_paid_for_are_an_error(published: Any, tmp_path: Any) -> None:
     _, _, (_, other) = published
     Ledger.create(tmp_path / "other.sqlite")
-    report = audit(f"sqlite:///{tmp_path / 'other.sqlite'}", [other], None)
+    report = audit(f"sqlite:///{tmp_path / 'other.sqlite'}", [other], [])
     assert {"rows_paid_before", "rows_not_paid"} <= {finding.code for finding in report.findings}
     assert not report.ok
 

@@ -1,0 +1,121 @@
+"""A ledger that two curators spend from, each with a key of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.audit import found, report_json
+from dpiw.audit.page import build_page
+from dpiw.audit.statements import checked
+from dpiw.release.signing import create_key_pair, load_public_key
+from dpiw.release.verification import verify
+from tests.dpiw.audit.conftest import Site, publish
+
+SHARED = pytest.StashKey[Path]()
+"""The state folder of two curators' workplace, made once."""
+
+
+@pytest.fixture
+def shared(make_workplace: Any, tmp_path: Path, request: Any) -> Site:
+    """Two releases of one population: the first signed by `test`, the second by `second`."""
+    stash = request.config.stash
+    if SHARED not in stash:
+        place = make_workplace(weights="none")
+        publish(place, "2026-11")
+        create_key_pair(place.root / "state" / "keys", "second")
+        place.spec.write_text(place.spec.read_text().replace("test.key", "second.key"))
+        publish(place, "2026-12")
+        stash[SHARED] = place.root / "state"
+    shutil.copytree(stash[SHARED], tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
+    return Site(tmp_path / "site")
+
+
+def keys_of(site: Site) -> list[Path]:
+    return [site.key, site.key.with_name("second.pub")]
+
+
+def ids(keys: list[Path]) -> list[str]:
+    return [load_public_key(key).key_id for key in keys]
+
+
+def test_with_the_keys_of_both_nothing_is_found(shared: Site) -> None:
+    keys = keys_of(shared)
+    first, second = ids(keys)
+    report = shared.audit(public_keys=keys)
+    assert (report.ok, report.findings, report.given) == (True, (), (first, second))
+    assert report.signers is not None
+    own, other = (len(report.signers.signed[key]) for key in (first, second))
+    told = (
+        f"{own + other} signed by one of the given keys (key id {first}: {own}, key id {second}:"
+        f" {other}), 0 by others, {report.entries - own - other} unsigned"
+    )
+    assert report.signers.statement == told
+    assert f"{report.entries} ledger entries ({told}), 2 release folders" in found(report)
+    folders = f"one of the given public keys (key id {first}: 1, key id {second}: 1)"
+    assert any(folders in sentence for sentence in checked(report))
+    page = build_page(report)
+    assert folders in page
+    assert page.count("whole, signed<") == 2
+    facts = json.loads(report_json(report))
+    assert facts["given_keys"] == facts["entry_signatures"]["given"] == [first, second]
+    assert [one["key_checked"] for one in facts["releases"]] == [True, True]
+
+
+def test_the_order_of_the_keys_and_a_key_given_twice_change_nothing(shared: Site) -> None:
+    keys = keys_of(shared)
+    assert shared.codes(public_keys=keys[::-1]) == set()
+    twice = shared.audit(public_keys=[*keys, keys[0]])
+    assert twice.given == tuple(ids(keys))
+    once = shared.audit(public_keys=[shared.key, shared.key])
+    assert once.given == tuple(ids(keys[:1]))
+    assert once.signers is not None
+    assert " signed by the given key, " in once.signers.statement
+
+
+def test_with_the_key_of_one_the_other_s_are_told(shared: Site) -> None:
+    for given, other, folder in zip(keys_of(shared), keys_of(shared)[::-1], (1, 0), strict=True):
+        report = shared.audit(public_keys=[given])
+        assert not report.ok
+        assert {one.code for one in report.findings} == {"other_key", "entry_other_key"}
+        told = {one.code: one for one in report.findings}
+        (own,) = ids([other])
+        assert told["other_key"].subject == f"release {shared.folders[folder].name}"
+        assert told["other_key"].text == f"whole, and signed by key id {own}, not by the given key"
+        assert "--key may be repeated" in told["entry_other_key"].action
+
+
+def test_a_folder_that_none_of_the_keys_signed_is_an_error(shared: Site, tmp_path: Path) -> None:
+    _, stranger = create_key_pair(tmp_path, "stranger")
+    given = [shared.key, stranger]
+    report = shared.audit(public_keys=given)
+    told = {one.code: one for one in report.findings}
+    assert told.keys() == {"other_key", "entry_other_key"}
+    (own,) = ids(keys_of(shared)[1:])
+    by = f"signed by key id {own}, by none of the given keys"
+    assert told["other_key"].text == f"whole, and {by}"
+    assert told["entry_other_key"].text == f"{by} {', '.join(ids(given))}"
+    shutil.rmtree(shared.folders[0])
+    (other,) = [one for one in shared.audit(public_keys=given).findings if one.code == "other_key"]
+    assert other.text == f"all 1 are whole, and {by}"
+
+
+def test_a_changed_folder_is_unsound_under_either_key(shared: Site) -> None:
+    """Each key vouches for what it signed, and for no other bytes."""
+    for folder in shared.folders:
+        (folder / "report.html").write_text("changed")
+    assert shared.codes(public_keys=keys_of(shared)) == {"folder_unsound"}
+
+
+def test_without_a_key_both_are_named(shared: Site) -> None:
+    report = shared.audit(public_keys=[])
+    told = {one.code: one for one in report.findings}
+    assert told.keys() == {"key_not_pinned", "several_keys"}
+    assert all(key in told["several_keys"].text for key in ids(keys_of(shared)))
+    assert sorted(verify(folder).key_id for folder in shared.folders) == sorted(
+        ids(keys_of(shared))
+    )
