@@ -33,11 +33,11 @@ import pandas as pd
 from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from coverage_populations import HELD_OUT, POPULATIONS, Population, truth
+from coverage_populations import HELD_OUT, POPULATIONS, UNSEEN, Population, truth
 
 from dpiw import __version__, analysis
 from dpiw.analysis.bootstrap import played_sample
-from dpiw.analysis.noise import SUPPORT_CARE, SUPPORT_USE
+from dpiw.analysis.noise_verdict import SUPPORT_CARE, SUPPORT_USE
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.play import play
@@ -161,7 +161,7 @@ def intervals(
 
 def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
     name, generator, features = cell
-    population = next(p for p in (*POPULATIONS, *HELD_OUT) if p.name == name)
+    population = next(p for p in (*POPULATIONS, *HELD_OUT, *UNSEEN) if p.name == name)
     path = cache_of(cell, chosen)
     done = len(path.read_text().splitlines()) if path.exists() else 0
     if done >= chosen.releases:
@@ -191,7 +191,7 @@ def cache_of(cell: tuple[str, str, str], chosen: Any) -> Path:
 def truths(names: list[str], cache: Path) -> dict[str, dict[str, float]]:
     cache.mkdir(parents=True, exist_ok=True)
     found = {}
-    for population in (*POPULATIONS, *HELD_OUT):
+    for population in (*POPULATIONS, *HELD_OUT, *UNSEEN):
         if population.name in names:
             path = cache / f"truth-{population.name}.json"
             if not path.exists():

@@ -153,6 +153,37 @@ def factors(rows: int, rng: np.random.Generator) -> pd.DataFrame:
     })  # fmt: skip
 
 
+def pupils(rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Pupils of five schools: scores that rise with the grade, and days that most never miss."""
+    school = rng.choice(5, rows, p=[0.3, 0.25, 0.2, 0.15, 0.1])
+    grade = rng.integers(1, 13, rows)
+    home = rng.binomial(4, _logistic(0.6 * (school - 1.5)))
+    gift = rng.normal(size=rows)
+    reading = 30 + 3.5 * grade + 3 * home + 9 * gift + 6 * rng.normal(size=rows)
+    maths = 25 + 3 * grade + 2 * school + 8 * gift + (4 + 0.5 * grade) * rng.normal(size=rows)
+    absent = np.where(rng.random(rows) < 0.35, 0, rng.geometric(0.12, rows) - 1)
+    passed = rng.random(rows) < _logistic(-2 + 0.06 * (maths - 20) - 0.08 * absent)
+    return pd.DataFrame({
+        "grade": grade, "school": np.array(list("abcde"))[school], "home": home,
+        "reading": reading, "maths": maths, "absent": absent, "passed": passed,
+    })  # fmt: skip
+
+
+def clinic(rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Patients: pressure that bends with age, a marker of two groups, and a rare event."""
+    age = np.clip(rng.normal(58, 16, rows), 18, 100).round()
+    smoker = rng.random(rows) < _logistic(0.4 - 0.03 * (age - 30))
+    arm = rng.choice(3, rows, p=[0.4, 0.35, 0.25])
+    bmi = 18 + rng.gamma(4, 2.2, rows) + 1.5 * (arm == 2)
+    pressure = 112 + 0.012 * (age - 20) ** 2 + 0.8 * (bmi - 26) - 5 * (arm == 1)
+    marker = rng.exponential(np.where(smoker, 5.0, 2.0)) + 0.03 * age
+    event = rng.random(rows) < _logistic(-3.5 + 0.035 * (age - 50) + 0.2 * marker)
+    return pd.DataFrame({
+        "age": age, "smoker": smoker, "bmi": bmi, "pressure": pressure + rng.normal(0, 11, rows),
+        "marker": marker, "arm": np.array(list("xyz"))[arm], "event": event,
+    })  # fmt: skip
+
+
 def _mean(column: Any) -> Callable[[Any], Any]:
     return lambda source: analysis.mean(source, column)
 
@@ -267,7 +298,35 @@ HELD_OUT = (
                    "logistic": _logit("y", "skewed", "humps")},
     ),
 )  # fmt: skip
-"""On which nothing was chosen: heavy tails within wide bounds, and humps with a gap."""
+"""Heavy tails within wide bounds, and humps with a gap: `means_verdict.GUESSED` was chosen on them,
+and nothing else."""
+
+
+UNSEEN = (
+    Population(
+        name="pupils", draw=pupils,
+        schema=_schema("pupils", _whole("grade", 1, 12), _levels("school", "abcde"),
+                       _whole("home", 0, 4), _number("reading", 0, 100), _number("maths", 0, 100),
+                       _whole("absent", 0, 60), _flag("passed", role="target")),
+        estimands={"mean": _mean("reading"), "count": _mean("absent"), "share": _mean("passed"),
+                   "median": _quantile("maths", 0.5), "q90": _quantile("reading", 0.9),
+                   "correlation": _correlation("reading", "maths"),
+                   "linear": _linear("maths", "reading", "home"),
+                   "logistic": _logit("passed", "maths", "absent")},
+    ),
+    Population(
+        name="clinic", draw=clinic,
+        schema=_schema("clinic", _whole("age", 18, 100), _flag("smoker"), _number("bmi", 12, 60),
+                       _number("pressure", 80, 220), _number("marker", 0, 30),
+                       _levels("arm", "xyz"), _flag("event", role="target")),
+        estimands={"mean": _mean("pressure"), "count": _mean("marker"), "share": _mean("event"),
+                   "median": _quantile("bmi", 0.5), "q90": _quantile("pressure", 0.9),
+                   "correlation": _correlation("bmi", "pressure"),
+                   "linear": _linear("pressure", "age", "bmi", "arm"),
+                   "logistic": _logit("event", "age", "marker")},
+    ),
+)  # fmt: skip
+"""On which nothing was chosen: written down, and then run once."""
 
 
 def truth(population: Population) -> dict[str, float]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
+    import numpy as np
+
     from dpiw.analysis.sample import Array, Estimate
+    from dpiw.methods.weights.faults import Fault
 
 
 class ErrorLaw(Protocol):
@@ -31,8 +31,8 @@ class ErrorLaw(Protocol):
         """Share of each value that the weights can correct, in [0, 1], shape (p,)."""
         ...
 
-    def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
-        """Verdicts by `support` and `parts`: 0 `use`, 1 `use with care`, 2 `do not use`; (p,)."""
+    def faults(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Fault]]:
+        """Of each value, what keeps it from `use`: by `support` and `parts`."""
         ...
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:

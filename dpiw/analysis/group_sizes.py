@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.sample import Array, Estimate
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.faults import Fault
 
 PEOPLE_CARE = 100.0
 """Expected people below which a value is `use with care` at best."""
@@ -21,11 +23,15 @@ _REACH = NormalDist().inv_cdf(0.975)
 """Standard errors of a 95% interval's half."""
 
 
-def size_grades(estimate: Estimate) -> NDArray[np.int64]:
-    """What the sizes of the groups that values rest on allow, shape (p,).
+FEW = Fault(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
+EMPTY = Fault(Verdict.DO_NOT_USE, "its group may be empty")
 
-    0 (`use`) where at least 100 people are expected, 1 (`use with care`) where there are fewer, 2
-    (`do not use`) where the noise-aware 95% interval of the group's share reaches zero.
+
+def size_faults(estimate: Estimate) -> list[list[Fault]]:
+    """Of each value, what the size of the group that it rests on keeps from `use`.
+
+    `FEW` where fewer than 100 people are expected, `EMPTY` where the noise-aware 95% interval of
+    the group's share reaches zero.
 
     Raises:
         ReleaseError: the weights have no known law.
@@ -33,15 +39,16 @@ def size_grades(estimate: Estimate) -> NDArray[np.int64]:
     sample, law = estimate.sample, estimate.sample.known_law
     group = np.ones((sample.rows, 1), dtype=bool) if estimate.group is None else estimate.group
     shares = _shares(sample.weights, group)
-    grades = np.where(shares * law.nominal_rows < PEOPLE_CARE, 1, 0)
+    few, empty = shares * law.nominal_rows < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
     if not group.all():
         own = Estimate(
             names=("share",) * shares.size, values=shares, influence=group - shares, sample=sample,
             refit=lambda weights: _shares(weights, group),
         )  # fmt: skip
         errors = np.sqrt(np.asarray(sum(law.parts(own).values())))
-        grades = np.where(shares <= _REACH * errors, 2, grades)
-    return np.broadcast_to(grades, estimate.values.shape)
+        empty = shares <= _REACH * errors
+    grades = np.broadcast_to(np.where(empty, 2, np.where(few, 1, 0)), estimate.values.shape)
+    return [list(((), (FEW,), (EMPTY,))[grade]) for grade in grades]
 
 
 def _shares(weights: Array, group: NDArray[np.bool_]) -> Array:

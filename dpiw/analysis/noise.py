@@ -16,24 +16,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.analysis.noise_verdict import faults
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.debiasing import log_debias, normalised, weighted_centre
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate, WeightedSample
+    from dpiw.methods.weights.faults import Fault
 
 Array = NDArray[np.float64]
 
-SUPPORT_USE, SUPPORT_CARE = 0.9, 0.5
-"""Least support for the verdicts `use` and `use with care`."""
-
-SHRINKAGE_USE = 0.25
-"""Most that shrinkage may be of an interval's variance for the verdict `use`."""
-
 _SMALLEST = 1e-9
 """Directions of less than this share of the largest curvature are empty."""
-
 
 _STEPS, _SETTLED, _LONGEST = 8, 0.01, 1.0
 """Gauss-Newton: most steps, when to stop, and the longest step (sd of log weights)."""
@@ -124,13 +119,9 @@ class WeightLaw:
         """Share of each value that the weights can correct, shape (p,)."""
         return estimate.sample.ridge_projection.support(estimate.influence)
 
-    def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
-        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,), by support and shrinkage."""
-        share = self.support(estimate)
-        guessed = parts.get("shrinkage", np.zeros(share.size))
-        guessed = guessed / np.maximum(sum(parts.values()), 1e-300)
-        own = np.where(share >= SUPPORT_USE, 0, np.where(share >= SUPPORT_CARE, 1, 2))
-        return np.maximum(own, guessed > SHRINKAGE_USE)
+    def faults(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Fault]]:
+        """Of each value, what keeps it from `use`, by support and shrinkage."""
+        return faults(self.support(estimate), parts)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p).

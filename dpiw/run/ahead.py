@@ -14,6 +14,15 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.run import current_period
 
+_STANDS = {
+    RunState.RESERVED: "is reserved",
+    RunState.ARMED: "was begun and is charged",
+    RunState.LOST: "was begun and is charged",
+    RunState.COMMITTED: "is drawn and charged, not published",
+    RunState.PUBLISHED: "is published already",
+}
+"""What another run of the same release and period has cost; a voided one nothing."""
+
 
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     """Files that a release will need; they are looked for, and not opened."""
@@ -64,12 +73,13 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
     same = [
         run
         for run in ledger.runs(spec.population)
-        if run.release == spec.name and run.period == label and run.state is RunState.PUBLISHED
+        if run.release == spec.name and run.period == label and run.state in _STANDS
     ]
     if same and all(run.run_key != key for run in same):
+        last = same[-1]
         yield (
-            f"{spec.name} {label} is published already, with other settings"
-            f" (run {same[-1].run_key[:8]}): this pays anew"
+            f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"
+            f" dpiw (run {last.run_key[:8]}): this pays anew"
         )
 
 

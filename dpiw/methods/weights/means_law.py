@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights.faults import Fault
 from dpiw.methods.weights.means_replicates import drawn_replicates
-from dpiw.methods.weights.means_verdict import grades
+from dpiw.methods.weights.means_verdict import faults
 from dpiw.methods.weights.targets import ridge_of
 
 if TYPE_CHECKING:
@@ -260,9 +261,9 @@ class MeansLaw:
         """`share_seen` of an estimate."""
         return self.share_seen(estimate.influence)
 
-    def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
-        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,): `means_verdict`."""
-        return grades(estimate, self.support(estimate), parts, base_rows=self.base_rows)
+    def faults(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Fault]]:
+        """Of each value, what keeps it from `use`: `means_verdict`."""
+        return faults(estimate, self.support(estimate), parts, base_rows=self.base_rows)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.faults import Fault, unsupported
+
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
 
@@ -42,10 +45,10 @@ def guessed(parts: dict[str, Array]) -> Array:
     return np.divide(parts["prior"], whole, out=np.zeros_like(whole), where=whole > 0)
 
 
-def grades(
+def faults(
     estimate: Estimate, support: Array, parts: dict[str, Array], *, base_rows: float
-) -> NDArray[np.int64]:
-    """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,).
+) -> list[list[Fault]]:
+    """Of each value, all that keeps it from `use`.
 
     Args:
         estimate: of p values.
@@ -53,21 +56,25 @@ def grades(
         parts: of each value's variance, shape (p,) each.
         base_rows: effective ones behind the weights.
     """
-    own = np.where(support >= least_support(estimate), 0, np.where(support >= SUPPORT_CARE, 1, 2))
-    base = 0 if base_rows >= ROWS_USE else 1 if base_rows >= ROWS_CARE else 2
-    return np.asarray(np.maximum(np.maximum(own, guessed(parts) > GUESSED), base))
+    least, few = least_support(estimate), few_rows(base_rows)
+    return [
+        unsupported(seen, use=least, care=SUPPORT_CARE) + guess(share) + few
+        for seen, share in zip(support.tolist(), guessed(parts).tolist(), strict=True)
+    ]
 
 
-def reason(support: float, share: float, least: float) -> str:
-    """Why a value's grade is not `use`.
+def guess(share: float) -> list[Fault]:
+    """What so large a part of a guess leaves."""
+    if share <= GUESSED:
+        return []
+    told = f"{share:.0%} of its variance is a guess (expected at most {GUESSED:.0%})"
+    return [Fault(Verdict.CARE, told)]
 
-    Args:
-        support: of it.
-        share: `guessed` of it.
-        least: support for `use`.
-    """
-    if support < least:
-        return f"support {support:.2f} (expected >= {least:g})"
-    if share > GUESSED:
-        return f"{share:.0%} of its variance is a guess (expected at most {GUESSED:.0%})"
-    return "few rows are behind the weights"
+
+def few_rows(base_rows: float) -> list[Fault]:
+    """What so few effective base rows leave."""
+    if base_rows >= ROWS_USE:
+        return []
+    leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE
+    told = f"{base_rows:.0f} effective rows are behind the weights (expected >= {ROWS_USE:.0f})"
+    return [Fault(leaves, told)]

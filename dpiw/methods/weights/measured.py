@@ -235,9 +235,9 @@ class Measured(WeightEstimator):
     def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
         """What no feature reaches, and which intervals hold it."""
         return (
-            "Weights move the generator's rows towards noisy means of public features. What no"
-            " feature reaches keeps the generator's error; dpiw.analysis.confidence_interval"
-            " includes it, ordinary standard errors leave it and the privacy noise out.",
+            "Weights move the generator's rows towards noisy means of public features; what none"
+            " reaches keeps its error. dpiw.analysis.confidence_interval includes a guess of it"
+            " (most of it: no `use`); ordinary standard errors leave it and the noise out.",
         )
 
     def sampled(self, published: int) -> tuple[int, int]:

@@ -196,7 +196,7 @@ def test_verdicts_follow_support():
     shrunk = replace(sample, law=replace(sample.law, penalty=4e4))
     found = analysis.mean(shrunk, "a").interval()
     share = found.parts["shrinkage"] / sum(found.parts.values())
-    assert ("shrinkage is much of its error" in found.reasons[0]) == (found.support[0] >= 0.9)
+    assert "shrinkage is much of its error" in found.reasons[0]
     assert (found.verdicts[0], share[0] > 0.25, found.support[0] > 0.5) == (
         "use with care", True, True,
     )  # fmt: skip

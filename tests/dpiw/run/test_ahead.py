@@ -9,8 +9,11 @@ import pytest
 from dpiw.cli.main import main
 from dpiw.errors import BudgetExceededError, SpecError
 from dpiw.ledger import Ledger
+from dpiw.plan import promise
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import steps
 from dpiw.run.ahead import missing_files, paid_anew
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
@@ -47,7 +50,33 @@ def test_another_setting_and_another_label_pay_anew(
     assert not list(paid_anew(plan, ledger, None))
     rewritten(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
     assert main(["plan", str(workplace.spec)]) == 0
-    assert "town once is published already, with other settings" in capsys.readouterr().out
+    assert (
+        "town once is published already, with other settings or another" in capsys.readouterr().out
+    )
+
+
+def test_a_new_version_is_told_of_what_an_earlier_one_began(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has another key: it would draw, and pay, once more."""
+    run, ledger = ReleaseRun.prepare(workplace.spec, period=None), Ledger.open(workplace.ledger)
+
+    def told_later() -> list[str]:
+        with monkeypatch.context() as patch:
+            patch.setattr(promise, "__version__", "0.9.9")
+            return list(paid_anew(run.plan, ledger, None))
+
+    label, cause = f"{run.spec.name} once", "with other settings or another version of dpiw"
+    assert not told_later()
+    steps.reserve(run)
+    assert told_later() == [f"{label} is reserved, {cause} (run {run.key[:8]}): this pays anew"]
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    (told,) = told_later()
+    assert told.startswith(f"{label} is drawn and charged, not published, {cause}")
+    assert not list(paid_anew(run.plan, ledger, None))
 
 
 def test_a_label_of_another_form_pays_anew(workplace: Any) -> None:

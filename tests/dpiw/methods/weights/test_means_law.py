@@ -11,6 +11,8 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.faults import worst
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.means_verdict import (
     GUESSED,
@@ -393,7 +395,7 @@ def test_a_quantile_needs_more_support_than_a_mean():
     parts = found.interval().parts
     share = sample.law.support(found)
     enough = share[0] >= QUANTILE_USE and guessed(parts)[0] <= GUESSED
-    assert (sample.law.grades(found, parts)[0] == 0) == enough
+    assert (not sample.law.faults(found, parts)[0]) == enough
 
 
 def test_an_interval_that_is_mostly_a_guess_is_no_use():
@@ -412,3 +414,18 @@ def test_an_interval_that_is_mostly_a_guess_is_no_use():
     assert seen == sorted(seen)
     assert seen[0] <= GUESSED < seen[-1]
     assert guessed({"rows": np.zeros(1), "prior": np.zeros(1)})[0] == 0  # a constant's
+
+
+def test_the_reason_names_what_decides():
+    """Few rows forbid the use of an interval; that most of it is a guess asks for care alone."""
+    sample = sample_of(np.random.default_rng(533))
+    estimate = ESTIMANDS["mean"](sample)
+    parts = {"rows": np.ones(1), "means": np.zeros(1), "prior": np.full(1, 9.0)}
+    care = Verdict.CARE.value
+    for base_rows, verdict in ((600.0, care), (60.0, care), (6.0, "do not use")):
+        (found,) = replace(sample.law, base_rows=base_rows).faults(estimate, parts)
+        assert worst(found).value == verdict
+        told = [fault.reason for fault in found if fault.leaves is worst(found)]
+        few = f"{base_rows:.0f} effective rows are behind the weights (expected >= 500)"
+        guess = "90% of its variance is a guess (expected at most 60%)"
+        assert told == [guess] * (base_rows > 50) + [few] * (base_rows < 500)

@@ -1,0 +1,39 @@
+"""Whether an interval of weights made of noisy coefficients is to be used, and why not.
+
+Thresholds: our choice, made after looking at simulations (docs/analysts.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.faults import Fault, unsupported
+
+Array = NDArray[np.float64]
+
+SUPPORT_USE, SUPPORT_CARE = 0.9, 0.5
+"""Least support for the verdicts `use` and `use with care`."""
+
+SHRINKAGE_USE = 0.25
+"""Most that shrinkage may be of an interval's variance for the verdict `use`."""
+
+SHRUNK = Fault(Verdict.CARE, "shrinkage is much of its error")
+
+
+def faults(support: Array, parts: Mapping[str, Array]) -> list[list[Fault]]:
+    """Of each value, what keeps it from `use`.
+
+    Args:
+        support: of each, shape (p,).
+        parts: of each value's variance, shape (p,) each.
+    """
+    most = SHRINKAGE_USE * np.asarray(sum(parts.values()))
+    much = np.broadcast_to(parts.get("shrinkage", np.zeros(1)), most.shape) > most
+    return [
+        unsupported(float(seen), use=SUPPORT_USE, care=SUPPORT_CARE) + [SHRUNK] * bool(shrunk)
+        for seen, shrunk in zip(support, much, strict=True)
+    ]

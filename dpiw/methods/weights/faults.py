@@ -1,0 +1,29 @@
+"""What keeps one estimate from the verdict `use`: how far, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dpiw.methods.weights.diagnostics import Verdict
+
+
+class Fault(NamedTuple):
+    """What keeps a value from `use`: the best verdict that it leaves, and why."""
+
+    leaves: Verdict
+    reason: str
+
+
+def unsupported(support: float, *, use: float, care: float) -> list[Fault]:
+    """What a value's support leaves, if it is below the least for `use`."""
+    if support >= use:
+        return []
+    leaves = Verdict.CARE if support >= care else Verdict.DO_NOT_USE
+    return [Fault(leaves, f"support {support:.2f} (expected >= {use:g})")]
+
+
+def worst(faults: Iterable[Fault]) -> Verdict:
+    """The verdict that all of these leave; `use` where there are none."""
+    order = tuple(Verdict)
+    return max((fault.leaves for fault in faults), key=order.index, default=Verdict.USE)
