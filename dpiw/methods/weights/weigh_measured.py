@@ -224,7 +224,7 @@ def _judged(
     findings = [
         *_too_low("effective base rows", whole.effective_sample_size, ROWS_USE, ROWS_CARE),
         *_too_high("evidence test p", reweighted.p_value, P_VALUE_USE, P_VALUE_CARE),
-        *_too_low("expected gain", reweighted.gain(), GAIN_USE, -1.0),
+        *_too_low("expected gain", reweighted.gain, GAIN_USE, -1.0),
     ]
     if whole.k_hat is not None:
         findings += _too_high("k-hat of the base weights", whole.k_hat, K_HAT_USE, K_HAT_CARE)
