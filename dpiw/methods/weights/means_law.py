@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.means_replicates import drawn_replicates
-from dpiw.methods.weights.means_verdict import grades
+from dpiw.methods.weights.means_verdict import ROWS_CARE, grades
 from dpiw.methods.weights.targets import ridge_of
 
 if TYPE_CHECKING:
@@ -238,10 +238,14 @@ class MeansLaw:
         return np.asarray(np.clip(share, 0.0, 1.0))
 
     @property
+    def effective_rows(self) -> float:
+        """Of the rows themselves, by Kish."""
+        return float(self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    @property
     def repeats(self) -> float:
         """By what the rows' own variance is too small, >= 1, as chosen rows repeat."""
-        own = self.weights.sum() ** 2 / (self.weights**2).sum()
-        return max(1.0, float(own) / self.base_rows)
+        return max(1.0, self.effective_rows / self.base_rows)
 
     def parts(self, estimate: Estimate) -> dict[str, Array]:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
@@ -261,8 +265,13 @@ class MeansLaw:
         return self.share_seen(estimate.influence)
 
     def grades(self, estimate: Estimate, parts: dict[str, Array]) -> NDArray[np.int64]:
-        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,): `means_verdict`."""
-        return grades(estimate, self.support(estimate), parts, base_rows=self.base_rows)
+        """0 `use`, 1 `use with care`, 2 `do not use`, shape (p,): `means_verdict`.
+
+        Published rows that are too few for `use with care` count as a base of so few.
+        """
+        own = self.effective_rows
+        behind = min(own, self.base_rows) if own < ROWS_CARE else self.base_rows
+        return grades(estimate, self.support(estimate), parts, base_rows=behind)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.

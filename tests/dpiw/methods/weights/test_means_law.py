@@ -370,6 +370,22 @@ def test_unsupported_estimates_are_wide_and_not_to_be_used():
         assert ESTIMANDS["mean"](fewer).interval().verdicts == (verdict,)
 
 
+@pytest.mark.parametrize("name", ["mean", "quantile"])
+def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
+    """Rows of equal weight, which no other rule finds too few."""
+    for rows, few in ((2, True), (int(ROWS_CARE) - 1, True), (int(ROWS_CARE), False)):
+        sample = sample_of(np.random.default_rng(57), rows=rows)
+        even = np.ones(rows)
+        law = replace(sample.law, weights=even, base_rows=5000.0)
+        found = ESTIMANDS[name](replace(sample, weights=even, law=law))
+        enough = {part: np.zeros(1) for part in ("rows", "means", "prior")}
+        sure = replace(law, covariance=1e-12 * np.eye(4))
+        assert (sure.grades(found, enough)[0] == 2) == (
+            few or sure.support(found)[0] < SUPPORT_CARE
+        )
+        assert not few or found.interval().verdicts == ("do not use",)
+
+
 def test_what_belongs_to_coefficients_is_refused():
     sample = sample_of(np.random.default_rng(57))
     with pytest.raises(ReleaseError, match="made of noisy means, not of coefficients"):
