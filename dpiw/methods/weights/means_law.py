@@ -148,7 +148,7 @@ class MeansLaw:
     def pull(self) -> Array:
         """How theta would move if the credit were alpha/`PULL`, as far as it counts, shape (d,).
 
-        (C + alpha S/u)^-1 r (1 - 1/u), u = `PULL` and r the residual, which is alpha S theta, to
+        (C + alpha R/u)^-1 r (1 - 1/u), u = `PULL` and r the residual, which is alpha R theta, to
         first order, times the root of `PULLED`.
         """
         if self.residual is None:
@@ -159,7 +159,7 @@ class MeansLaw:
 
     @cached_property
     def _tilt(self) -> Array:
-        """The fit's theta, as the residual is alpha S theta; zero where it is not known."""
+        """The fit's theta, as the residual is alpha R theta; zero where it is not known."""
         if self.residual is None:
             return np.zeros_like(self.means)
         _, axes = self._shared_axes
@@ -196,21 +196,17 @@ class MeansLaw:
         cross = self.features.T @ (w[:, None] * g) / n
         return np.asarray(w @ g**2 / n), self.fit @ cross
 
-    def variance(self, influence: Array, *, step: float = 1.0) -> Array:
-        """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,)."""
-        return np.asarray(sum(self.variances(influence, step=step)))
-
     def variances(self, influence: Array, *, step: float = 1.0) -> tuple[Array, Array]:
         """Variances of weighted estimates of known law, and what is a guess, (p,) each.
 
-        mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg and v_j = t/alpha +
-        `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha that is (K_gg -
-        K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
+        mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha R)^-1 K_Fg and v_j = t/alpha +
+        `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha and R = S that is
+        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
         takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
         variance. That the rows are a sample is not in it. With Q = (C + n S)^-1 K_Fg, to which the
         rows were calibrated, (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error,
         as far as the fit has not taken it back; and `PULLED` times the square of the pull, K_gF
-        (C + alpha S/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
+        (C + alpha R/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
