@@ -297,7 +297,7 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
         told = dataclasses.replace(drawn, arrays={"sum": exact})
         features = stack.matrix(base.scaled)
         targets = own.targets(told, about=features.mean(axis=0))
-        misfit = Misfit.of(BaseRows.of(features), targets)
+        misfit = Misfit.by_part(BaseRows.of(features), targets, ())[0]
         own = dataclasses.replace(own, credit=evidence_credit(misfit))
         return weigh(own, drawn, base, **rest)
 

@@ -247,7 +247,7 @@ def credit_from_private_rows(patch: Patch) -> None:
         told = dataclasses.replace(found, arrays={"sum": exact})
         targets = self.targets(told, about=features.mean(axis=0))
         base = BaseRows.of(features)
-        credit = evidence_credit(Misfit.of(base, targets))
+        credit = evidence_credit(Misfit.by_part(base, targets, ())[0])
         return dataclasses.replace(found, facts={**found.facts, "credit": credit})
 
     patch.setattr(Measured, "measure", measure)

@@ -1,4 +1,4 @@
-"""ColumnDistributions of a network's rows that are known beforehand: those of a noisy histogram.
+"""Column distributions of a network's rows, known beforehand from a noisy histogram.
 
 A network trained under noise is a poor judge of distributions: shares of levels and the shape of a
 column. A histogram of every column is a good one, and cheap. With its laws known the network makes

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.special import gammaincc
 
 from dpiw.errors import WeightError
@@ -43,31 +43,28 @@ class Misfit:
     """The base's distance from the targets, along the axes that C and S share.
 
     Attributes:
+        axes: A, shape (d, d): A S A' is the identity, and A C A' diagonal.
         distances: of the means, in standard deviations of the noise, shape (d,).
         spreads: variance of the base's features over that of the noise, shape (d,).
         rows: N, private rows.
         base_rows: M.
     """
 
+    axes: Array = field(repr=False)
     distances: Array = field(repr=False)
     spreads: Array = field(repr=False)
     rows: float
     base_rows: int
 
     @classmethod
-    def of(cls, base: BaseRows, targets: Targets) -> Misfit:
-        """Of base rows of equal weight, by the targets' fresh features.
+    def by_part(
+        cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
+    ) -> list[Misfit]:
+        """Of base rows of equal weight, by all fresh features, and by each part of some of them.
 
         Raises:
             WeightError: the covariance of the noise is not positive definite.
         """
-        return cls.by_part(base, targets, ())[0]
-
-    @classmethod
-    def by_part(
-        cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
-    ) -> list[Misfit]:
-        """By all fresh features, and by each part of some of them; errors as `of`."""
         even = np.full(base.rows, 1 / base.rows)
         means = base.means(even)
         covariance = base.covariance(even, means)
@@ -86,11 +83,11 @@ class Misfit:
             raise WeightError("targets: expected a positive definite covariance") from None
         half = solve_triangular(root, covariance, lower=True)
         scaled = solve_triangular(root, half.T, lower=True)
-        spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
-        away = (targets.means - means)[part]
-        distances = axes.T @ solve_triangular(root, away, lower=True)
+        spreads, turned = np.linalg.eigh((scaled + scaled.T) / 2)
+        axes = solve_triangular(root, turned, lower=True, trans="T").T
         return cls(
-            distances=distances,
+            axes=axes,
+            distances=axes @ (targets.means - means)[part],
             spreads=np.maximum(spreads, 0.0),
             rows=targets.rows,
             base_rows=rows,
@@ -158,19 +155,47 @@ class Misfit:
     def risk(self) -> Array:
         """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid.
 
-        To first order in theta: the residual's shrinkage is 1 - h with h = l/(l + alpha).
+        Of one credit for all features, to first order in theta: the residual's shrinkage is 1 - h
+        with h = l/(l + alpha).
         """
         kept = self.spreads / (self.spreads + self.credits[:, None])
         return np.asarray((((1 - kept) * self.distances) ** 2 + 2 * kept - 1).sum(axis=1))
 
-    def explained(self, credit: float) -> float:
-        """Share of the squared distance beyond chance that a tilting of this credit removes."""
-        excess = self.distances**2 - self.chance
-        whole = float(excess.sum())
-        if whole <= 0:
-            return 0.0
-        kept = self.spreads / (self.spreads + credit)
-        return min(1.0, max(0.0, float((excess * (1 - (1 - kept) ** 2)).sum()) / whole))
+    def left(self, ridge: Array) -> Array:
+        """What a tilting leaves of the distances, to first order: I - C (C + ridge)^-1, (d, d).
+
+        Args:
+            ridge: alpha R of the same features, shape (d, d), positive definite.
+        """
+        shrunk = self.axes @ ridge @ self.axes.T
+        ratios, shared = eigh(np.diag(self.spreads), (shrunk + shrunk.T) / 2)
+        return np.asarray(shrunk @ (shared / (1 + np.maximum(ratios, 0.0))) @ shared.T)
+
+    def gain(self, left: Array) -> float:
+        """Stein's estimate of the share of the squared error that a tilting removes, in [0, 1].
+
+        Zero where the distances are no larger than noise.
+
+        Args:
+            left: of that tilting.
+        """
+        without = float((self.distances**2 - 1).sum())
+        remains = float(((left @ self.distances) ** 2).sum() - (2 * np.diag(left) - 1).sum())
+        return _share(without - remains, without)
+
+    def explained(self, left: Array) -> float:
+        """Share of the squared distance beyond chance that a tilting removes, in [0, 1].
+
+        Args:
+            left: of that tilting.
+        """
+        whole = float((self.distances**2 - self.chance).sum())
+        remains = float(((left @ self.distances) ** 2).sum() - (left**2 @ self.chance).sum())
+        return _share(whole - remains, whole)
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
 
 
 def evidence_credit(misfit: Misfit) -> float:

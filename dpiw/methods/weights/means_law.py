@@ -30,7 +30,7 @@ from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.faults import Fault
 from dpiw.methods.weights.means_replicates import drawn_replicates
-from dpiw.methods.weights.means_verdict import faults
+from dpiw.methods.weights.means_verdict import ROWS_CARE, faults
 from dpiw.methods.weights.targets import ridge_of
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class MeansLaw:
     def pull(self) -> Array:
         """How theta would move if the credit were alpha/`PULL`, as far as it counts, shape (d,).
 
-        (C + alpha S/u)^-1 r (1 - 1/u), u = `PULL` and r the residual, which is alpha S theta, to
+        (C + alpha R/u)^-1 r (1 - 1/u), u = `PULL` and r the residual, which is alpha R theta, to
         first order, times the root of `PULLED`.
         """
         if self.residual is None:
@@ -160,7 +160,7 @@ class MeansLaw:
 
     @cached_property
     def _tilt(self) -> Array:
-        """The fit's theta, as the residual is alpha S theta; zero where it is not known."""
+        """The fit's theta, as the residual is alpha R theta; zero where it is not known."""
         if self.residual is None:
             return np.zeros_like(self.means)
         _, axes = self._shared_axes
@@ -197,21 +197,17 @@ class MeansLaw:
         cross = self.features.T @ (w[:, None] * g) / n
         return np.asarray(w @ g**2 / n), self.fit @ cross
 
-    def variance(self, influence: Array, *, step: float = 1.0) -> Array:
-        """Variance of weighted estimates from noise, samples, shrinkage and prior, (p,)."""
-        return np.asarray(sum(self.variances(influence, step=step)))
-
     def variances(self, influence: Array, *, step: float = 1.0) -> tuple[Array, Array]:
         """Variances of weighted estimates of known law, and what is a guess, (p,) each.
 
-        mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha S)^-1 K_Fg and v_j = t/alpha +
-        `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha that is (K_gg -
-        K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
+        mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha R)^-1 K_Fg and v_j = t/alpha +
+        `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha and R = S that is
+        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
         takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
         variance. That the rows are a sample is not in it. With Q = (C + n S)^-1 K_Fg, to which the
         rows were calibrated, (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error,
         as far as the fit has not taken it back; and `PULLED` times the square of the pull, K_gF
-        (C + alpha S/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
+        (C + alpha R/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
@@ -239,10 +235,14 @@ class MeansLaw:
         return np.asarray(np.clip(share, 0.0, 1.0))
 
     @property
+    def effective_rows(self) -> float:
+        """Of the rows themselves, by Kish."""
+        return float(self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    @property
     def repeats(self) -> float:
         """By what the rows' own variance is too small, >= 1, as chosen rows repeat."""
-        own = self.weights.sum() ** 2 / (self.weights**2).sum()
-        return max(1.0, float(own) / self.base_rows)
+        return max(1.0, self.effective_rows / self.base_rows)
 
     def parts(self, estimate: Estimate) -> dict[str, Array]:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
@@ -262,8 +262,13 @@ class MeansLaw:
         return self.share_seen(estimate.influence)
 
     def faults(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Fault]]:
-        """Of each value, what keeps it from `use`: `means_verdict`."""
-        return faults(estimate, self.support(estimate), parts, base_rows=self.base_rows)
+        """Of each value, what keeps it from `use`: `means_verdict`.
+
+        Published rows that are too few for `use with care` count as a base of so few.
+        """
+        own = self.effective_rows
+        behind = min(own, self.base_rows) if own < ROWS_CARE else self.base_rows
+        return faults(estimate, self.support(estimate), parts, base_rows=behind)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.

@@ -115,16 +115,21 @@ class Reweighted:
         relative = self.targets.relative
         return self.tilt.credit * (1.0 if relative is None else float(relative.min()))
 
+    @cached_property
+    def _left(self) -> Array:
+        """`Misfit.left` of a fit to the fresh features alone, with the credits that it has."""
+        fresh = slice(self.targets.fresh)
+        return self.misfit.left(self.tilt.credit * self.targets.ridge[fresh, fresh])
+
+    @property
     def gain(self) -> float:
         """Expected share of the fresh means' squared error that the weights remove, at least 0.
 
-        By Stein's estimates with and without weights, in units of the noise; zero where the
-        distances are no larger than noise. Against the same rows without weights: a generator
-        with the whole budget may need them less. Of a fit to the fresh features alone.
+        By Stein's estimates with and without weights, in units of the noise (`Misfit.gain`).
+        Against the same rows without weights: a generator with the whole budget may need them
+        less. Of a fit to the fresh features alone, products with their own credit.
         """
-        without = float((self.misfit.distances**2 - 1).sum())
-        kept = np.interp(self.tilt.credit, self.misfit.credits, self.misfit.risk())
-        return min(1.0, max(0.0, 1 - float(kept) / without)) if without > 0 else 0.0
+        return self.misfit.gain(self._left)
 
     def to_json(self) -> dict[str, Any]:
         """Public facts for the certificate."""
@@ -139,8 +144,8 @@ class Reweighted:
             "chi_square": statistic,
             "chi_square_p_value": chance,
             "evidence_p_value": self.p_value,
-            "explained": self.misfit.explained(self.tilt.credit),
-            "gain": self.gain(),
+            "explained": self.misfit.explained(self._left),
+            "gain": self.gain,
             "base_rows": self.misfit.base_rows,
             "effective_base_rows": float(1 / (self.tilt.weights**2).sum()),
             "dimension": self.targets.means.size,

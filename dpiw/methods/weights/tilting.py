@@ -1,11 +1,12 @@
 """Exponential tilting: weights of public rows whose feature means come close to noisy ones.
 
-With base rows x_j of weight u_j = 1/M, noisy means m of the features phi and the covariance S of
-their noise, the weights are w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of
+With base rows x_j of weight u_j = 1/M, noisy means m of the features phi and the ridge R, which is
+the covariance S of their noise where all features have one credit (`Targets.ridge`), the weights
+are w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of
 
-    F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'S theta.
+    F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'R theta.
 
-It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'S^-1(m(w)-m)/2: strictly convex, and
+It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'R^-1(m(w)-m)/2: strictly convex, and
 solvable whatever the noise. alpha, the *credit*, says how many rows' worth of belief the base
 deserves. The base is streamed: it is never held as a matrix if it is larger than `_KEEP`.
 
@@ -181,7 +182,7 @@ class _Point:
 def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     """Minimise F by Newton steps with a line search, to a certified gap.
 
-    F is alpha S-strongly convex, so F(theta) - min F <= g'(alpha S)^-1 g / 2 with g the gradient:
+    F is alpha R-strongly convex, so F(theta) - min F <= g'(alpha R)^-1 g / 2 with g the gradient:
     the certificate needs no trust in the steps. Where the targets lie outside of all that weights
     can reach, and the credit is small, the steps are many; then the credit is lowered to its value
     by and by, each solution the start of the next.

@@ -19,6 +19,7 @@ from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.diagnostics import Diagnostics, Verdict, diagnose
 from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.means_verdict import ROWS_CARE, ROWS_USE
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.ranges import Ranges
@@ -32,7 +33,6 @@ from dpiw.privacy.measurement import Measurement
 
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
 GAIN_USE = 0.2
-ROWS_USE, ROWS_CARE = 500.0, 50.0
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 
 RULE = (
@@ -45,7 +45,7 @@ RULE = (
     " Effective base rows: Kish's, of the base the published rows were chosen from. k-hat: shape of"
     " a generalised Pareto law fitted to the largest base weights."
 )
-"""The verdict's rule. Its numbers are the constants of this module."""
+"""The verdict's rule. Its numbers are the constants of this module, `ROWS_*` of `means_verdict`."""
 
 
 def weigh_measured(
@@ -102,7 +102,7 @@ def weigh_measured(
     targets = estimator.targets(measurement, about=even, known=known)
     reweighted = reweight(whole, targets, credit=estimator.credit, rng=rng, pairs=stack.pairs)
     targets = reweighted.targets
-    steps = [f"tilt {base.rows} base rows to noisy means (credit {reweighted.tilt.credit:.4g})"]
+    steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
     few = base.rows == whole.rows
     if not few:
         whole = StreamedRows(base.rows, base.batches, features)
@@ -152,6 +152,13 @@ def weigh_measured(
             | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
         },
     )
+
+
+def _credits(reweighted: Reweighted) -> str:
+    """The credit, and that of products where it is another."""
+    credit, pairs = reweighted.tilt.credit, reweighted.pairs_credit
+    products = "" if pairs == credit else f", of products {pairs:.4g}"
+    return f"credit {credit:.4g}{products}"
 
 
 def stack_of(estimator: Measured, measurement: Measurement, schema: PublicSchema) -> Stack:
@@ -224,7 +231,7 @@ def _judged(
     findings = [
         *_too_low("effective base rows", whole.effective_sample_size, ROWS_USE, ROWS_CARE),
         *_too_high("evidence test p", reweighted.p_value, P_VALUE_USE, P_VALUE_CARE),
-        *_too_low("expected gain", reweighted.gain(), GAIN_USE, -1.0),
+        *_too_low("expected gain", reweighted.gain, GAIN_USE, -1.0),
     ]
     if whole.k_hat is not None:
         findings += _too_high("k-hat of the base weights", whole.k_hat, K_HAT_USE, K_HAT_CARE)

@@ -33,6 +33,11 @@ CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 NAMES = ("reached", "partly", "not reached")
 
 
+def variance(law, influence, **settings):
+    """Of known law and guessed together."""
+    return sum(law.variances(influence, **settings))
+
+
 def world(rng, rows=2500):
     """Base rows, d = 4 features, and three estimands that they reach wholly, in part, hardly."""
     x = rng.uniform(-0.5, 0.5, (rows, 4))
@@ -64,7 +69,7 @@ def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
             doubt=doubt,
         )  # fmt: skip
         estimate = weights @ g / len(x)
-        reach = 1.96 * np.sqrt(law.variance(g - estimate))
+        reach = 1.96 * np.sqrt(variance(law, g - estimate))
         inside += np.abs(estimate - truth[4:]) <= reach
         shifts.append((estimate - truth[4:]) / reach)
     assert inside / 1500 == pytest.approx([0.95] * 3, abs=3 * 0.0056)
@@ -93,7 +98,7 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
         )  # fmt: skip
         g = (product - solved.weights @ product)[:, None]
         told = replace(law, residual=seen - solved.means)
-        reach = 1.96 * np.sqrt([law.variance(g)[0], told.variance(g)[0]])
+        reach = 1.96 * np.sqrt([variance(law, g)[0], variance(told, g)[0]])
         held += abs(solved.weights @ product - truth[6]) <= reach
     assert held[0] / 100 < 0.1
     assert held[1] / 100 > 0.95
@@ -120,7 +125,7 @@ def test_what_shrinkage_withholds_is_reached_by_the_pull():
             features=x, weights=weights, covariance=noise, rows=1e9, credit=CREDIT, doubt=4.0
         )
         pulled = replace(law, residual=seen - solved.means)
-        reach = np.sqrt([law.variance(x - solved.means), pulled.variance(x - solved.means)])
+        reach = np.sqrt([variance(law, x - solved.means), variance(pulled, x - solved.means)])
         held += np.abs(solved.means - away) <= 1.96 * reach
         widths.append(reach[1, 1:] / reach[0, 1:])
     assert held[0, 0] / 300 < 0.2
@@ -155,7 +160,7 @@ def test_a_small_credit_and_a_singular_spread():
         law, features=np.hstack([law.features, law.features]), covariance=np.eye(8) * NOISE**2
     )
     influence = law.features[:, :1] - law.means[0]
-    assert np.all(np.isfinite(doubled.variance(influence)))
+    assert np.all(np.isfinite(variance(doubled, influence)))
     assert doubled.share_seen(influence) == pytest.approx(1)
 
 
@@ -204,9 +209,9 @@ def test_replicates_of_a_quantile_agree_on_average():
         rng = np.random.default_rng(520 + seed)
         sample = sample_of(rng)
         found = ESTIMANDS["quantile"](sample)
-        variance = sample.law.replicates(200, rng).variance(found.refit, sample.weights)
-        closed = found.interval().parts["rows"] + sample.law.variance(found.influence)
-        ratios.append(float(variance[0] / closed[0]))  # of the whole prior
+        drawn = sample.law.replicates(200, rng).variance(found.refit, sample.weights)
+        closed = found.interval().parts["rows"] + variance(sample.law, found.influence)
+        ratios.append(float(drawn[0] / closed[0]))  # of the whole prior
     assert np.mean(ratios) == pytest.approx(1, abs=0.27)
 
 
@@ -241,10 +246,10 @@ def test_a_quantile_s_step_has_a_fourth_of_the_prior(doubt):
         found = ESTIMANDS[name](sample)
         parts = found.interval().parts
         assert parts["means"] + parts["prior"] == pytest.approx(
-            law.variance(found.influence, step=step)
+            variance(law, found.influence, step=step)
         )
-        less = law.variance(found.influence) - law.variance(found.influence, step=4.0)
-        fourth = law.variance(found.influence, step=4.0) - law.variance(found.influence, step=1e9)
+        less = variance(law, found.influence) - variance(law, found.influence, step=4.0)
+        fourth = variance(law, found.influence, step=4.0) - variance(law, found.influence, step=1e9)
         assert less == pytest.approx(3 * fourth)
         assert fourth[0] > 0
 
@@ -316,7 +321,7 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
         errors.append(w @ rows[:, 0] / 1000)
         left = law.calibrated(rows[:, :1])
         alone.append(float(((w[:, None] * left) ** 2).sum()) / 1000**2)
-        told.append(alone[-1] + float(law.variance(rows[:, :1])[0]))
+        told.append(alone[-1] + float(variance(law, rows[:, :1])[0]))
     assert np.var(errors) / np.mean(told) == pytest.approx(1, abs=4 * np.sqrt(2 / 300))
     assert np.mean(alone) < 0.1 * np.mean(told)
 
@@ -370,6 +375,21 @@ def test_unsupported_estimates_are_wide_and_not_to_be_used():
     for rows, verdict in ((ROWS_USE - 1, "use with care"), (ROWS_CARE - 1, "do not use")):
         fewer = replace(sample, law=replace(sample.law, base_rows=rows))
         assert ESTIMANDS["mean"](fewer).interval().verdicts == (verdict,)
+
+
+@pytest.mark.parametrize("name", ["mean", "quantile"])
+def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
+    """Rows of equal weight, which no other rule finds too few."""
+    for rows, few in ((2, True), (int(ROWS_CARE) - 1, True), (int(ROWS_CARE), False)):
+        sample = sample_of(np.random.default_rng(57), rows=rows)
+        even = np.ones(rows)
+        law = replace(sample.law, weights=even, base_rows=5000.0)
+        found = ESTIMANDS[name](replace(sample, weights=even, law=law))
+        enough = {part: np.zeros(1) for part in ("rows", "means", "prior")}
+        sure = replace(law, covariance=1e-12 * np.eye(4))
+        refused = worst(sure.faults(found, enough)[0]) is Verdict.DO_NOT_USE
+        assert refused == (few or sure.support(found)[0] < SUPPORT_CARE)
+        assert not few or found.interval().verdicts == ("do not use",)
 
 
 def test_what_belongs_to_coefficients_is_refused():

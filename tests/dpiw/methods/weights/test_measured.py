@@ -288,6 +288,9 @@ def test_weights_move_the_base_to_the_private_rows(unit: PrivacyUnit, debias: bo
     facts = found.facts["measured"]
     assert facts["evidence_p_value"] == 1 / 2000
     assert facts["gain"] > 0.9
+    own = facts["pairs_credit"]
+    products = "" if own == facts["credit"] else f", of products {own:.4g}"
+    assert found.steps[0].endswith(f"to noisy means (credit {facts['credit']:.4g}{products})")
     json.dumps(found.facts, allow_nan=False)
     assert ("debias b(x - mu)" in found.steps) is debias
 

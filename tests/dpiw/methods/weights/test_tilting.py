@@ -111,6 +111,10 @@ def test_a_credit_is_positive(credit: float) -> None:
         {"means": np.zeros(DIMENSION + 1)},
         {"rows": 0.0},
         {"covariance": np.full((DIMENSION, DIMENSION), np.inf)},
+        {"relative": np.ones(DIMENSION + 1)},
+        {"relative": np.full(DIMENSION, np.nan)},
+        {"relative": np.zeros(DIMENSION)},
+        {"relative": np.full(DIMENSION, 1.1)},
     ],
 )
 def test_targets_are_finite_and_fit(change: dict[str, Any]) -> None:
