@@ -1,7 +1,7 @@
 """Scaled rows in a Parquet file: written and read batch by batch, whatever their number.
 
 No column statistics and no metadata; row groups of one public size, so that where one ends tells
-nothing of the rows.
+nothing of the rows. Pages have checksums: a bit that flipped on the disk is found when it is read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
             if not writers:
                 writer = pq.ParquetWriter(
                     file, table.schema, write_statistics=False, store_schema=False,
-                    compression="zstd",
+                    compression="zstd", write_page_checksum=True,
                 )  # fmt: skip
                 writers.append(stack.enter_context(writer))
             writers[0].write_table(table)
@@ -170,7 +170,7 @@ def read_snapshot(path: Path) -> ScaledTable | None:
 def _tables(path: Path, groups: tuple[int, int] | None) -> Generator[ScaledTable]:
     with path.open("rb") as stream:
         # No threads: one still reading a Python file at exit aborts the process (measured).
-        file = pq.ParquetFile(stream, pre_buffer=False)
+        file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
         chosen = None if groups is None else range(*groups)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=chosen, use_threads=False):
             yield ScaledTable.from_arrow(pa.Table.from_batches([batch]))

@@ -52,6 +52,21 @@ def test_any_split_gives_the_same_snapshot(tmp_path_factory):
     assert groups == [5, 5, 5, 5, 3]
 
 
+def test_a_flipped_bit_of_a_page_is_found(tmp_path):
+    """Every byte in turn: the rows are the same, or the file is refused."""
+    path, found = tmp_path / "s", []
+    with snapshot_writer(path) as append:
+        append(SCALED)
+    whole = path.read_bytes()
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for place in range(pages):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        read = read_snapshot(path)
+        assert read is None or read.equals(SCALED)
+        found.append(read is None)
+    assert sum(found) > 0.9 * pages
+
+
 def test_a_snapshot_of_before_is_read(tmp_path):
     pq.write_table(SCALED.to_arrow(), tmp_path / "s", store_schema=False)  # one row group
     read = read_snapshot(tmp_path / "s")
