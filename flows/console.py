@@ -39,6 +39,7 @@ from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
+from flows.reading import read_source, told
 from flows.step_log import StepLog
 
 
@@ -46,6 +47,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dpiw release")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="default: the current one; another label pays anew")
+    parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
     return parser.parse_args(arguments)
 
 
@@ -230,6 +232,10 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             shown.begin("getting ready")  # a server comes up, and a plan may take a minute
             try:
                 with interrupts:
+                    if parsed.until:
+                        read = read_source(parsed.spec, parsed.period, interrupts)
+                        print(told(read, _again(parsed)))
+                        return 0
                     folder = _publish(flow, parsed, interrupts)
             finally:
                 shown.settle()

@@ -26,6 +26,7 @@ def add_release_command(subparsers: Any) -> None:
     parser = subparsers.add_parser("release", help="publish what a spec promises, once per period")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="default: the current one; another label pays anew")
+    parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
     parser.set_defaults(handler=_release)
 
 
@@ -44,7 +45,9 @@ def add_audit_command(subparsers: Any) -> None:
 
 
 def _release(arguments: argparse.Namespace) -> int:
-    return run_module("flows.release", [str(arguments.spec), *_stated(arguments, "period")])
+    return run_module(
+        "flows.release", [str(arguments.spec), *_stated(arguments, "period", "until")]
+    )
 
 
 def _audit(arguments: argparse.Namespace) -> int:
