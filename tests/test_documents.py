@@ -74,6 +74,7 @@ LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
 SHOWN = "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 CLUSTER = "dpiw/run/test_cluster.py::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell"
+READ = "flows/test_reading.py::test_it_stops_before_the_first_draw_and_the_release_goes_on"
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
     "docs/analysts.md": "test_analysts.py::test_the_python_of_the_guide_runs",
@@ -154,6 +155,7 @@ ELSEWHERE = {
     "dask worker tls://HOST:8786 --nthreads 1 --memory-limit 0 --no-dashboard"
     " --local-directory SCRATCH $KEYS": ("likewise", CLUSTER),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
+    "dpiw release SPEC --until ingest": ("a part; typed as a whole", READ),
     "dpiw workspace show | purge": ("two names in one; typed by themselves",
                                     f"{HERE}::test_a_command_does_what_its_page_says"),
 }  # fmt: skip
