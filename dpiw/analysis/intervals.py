@@ -79,18 +79,18 @@ class Interval:
     def __repr__(self) -> str:
         told = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
         told += ", cut to what is possible" if self.cut else ""
-        lines = [self.frame().to_string(float_format="{:.6g}".format), told, *self._why()]
+        lines = [self.frame().to_string(float_format="{:.6g}".format), told, *self.told()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         shown = str(self.frame().to_html(float_format="{:.6g}".format))
-        if not (why := self._why()):
+        if not (why := self.told()):
             return shown
         with pd.option_context("display.max_colwidth", None):
             return shown + str(pd.DataFrame({"why not `use`": why}).to_html(index=False))
 
-    def _why(self) -> list[str]:
-        """Each different set of reasons once, behind the names of its values."""
+    def told(self) -> list[str]:
+        """Why not `use`: each different set of reasons once, behind the names of its values."""
         named: dict[tuple[str, ...], list[str]] = {}
         for name, reasons in zip(self.names, self.reasons, strict=False):
             if reasons:
