@@ -33,7 +33,7 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.group_sizes import size_faults
+from dpiw.analysis.group_sizes import size_faults, untold
 from dpiw.analysis.groups import ends_of
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -196,6 +196,8 @@ def confidence_interval(
 ) -> Interval:
     """Interval for each of an estimate's values, cut to what is possible (`Estimate.limits`).
 
+    Where a handful of synthetic rows has no spread, such as one row, it is all that is possible.
+
     Args:
         estimate: of this package.
         level: nominal coverage, in (0, 1).
@@ -233,6 +235,8 @@ def confidence_interval(
     least, most = estimate.least_and_most
     cut = bool(np.any((low < least) | (high > most)))
     low, high = np.clip([low, high], least, most)
+    unknown = untold(estimate, low, high)
+    low, high = np.where(unknown, least, low), np.where(unknown, most, high)
     verdicts, reasons = _verdicts(estimate, known if chosen in NOISE_AWARE else {})
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
