@@ -125,12 +125,23 @@ def _cells(spec: Path, population: str, key: str) -> str:
     return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
 
 
-def _advice(verdict: str, spec: Path) -> list[str]:
-    """What to do about weights that are not simply to be used."""
+def _advice(verdict: str, spec: Path, *, unseen: str = "") -> list[str]:
+    """What to do about weights that are not simply to be used.
+
+    Args:
+        verdict: the certificate's.
+        spec: of the release.
+        unseen: the certificate's.
+    """
     if verdict == Verdict.CARE.value:
         return ["           give each result with and without weights; each interval has a verdict"]
     if verdict not in (DO_NOT_USE, "none"):
         return []
+    if unseen:
+        return [
+            f"           {unseen}",
+            f"           before the next one, at no cost: {program()} rehearse {spec}",
+        ]
     return [
         "           the rows keep the privacy promise, and the generator's bias",
         f"           before the next one, at no cost: {program()} rehearse {spec}; what helps is"
@@ -172,7 +183,7 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
         *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
-        *([] if lists else _advice(certificate.verdict, spec)),
+        *([] if lists else _advice(certificate.verdict, spec, unseen=certificate.unseen)),
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),

@@ -159,7 +159,7 @@ def test_the_notebook_is_committed_with_the_outputs_of_one_run():
 
 FACTS = """
 # What must hold whatever people and noise were drawn.
-columns = ["estimate", "lower", "upper", "support", "verdict"]
+columns = ["estimate", "lower", "upper", "support", "verdict", "why"]
 for key, found in intervals["weighted"].items():
     assert list(found.frame()) == columns
     plain = ask[key](sample).interval(method="sandwich")

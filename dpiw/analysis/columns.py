@@ -87,6 +87,18 @@ def numbers(sample: WeightedSample, column: Column) -> Array:
     return np.asarray(cells(sample, column).to_numpy(dtype=np.float64, na_value=np.nan))
 
 
+def bounds(sample: WeightedSample, column: Column) -> Array | None:
+    """Public bounds of a column of numbers, shape (2, 1); None if none hold here."""
+    declared = sample.declared.get(column) if isinstance(column, str) else None
+    if declared is None or not declared.is_numeric:
+        return None
+    low, high, found = declared.lower_number, declared.upper_number, numbers(sample, column)
+    known = found[~np.isnan(found)]
+    if known.size == 0 or known.min() < low or known.max() > high:
+        return None  # the table is not as it was released
+    return np.array([[low], [high]])
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Levels:
     """The levels of a column.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import Column, cells, numbers
+from dpiw.analysis.columns import Column, bounds, cells, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -45,7 +45,7 @@ def mean(
     values = cells(sample, column)
     estimate = grouped(sample, values, where, by, told, _mean)
     share = pd.api.types.is_bool_dtype(values.dtype)
-    return replace(estimate, limits=SHARE) if share else estimate
+    return replace(estimate, limits=SHARE if share else bounds(sample, column))
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:

@@ -47,11 +47,11 @@ class _Weights:
 def export(release: Release, path: str | Path, *, replicates: bool = False) -> Path:
     """Write rows and weights to a file for another package.
 
-    `.csv`: plain values, empty where missing. `.dta` (Stata 14 and later) and `.sav` (SPSS, by the
-    library pyreadstat): levels are numbers from 1 with labels, in the schema's order; truth values
-    0 and 1; columns bear the schema's descriptions. None of the formats can bind weights to rows:
-    the last column but the replicates is `weight`, its label says what it is, and the file's label
-    says what to type.
+    `.csv`: plain values, `TRUE` and `FALSE`, empty where missing. `.dta` (Stata 14 and later) and
+    `.sav` (SPSS, by the library pyreadstat): levels are numbers from 1 with labels, in the schema's
+    order; truth values 0 and 1; columns bear the schema's descriptions. None of the formats can
+    bind weights to rows: the last column but the replicates is `weight`, its label says what it is,
+    and the file's label says what to type.
 
     Args:
         release: a verified release.
@@ -106,7 +106,14 @@ def _weights(release: Release, replicates: bool) -> _Weights:
 
 
 def _csv(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
-    pd.concat([table, weights.columns], axis=1).to_csv(path, index=False)
+    """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
+    words = {
+        str(name): values.astype(object).map({True: "TRUE", False: "FALSE"})
+        for name, values in table.items()
+        if pd.api.types.is_bool_dtype(values.dtype)
+    }
+    told = table.assign(**words) if words else table
+    pd.concat([told, weights.columns], axis=1).to_csv(path, index=False)
 
 
 def _stata(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:

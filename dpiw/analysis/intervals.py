@@ -33,7 +33,7 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.group_sizes import size_faults
+from dpiw.analysis.group_sizes import size_faults, untold
 from dpiw.analysis.groups import ends_of
 from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -60,7 +60,7 @@ class Interval:
         support: share of each estimate that the weights can correct, shape (p,), NaN if unknown.
         verdicts: of each noise-aware interval: `use`, `use with care` or `do not use`; the others
             are `not assessed`.
-        reasons: why a verdict is not `use`, for each value.
+        reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
         cut: whether a bound would have been beyond what is possible, such as a share below zero.
     """
 
@@ -79,26 +79,30 @@ class Interval:
     def __repr__(self) -> str:
         told = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
         told += ", cut to what is possible" if self.cut else ""
-        lines = [self.frame().to_string(float_format="{:.6g}".format), told, *self._why()]
+        lines = [self._table().to_string(float_format="{:.6g}".format), told, *self.told()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        shown = str(self.frame().to_html(float_format="{:.6g}".format))
-        if not (why := self._why()):
+        shown = str(self._table().to_html(float_format="{:.6g}".format))
+        if not (why := self.told()):
             return shown
         with pd.option_context("display.max_colwidth", None):
             return shown + str(pd.DataFrame({"why not `use`": why}).to_html(index=False))
 
-    def _why(self) -> list[str]:
-        """Each different set of reasons once, behind the names of its values."""
+    def told(self) -> list[str]:
+        """Why not `use`: each different set of reasons once, behind the names of its values."""
         named: dict[tuple[str, ...], list[str]] = {}
-        for name, reasons in zip(self.names, self.reasons, strict=False):
+        for name, reasons in zip(_levels(self.names), self.reasons, strict=False):
             if reasons:
                 named.setdefault(reasons, []).append(name)
-        return [f"{', '.join(names)}: {'; '.join(why)}" for why, names in named.items()]
+        return [f"{', '.join(names)}: {_why(why)}" for why, names in named.items()]
+
+    def _table(self) -> pd.DataFrame:
+        """As printed: reasons are in lines of their own."""
+        return self.frame().drop(columns="why")
 
     def frame(self) -> pd.DataFrame:
-        """One row per value."""
+        """One row per value; `why` is empty where the verdict is `use` or not assessed."""
         return pd.DataFrame(
             {
                 "estimate": self.values,
@@ -106,9 +110,21 @@ class Interval:
                 "upper": self.upper,
                 "support": self.support,
                 "verdict": self.verdicts,
+                "why": [_why(one) for one in self.reasons or ((),) * len(self.names)],
             },
             index=list(self.names),
         )
+
+
+def _why(reasons: tuple[str, ...]) -> str:
+    return "; ".join(reasons)
+
+
+def _levels(names: tuple[str, ...]) -> list[str]:
+    """Groups' names without the estimate's, where all groups are of one; else the names."""
+    stem, bar, _ = names[0].partition(" | ")
+    one = bool(bar) and all(name.startswith(stem + bar) for name in names)
+    return [name.removeprefix(stem + bar) if one else name for name in names]
 
 
 def unshrunk(source: Source) -> WeightedSample:
@@ -180,6 +196,8 @@ def confidence_interval(
 ) -> Interval:
     """Interval for each of an estimate's values, cut to what is possible (`Estimate.limits`).
 
+    Where a handful of synthetic rows has no spread, such as one row, it is all that is possible.
+
     Args:
         estimate: of this package.
         level: nominal coverage, in (0, 1).
@@ -217,6 +235,8 @@ def confidence_interval(
     least, most = estimate.least_and_most
     cut = bool(np.any((low < least) | (high > most)))
     low, high = np.clip([low, high], least, most)
+    unknown = untold(estimate, low, high)
+    low, high = np.where(unknown, least, low), np.where(unknown, most, high)
     verdicts, reasons = _verdicts(estimate, known if chosen in NOISE_AWARE else {})
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Real
 
 import numpy as np
 
-from dpiw.analysis.columns import Column
+from dpiw.analysis.columns import Column, bounds
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
@@ -50,7 +51,9 @@ def quantile(
     def one(sample: WeightedSample, values: Array, name: str) -> Estimate:
         return _quantile(sample, values, name, probability)
 
-    return grouped(weighted_sample(source), column, where, by, told, one)
+    sample = weighted_sample(source)
+    estimate = grouped(sample, column, where, by, told, one)
+    return replace(estimate, limits=bounds(sample, column))
 
 
 def median(

@@ -161,9 +161,10 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
     if not verified.certificate.usable:
         reasons = verified.certificate.diagnostics.get("reasons", ())
         why = "; ".join(reasons) or verified.certificate.verdict_rule
+        bias = verified.certificate.unseen or "they may be biased"
         warnings.warn(
             f"release {verified.certificate.release_id}: do not use the weights ({why}); "
-            "unweighted rows keep the privacy promise but may be biased",
+            f"unweighted rows keep the privacy promise; {bias}",
             UnreliableWeightsWarning,
             stacklevel=3,
         )

@@ -48,6 +48,7 @@ class WaldTest:
         estimate: what should be zero.
         method: `noise_aware`, or `sandwich`, which is too narrow for the population.
         verdict: the worst of the estimate's intervals; with `do not use` the p-value means nothing.
+        reasons: why it is not `use`, as the intervals print it (`Interval.told`).
     """
 
     hypothesis: str
@@ -57,6 +58,7 @@ class WaldTest:
     estimate: Estimate
     method: str
     verdict: str
+    reasons: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         one = self.degrees == 1
@@ -67,10 +69,10 @@ class WaldTest:
         )
         told = f"{self.hypothesis}: {test}, p = {self.p_value:.3g}"
         told += f" ({self.method.replace('_', '-')}; {self.verdict})"
-        if not one:
-            return told
-        name, value = self.estimate.names[0], self.estimate.value
-        return f"{told}\n{name}: {value:.6g}, 95% interval {self.lower:.6g} to {self.upper:.6g}"
+        if one:
+            name, value = self.estimate.names[0], self.estimate.value
+            told += f"\n{name}: {value:.6g}, 95% interval {self.lower:.6g} to {self.upper:.6g}"
+        return "\n".join([told, *self.reasons])
 
     @property
     def lower(self) -> float:
@@ -147,7 +149,7 @@ def wald_test(
     covariance = part.covariance() if used == "sandwich" else noise_aware_covariance(part)
     size, squared = len(wanted), _distance(part.values, covariance)
     signed = math.copysign(math.sqrt(squared), part.values[0])
-    verdicts = part.interval(method=used).verdicts
+    found = part.interval(method=used)
     return WaldTest(
         hypothesis=hypothesis or f"{', '.join(wanted)} = 0",
         statistic=signed if size == 1 else squared,
@@ -155,7 +157,8 @@ def wald_test(
         p_value=chi_square_tail(squared, size),
         estimate=part,
         method=used,
-        verdict=max(verdicts, key=_ORDER.index),
+        verdict=max(found.verdicts, key=_ORDER.index),
+        reasons=tuple(found.told()),
     )
 
 

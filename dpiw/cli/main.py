@@ -108,6 +108,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         f"weights: {certificate.verdict}"
         + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
         *(f"  {reason}" for reason in certificate.diagnostics.get("reasons", ())),
+        *([f"  {certificate.unseen}"] if certificate.unseen else ()),
     ]
     _say("\n".join(lines))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from dpiw.privacy import accounting
 
 _MANY_BINS = 30
 """From so many of a column on, nothing is said of them."""
+
+_EVEN = "; rows are spread evenly within a bin"
 
 
 def _number(value: Any) -> str:
@@ -91,8 +94,23 @@ def _bins(plan: Plan) -> list[str]:
         if (count := min(column.bins or bins, _MANY_BINS)) < _MANY_BINS
         and (width := (column.upper_number - column.lower_number) / count) > 1
     ]
-    even = "; rows are spread evenly within a bin: consider `cuts`"
-    return [f"  bins            {_listed(told)}{even}"] if told else []
+    lines = [f"  bins            {_listed(told)}{_EVEN}: consider `cuts`"] if told else []
+    cut = [line for column in plan.schema.released if (line := _widest(column))]
+    return lines + [f"  cuts            {_listed(cut)}{_EVEN}: consider more cuts"] * bool(cut)
+
+
+def _widest(column: Column) -> str:
+    """The widest bin between a column's cuts, by public numbers; empty where all are narrow."""
+    if not column.cuts:
+        return ""
+    edges = [column.lower_number, *column.cut_numbers, column.upper_number]
+    width, place = max((b - a, place) for place, (a, b) in enumerate(itertools.pairwise(edges)))
+    share = width / (edges[-1] - edges[0])
+    if width <= 1 or share <= 1 / _MANY_BINS:
+        return ""
+    ends = [column.lower, *column.cuts, column.upper][place : place + 2]
+    low, high = (end if isinstance(end, str) else f"{end:,.10g}" for end in ends)
+    return f"{column.name} {low} to {high}, {share:.0%} of its bounds"
 
 
 def _constraints(plan: Plan) -> list[str]:

@@ -22,6 +22,15 @@ FORMAT_VERSION = 1
 DO_NOT_USE = "do not use"
 """The verdict with which `load_release` warns."""
 
+UNSEEN = (
+    "nothing to correct was seen: the generator may be right already, or the noise hides what it"
+    " lost; more epsilon would tell"
+)
+"""Of weights that correct nothing, by their test; others are seen to, and are too noisy."""
+
+CHANCE = {"evidence_p_value": 0.05, "signal_p_value": 0.03}
+"""By test: beyond this probability its rule takes what was seen for chance, `do not use`."""
+
 _NAME = "certificate.json"
 _ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
 
@@ -160,6 +169,13 @@ class Certificate:
     def usable(self) -> bool:
         """Whether the verdict lets the weights be used."""
         return self.verdict != DO_NOT_USE
+
+    @property
+    def unseen(self) -> str:
+        """What it means that the weights' test saw nothing to correct; empty where it did."""
+        found = [(self.diagnostics.get(name), most) for name, most in CHANCE.items()]
+        chance = any(isinstance(p, int | float) and p > most for p, most in found)
+        return UNSEEN if chance else ""
 
     def to_json(self) -> bytes:
         """Write canonical JSON; the same certificate always gives the same bytes."""

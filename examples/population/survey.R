@@ -1,14 +1,13 @@
 # Standard errors of a release with replicate weights, by R's survey package (Lumley 2010).
 #
-# Such a release comes of `replicates: 200` among the settings of `measured` weights. Two files and
+# Such a release comes of `replicates: 200` among the settings of `measured` weights. One file and
 # one number are needed, which three lines of Python write:
 #
 #   release = dpiw.load_release(folder, public_key=key)
-#   release.table.assign(weight=release.weights).to_csv("rows.csv", index=False)
-#   pandas.DataFrame(release.replicate_weights.weights).to_csv("replicates.csv", index=False)
+#   release.export("town.csv", replicates=True)
 #   print(release.replicate_weights.scale)
 #
-# Then: Rscript survey.R rows.csv replicates.csv SCALE
+# Then: Rscript survey.R town.csv SCALE
 # Every standard error holds the privacy noise of the weights, the sampling of people and of
 # synthetic rows, and the generator's misfit as far as the release knows it.
 
@@ -16,14 +15,10 @@ suppressPackageStartupMessages(library(survey))
 
 given <- commandArgs(trailingOnly = TRUE)
 rows <- read.csv(given[1], stringsAsFactors = TRUE)
-replicates <- as.matrix(read.csv(given[2]))
-rows$smoker <- as.numeric(rows$smoker == "True")
-rows$ill <- as.numeric(rows$ill == "True")
 
 design <- svrepdesign(
-  data = rows, weights = rows$weight, repweights = replicates, type = "other",
-  scale = as.numeric(given[3]), rscales = rep(1, ncol(replicates)),
-  combined.weights = TRUE, mse = TRUE
+  data = rows, weights = ~weight, repweights = "^r[0-9]+$", type = "other",
+  scale = as.numeric(given[2]), rscales = 1, combined.weights = TRUE, mse = TRUE
 )
 
 means <- svymean(~ age + smoker, design)

@@ -8,7 +8,6 @@
 suppressPackageStartupMessages(library(survey))
 
 rows <- read.csv(commandArgs(trailingOnly = TRUE)[1], stringsAsFactors = TRUE)
-rows$smoker <- as.numeric(rows$smoker == "True")
 
 design <- svydesign(ids = ~1, weights = ~weight, data = rows)
 

@@ -26,6 +26,7 @@ from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.weights.beta import BetaDebiased
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.release.certificate import UNSEEN
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, release, server
@@ -461,3 +462,13 @@ def test_weights_of_no_use_come_with_what_to_do(verdict):
     told = "\n".join(_advice(verdict, Path("town.yaml")))
     assert ("rehearse town.yaml" in told) == (verdict in ("do not use", "none"))
     assert ("with and without weights" in told) == (verdict == "use with care")
+
+
+def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():
+    seen = "\n".join(_advice("do not use", Path("town.yaml")))
+    unseen = "\n".join(_advice("do not use", Path("town.yaml"), unseen=UNSEEN))
+    assert "fewer columns" in seen
+    assert UNSEEN not in seen
+    assert "fewer columns" not in unseen  # they do not make a generator wrong
+    assert f"           {UNSEEN}\n" in unseen
+    assert "rehearse town.yaml" in unseen

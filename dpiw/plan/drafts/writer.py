@@ -157,7 +157,7 @@ delta: {open}          # far below one in the number of people, such as 1e-6; 0 
 nominal_rows: {open}   # a public guess at the size, such as a census has; never the true number
 
 generator: {{method: privbayes}}
-weights: {{method: measured, settings: {{omega_seed: 1, frequencies: 100}}}}
+weights: {{method: measured, settings: {{omega_seed: 1}}}}
 synthetic_rows: 20000  # rows to publish: any number, such as the guess above
 
 state: state          # ledger and confidential workspace

@@ -8,6 +8,7 @@ import re
 import runpy
 import shutil
 import subprocess
+import types
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.export import export
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.release.parquet import WEIGHT_ROLES
 
@@ -114,7 +116,6 @@ def test_spss_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
 def test_every_kind_of_column_survives(tmp_path):
     """Dates, moments, missing values of all kinds, levels in the schema's order."""
     from dpiw.data.columns import Column, ColumnKind
-    from dpiw.data.schema import PublicSchema
 
     schema = PublicSchema(
         name="kinds",
@@ -148,6 +149,10 @@ def test_every_kind_of_column_survives(tmp_path):
         replicate_weights: None = None
 
     source = Source(table, np.array([0.5, 1.0, 1.5]), schema.to_mapping())
+    csv = export(source, tmp_path / "a.csv")
+    words = pd.read_csv(csv, dtype=str)["flag"]
+    assert words.fillna("").tolist() == ["TRUE", "", "FALSE"]  # R takes `True` for text
+    assert pd.read_csv(csv)["flag"].tolist()[::2] == [True, False]
     stata = pd.read_stata(export(source, tmp_path / "a.dta"), convert_categoricals=False)
     assert stata["day"].dt.date.astype(str).tolist()[::2] == ["2001-02-03", "2019-12-31"]
     assert str(stata["moment"][0]) == "2001-02-03 04:05:06"
@@ -261,14 +266,14 @@ def has_survey():
 
 @pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
 def test_the_recipe_of_r_gives_the_same_estimates(tmp_path):
-    schema = (ROOT / "examples" / "population" / "schema.yaml").read_text()
-    for column in ("age", "smoker", "hours"):  # it is meant for an export of the town
-        assert f"name: {column}, " in schema
+    town = PublicSchema.from_yaml(ROOT / "examples" / "population" / "schema.yaml")
+    assert {"age", "smoker", "hours"} <= {c.name for c in town.released}  # it is meant for these
     rng, rows = np.random.default_rng(62), 800
     table = pd.DataFrame({"age": rng.normal(50, 15, rows), "smoker": rng.random(rows) < 0.3})
     table["hours"] = rng.poisson(np.exp(table["age"] / 40))
     weights = rng.gamma(2.0, 1.0, rows)
-    table.assign(weight=weights).to_csv(tmp_path / "rows.csv", index=False)
+    release = types.SimpleNamespace(table=table, weights=weights, schema=town.to_mapping())
+    export(release, tmp_path / "rows.csv")
     told = subprocess.run(
         ["Rscript", RECIPES / "survey_weights.R", tmp_path / "rows.csv"],
         capture_output=True, text=True, check=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -76,3 +78,52 @@ def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
     assert size_faults(difference) == [[EMPTY]]
     picked = analysis.wald_test(means, means.names[1:], method="sandwich").estimate
     assert size_faults(picked) == [[]]
+
+
+def test_one_row_has_no_interval_of_no_width(sample):
+    """Its spread is not zero but unknown: the estimate's limits, and the reason."""
+    table = sample.table.assign(flag=True)
+    one = replace(sample, table=table)
+    for method in ("noise_aware", "sandwich"):
+        alone = analysis.mean(one, "x", where="x < 0.00004").interval(method=method)
+        assert (alone.lower[0], alone.upper[0]) == (-np.inf, np.inf)
+        share = analysis.mean(one, "flag", where="x < 0.00004").interval(method=method)
+        assert (share.lower[0], share.upper[0]) == (0, 1)
+    told = analysis.mean(one, "x", where="x < 0.00004").interval()
+    assert told.verdicts == ("do not use",)
+    assert "one synthetic row is behind it (expected >= 10)" in repr(told)
+    rng = np.random.default_rng(3)
+    drawn = analysis.mean(one, "x", where="x < 0.00004").interval(
+        method="bootstrap", replicates=20, rng=rng
+    )
+    assert drawn.upper[0] == np.inf
+
+
+def test_a_handful_of_rows_is_no_use_and_many_equal_ones_have_no_error(sample):
+    def why(rows, column):
+        return analysis.mean(sample, column, where=f"x < {rows / ROWS}").interval()
+
+    assert "9.0 effective synthetic rows are behind it (expected >= 10)" in why(9, "x").told()[0]
+    assert why(9, "x").upper[0] < 0.01  # a spread that is seen is kept
+    assert why(9, "all").upper[0] == np.inf
+    assert "synthetic row" not in why(10, "x").told()[0]
+    assert why(10, "all").lower[0] == why(10, "all").upper[0] == 1
+    uneven = np.where(np.arange(ROWS) == 0, 1000.0, 1.0)
+    heavy = replace(sample, weights=uneven / uneven.mean())
+    found = analysis.mean(heavy, "x", where="x < 0.005").interval()  # 100 rows, one of which counts
+    assert "1.2 effective synthetic rows" in found.told()[0]
+
+
+def test_public_bounds_are_the_limits_of_a_mean_and_of_a_quantile(released):
+    lower, upper = (
+        next(c[end] for c in released.schema["columns"] if c["name"] == "income")
+        for end in ("lower", "upper")
+    )
+    place = int(released.table["income"].notna().to_numpy().argmax())
+    only = np.arange(len(released.table)) == place
+    for estimator in (analysis.mean, analysis.median):
+        found = estimator(released, "income", where=only).interval()
+        assert (found.lower[0], found.upper[0]) == (lower, upper)
+    moved = replace(released.sample, table=released.table.assign(income=-1.0))
+    assert analysis.mean(moved, "income").limits is None  # not as it was released
+    assert analysis.mean(released, lambda t: t["income"]).limits is None

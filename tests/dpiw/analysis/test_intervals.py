@@ -201,7 +201,27 @@ def test_verdicts_follow_support():
         "use with care", True, True,
     )  # fmt: skip
     frame = analysis.mean(sample, "a").interval().frame()
-    assert list(frame.columns) == ["estimate", "lower", "upper", "support", "verdict"]
+    assert list(frame.columns) == ["estimate", "lower", "upper", "support", "verdict", "why"]
+    assert frame["why"].tolist() == [""]
+    assert analysis.mean((sample.table, None), "a").interval().frame()["why"].tolist() == [""]
+
+
+def test_a_table_says_why_and_groups_are_told_by_their_level():
+    """A column for programs; for people a line for each set of faults, without the whole name."""
+    rng = np.random.default_rng(50)
+    sample = world(rows(3000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)
+    table = sample.table.assign(g=np.where(sample.table["a"] > 0, "high", "low"))
+    found = analysis.mean(replace(sample, table=table), "b", by="g", where="a < 0.9").interval()
+    assert "use" not in found.verdicts
+    assert found.frame()["why"].tolist() == ["; ".join(one) for one in found.reasons]
+    for level, reasons in zip(("high", "low"), found.reasons, strict=True):
+        assert any(line.startswith("g=") and level in line and line.endswith("; ".join(reasons))
+                   for line in repr(found).splitlines())  # fmt: skip
+    assert repr(found).count("mean(b) where a < 0.9") == 2  # once in each row of the table
+    assert "why" not in repr(found).splitlines()[0]
+    grouped = analysis.mean(replace(sample, table=table), "b", by="g")
+    told = analysis.joint(grouped, analysis.mean(sample, "b")).interval().told()
+    assert not any(line.startswith("g=") for line in told)  # of several estimates: whole names
 
 
 def test_unstable_weights_cap_the_verdict():

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import subprocess
+import types
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,11 @@ from scipy.linalg import block_diag
 
 from dpiw import analysis
 from dpiw.analysis.bootstrap import mechanism_of
+from dpiw.analysis.export import export
 from dpiw.analysis.sample import WeightedSample
 from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.data.row_weights import ReplicateWeights
+from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
@@ -255,18 +258,20 @@ def test_r_finds_the_same_standard_errors(tmp_path):
         features=x, weights=weights, covariance=1e-4 * np.eye(2), rows=1000.0, credit=500.0
     )
     drawn = law.replicates(100, rng)
-    table.assign(weight=weights).to_csv(tmp_path / "rows.csv", index=False)
-    pd.DataFrame(drawn.weights).to_csv(tmp_path / "replicates.csv", index=False)
+    town = PublicSchema.from_yaml(ROOT / "examples" / "population" / "schema.yaml")
+    release = types.SimpleNamespace(
+        table=table, weights=weights, replicate_weights=drawn, schema=town.to_mapping()
+    )
+    file = export(release, tmp_path / "rows.csv", replicates=True)
     script = ROOT / "examples" / "population" / "survey.R"
-    files = [tmp_path / "rows.csv", tmp_path / "replicates.csv"]
     told = subprocess.run(
-        ["Rscript", script, *files, repr(drawn.scale)], capture_output=True, text=True, check=True
+        ["Rscript", script, file, repr(drawn.scale)], capture_output=True, text=True, check=True
     ).stdout
     found = pd.read_csv(io.StringIO(told), index_col="name")
     sample = WeightedSample(table=table, weights=weights, law=law)
     for name, estimate in {
         "age": analysis.mean(sample, "age"),
-        "smoker": analysis.mean(sample, "smoker"),
+        "smokerTRUE": analysis.mean(sample, "smoker"),
         "ill~": analysis.logistic_regression(sample, "ill", ["age", "smoker"]),
     }.items():
         ours = np.sqrt(drawn.variance(estimate.refit, weights))

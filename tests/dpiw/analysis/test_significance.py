@@ -173,3 +173,19 @@ def test_a_part_of_some_values_keeps_their_own_intervals(names):
         places = [every.names.index(name) for name in found.names]
         np.testing.assert_allclose(found.lower, every.lower[places])
         np.testing.assert_allclose(found.upper, every.upper[places])
+
+
+def test_a_test_says_why_its_verdict_is_not_use(publishing):
+    """In the words of the intervals that it rests on, and nothing where there is nothing to say."""
+    _, release = publishing(weights="beta_debiased")
+    one = analysis.t_test(release, "income", by="ill")
+    (faults,) = one.estimate.interval().reasons
+    assert one.verdict != "use"
+    assert one.reasons == (f"{one.estimate.names[0]}: {'; '.join(faults)}",)
+    assert repr(one).splitlines()[2:] == [*one.reasons]
+    many = analysis.chi_square_test(release, "income", "ill", bins=3)
+    assert many.degrees > 1
+    assert many.reasons == tuple(many.estimate.interval().told())
+    assert repr(many).splitlines()[1:] == [*many.reasons]
+    assert any("support" in line for line in many.reasons)
+    assert analysis.t_test((release.table, None), "income", by="ill").reasons == ()

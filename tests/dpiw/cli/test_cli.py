@@ -7,6 +7,7 @@ import pytest
 from dpiw.cli.main import main
 from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SourceError, SpecError
 from dpiw.ledger import Ledger
+from dpiw.release.verification import verify
 from tests.support.whole_runs import publish_run
 
 
@@ -69,7 +70,9 @@ def test_verify_and_describe(released, workplace, capsys):
     certificate = json.loads(capsys.readouterr().out)
     assert certificate["population"] == "town"
     reasons = certificate["diagnostics"]["reasons"]  # none, where the noise was kind
-    assert told.endswith("".join(f"  {reason}\n" for reason in reasons))
+    unseen = verify(released).certificate.unseen
+    lines = [*reasons, *([unseen] if unseen else [])]
+    assert told.endswith("".join(f"  {line}\n" for line in lines))
 
 
 def test_verify_has_an_exit_code_for_each_way_to_fail(released, workplace, capsys):

@@ -342,3 +342,10 @@ def test_any_table_schema_drafts_a_dictionary_that_loads_once_settled(one_folder
         assert column.kind.value == stated.get("kind", "boolean")
         for field in ("lower", "upper"):
             assert getattr(column, field) == stated.get(field, getattr(column, field))
+
+
+def test_a_drafted_spec_leaves_the_weights_to_their_rule():
+    """A setting that is stated stands: fewer frequencies reach less, and cap the products."""
+    draft = TableDraft(columns=(ColumnDraft(name="age"),))
+    mapping = load_text(spec_text(draft, name="town"), what="spec", exact=True)
+    assert mapping["weights"] == {"method": "measured", "settings": {"omega_seed": 1}}

@@ -18,8 +18,9 @@ from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights import diagnostics, weigh_measured
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.certificate import Certificate
+from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.marginals import BINS, axis, marginals
 from dpiw.release.report.report import build_report
@@ -135,6 +136,33 @@ def test_the_verdict_is_said_in_words_and_colour(verdict: str, style: str, words
     assert "k-hat is &lt;high&gt;" in page
     assert "k-hat < 0.7" in _words(page)
     assert "twice" not in page
+
+
+@pytest.mark.parametrize(
+    ("facts", "unseen"),
+    [
+        ({"evidence_p_value": 0.14}, True),
+        ({"signal_p_value": 0.04, "evidence_p_value": None}, True),
+        ({"evidence_p_value": 0.05}, False),
+        ({"signal_p_value": 0.03}, False),
+        ({"signal_p_value": None}, False),
+        ({}, False),
+    ],
+)
+def test_nothing_seen_is_told_from_weights_that_are_too_noisy(facts: dict, unseen: bool) -> None:
+    certificate = example_certificate(verdict="do not use", diagnostics={"reasons": ["p"], **facts})
+    assert certificate.unseen == (UNSEEN if unseen else "")
+    page = " ".join(_words(_report(certificate)).split())
+    assert (UNSEEN in page) == unseen
+    assert ("their bias is not corrected" in page) == (not unseen)
+
+
+def test_chance_is_what_the_rules_of_verdicts_say() -> None:
+    known = {
+        "evidence_p_value": weigh_measured.P_VALUE_CARE,
+        "signal_p_value": diagnostics.P_VALUE_CARE,
+    }
+    assert known == CHANCE
 
 
 def test_every_text_is_escaped() -> None:
