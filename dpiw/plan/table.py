@@ -16,8 +16,8 @@ from dpiw.plan.made_elsewhere import told
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.privacy import accounting
 
-_MANY_BINS = 30
-"""From so many of a column on, nothing is said of them."""
+_MANY_BINS, _WIDE = 30, 0.25
+"""From so many bins of a column on, or where none holds more of its bounds, nothing is said."""
 
 _EVEN = "; rows are spread evenly within a bin"
 
@@ -106,7 +106,7 @@ def _widest(column: Column) -> str:
     edges = [column.lower_number, *column.cut_numbers, column.upper_number]
     width, place = max((b - a, place) for place, (a, b) in enumerate(itertools.pairwise(edges)))
     share = width / (edges[-1] - edges[0])
-    if width <= 1 or share <= 1 / _MANY_BINS:
+    if width <= 1 or share <= _WIDE:
         return ""
     ends = [column.lower, *column.cuts, column.upper][place : place + 2]
     low, high = (end if isinstance(end, str) else f"{end:,.10g}" for end in ends)
