@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from dpiw.errors import SpecError
 from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.run.run import current_period
+from dpiw.run.periods import current_period, nearest_period
 
 _STANDS = {
     RunState.RESERVED: "is reserved",
@@ -38,23 +37,35 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
-    """Refuse a label of somebody's own where there is one period, for life.
+    """Refuse a label that is none of the spec's cadence: it would be a release that pays anew.
 
     A run that began under such a label, before this was refused, may go on: ask for new runs alone.
 
     Raises:
-        SpecError: with `cadence: once` there is another label than `once`.
+        SpecError: the label has another form, or there is no such day, week, month or quarter.
     """
-    if spec.cadence == "once" and period not in (None, "once"):
+    near = None if period is None else nearest_period(spec.cadence, period)
+    if period == near:
+        return
+    if spec.cadence == "once":
         raise SpecError(
             f"period {period}: expected none (or once), for cadence is once; a further release of"
             " the same people, which pays anew, has a new source.snapshot, or another cadence, such"
             " as quarterly, in its spec"
         )
+    meant = f"; did you mean {near!r}?" if near else ""
+    raise SpecError(
+        f"period {period}: cadence {spec.cadence} has labels such as {_current(spec)}{meant}"
+        "\n(releases that follow no calendar: cadence: once, and a source.snapshot for each)"
+    )
+
+
+def _current(spec: ReleaseSpec) -> str:
+    return current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
 
 
 def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
-    """Where a label or another setting makes a run of its own of what looks like a rerun.
+    """Where another setting or version makes a run of its own of what looks like a rerun.
 
     Args:
         plan: of the spec as it is now.
@@ -62,13 +73,7 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         period: a label that was asked for; None: the current one.
     """
     spec = plan.spec
-    current = current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
-    if period is not None and re.sub(r"\d", "0", period) != re.sub(r"\d", "0", current):
-        yield (
-            f"period {period}: cadence {spec.cadence} gives labels such as {current}; another one"
-            " is a run of its own, and pays anew"
-        )
-    label = period or current
+    label = period or _current(spec)
     key = plan.run_key(label)
     same = [
         run

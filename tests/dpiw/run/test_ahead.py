@@ -79,13 +79,22 @@ def test_a_new_version_is_told_of_what_an_earlier_one_began(
     assert not list(paid_anew(run.plan, ledger, None))
 
 
-def test_a_label_of_another_form_pays_anew(workplace: Any) -> None:
-    rewritten(workplace, "cadence: once", "cadence: quarterly")
-    spec = load_spec(workplace.spec)
-    plan, ledger = compile_plan(spec, load_schema(spec)), Ledger.open(workplace.ledger)
-    assert not list(paid_anew(plan, ledger, "2026-q4"))
-    (label,) = paid_anew(plan, ledger, "2026-november")
-    assert label.startswith("period 2026-november: cadence quarterly gives labels such as 20")
+@pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
+def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
+    """By hand and by a deployment's parameters; nothing is made, held or charged."""
+    rewritten(workplace, "cadence: once", "cadence: monthly")
+    entries = len(Ledger.open(workplace.ledger).entries())
+    for typed, told in [
+        ("2026-1", r"monthly has labels such as 20\d\d-\d\d; did you mean '2026-01'\?\n"),
+        ("2026-13", r"such as 20\d\d-\d\d\n\(releases that follow no calendar: cadence: once, and"),
+        ("2026-q4", "a source.snapshot for each"),
+    ]:
+        with pytest.raises(SpecError, match=f"^period {typed}: .*(?s:.*){told}"):
+            door(workplace.spec, typed)
+    assert not (workplace.root / "state/workspace").exists()
+    assert len(Ledger.open(workplace.ledger).entries()) == entries
+    door(workplace.spec, "2026-01")
+    door(workplace.spec, None)
 
 
 @pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
