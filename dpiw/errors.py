@@ -126,10 +126,19 @@ class SchemaError(DPIWError):
 
 
 class SourceError(DPIWError):
-    """The confidential source's structure (file, columns, types) is not as declared."""
+    """The confidential source's structure (file, columns, types) is not as declared.
+
+    Attributes:
+        place: which row or line, in digits and our own words, where it is known. Confidential: no
+            message holds it; the stage's log tells it, to the custodian alone.
+    """
 
     exit_code = 12
     advice = "make file and data dictionary agree, and start the run again"
+
+    def __init__(self, message: str, *, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class PrivacyError(DPIWError):

@@ -54,7 +54,7 @@ def _plan(arguments: argparse.Namespace) -> int:
             names, source = [column.name for column in schema.columns], spec.source
             line = arguments.header.removeprefix("\ufeff")  # a file may begin with this sign
             cells = header_cells(line, names, source.delimiter)
-            check_names(cells, names, max_columns=source.max_columns)
+            check_names(cells, names, max_columns=source.max_columns, typed=True)
         plan = compile_plan(spec, schema)
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))

@@ -29,7 +29,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.periods import current_period, nearest_period
-from dpiw.run.process import launch_stage
+from dpiw.run.process import failure_file, failure_text, launch_stage
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
 from tests.support.whole_runs import draw, finish, loaded, prepared, spent
@@ -489,3 +489,24 @@ def test_a_confidential_process_is_confined(workplace, tmp_path, monkeypatch):
     assert mask == 0o077
     assert "AWS_SECRET_ACCESS_KEY" not in environment
     assert environment["TMPDIR"] == str(run.private)
+
+
+def test_the_row_of_a_structural_fault_stands_in_the_confidential_log_alone(workplace):
+    """Its number, and no cell; what is told on screens stops before it."""
+    lines = workplace.source.read_text().splitlines()
+    lines.insert(3, "1,2,canary-ragged")
+    workplace.source.write_text("\n".join(lines) + "\n")
+    run = prepared(workplace)
+    steps.reserve(run)
+    with pytest.raises(StageFailedError) as caught:
+        launch_stage("ingest", run.directory)
+    assert caught.value.code == SourceError.exit_code
+    public = "SourceError: the CSV file is ragged, or a row exceeds the declared cell sizes"
+    row = "row 3 of the data (the header, and empty lines, are not counted)"
+    written = failure_file(run.directory, "ingest")
+    assert written.read_text() == f"{public}\nfor the custodian alone: {row}\n"
+    assert failure_text(run.directory, "ingest") == public
+    assert failure_text(run.directory, "fit_weights") is None
+    written.unlink()
+    kept = [file for file in workplace.root.rglob("*") if file.is_file()]
+    assert not [file for file in kept if b"of the data" in file.read_bytes()]
