@@ -70,6 +70,23 @@ def test_nothing_more_fits_where_no_read_is_left_and_small_charges_are_not_count
     ]  # fmt: skip
 
 
+def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does() -> None:
+    account = Account.opened(terms(epsilon=Decimal(2), delta=Decimal("1e-6")))
+
+    def told(epsilon: str, delta: str) -> str:
+        return account.what_fits(Charge(cost=cost(epsilon, delta)))
+
+    assert told("2", "1e-6") == ""
+    assert told("2.1", "0") == "; epsilon: 2 fits"
+    assert told("2", "1e-5") == "; delta: 1E-6 fits"
+    assert told("3", "1e-5") == "; epsilon: 2 and delta: 1E-6 fit"
+    account = account.plus(Charge(cost=cost("1", "1e-6")))
+    assert told("2", "1e-6") == ""  # no delta is left: another method would be needed
+    assert told("2", "0") == "; epsilon: 1 fits"
+    account = account.plus(Charge(cost=cost("1", "0")))
+    assert told("2", "0") == ""
+
+
 @pytest.fixture
 def history(ledger: Ledger) -> Ledger:
     """Reserved, given back, reserved again and published, on each store in turn; then another."""

@@ -126,6 +126,21 @@ def test_a_budget_that_is_short_is_told_before_a_plan_is_made(
     assert ReleaseRun.find(workplace.spec, period=None) is None
 
 
+def test_a_plan_warns_where_no_more_such_release_fits(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "\nwarning: no more" not in capsys.readouterr().out
+    rewritten(workplace, "epsilon: 2", "epsilon: 9")
+    assert main(["plan", str(workplace.spec)]) == 0
+    told = capsys.readouterr().out
+    assert "\nwarning: no more such release fits; epsilon: 5 fits\n" in told
+    with pytest.raises(BudgetExceededError, match=r"is left of .*; epsilon: 5 fits; who spent it"):
+        check_ahead(workplace.spec, None)
+    rewritten(workplace, "epsilon: 9", "epsilon: 5")
+    check_ahead(workplace.spec, None)
+
+
 def test_a_plan_says_how_wide_bins_are(workplace: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(workplace.spec)]) == 0
     assert "bins            age 4 of 25 each, income 4 of 250 each;" in capsys.readouterr().out
