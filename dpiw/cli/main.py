@@ -56,10 +56,12 @@ def _plan(arguments: argparse.Namespace) -> int:
             cells = header_cells(line, names, source.delimiter)
             check_names(cells, names, max_columns=source.max_columns, typed=True)
         plan = compile_plan(spec, schema)
+    warned = [f"warning: {one}" for one in missing_files(spec)]
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
+        sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say("\n".join([plan_table(plan), *(f"warning: {one}" for one in missing_files(spec))]))
+        _say("\n".join([plan_table(plan), *warned]))
     try:
         left = budget_line(plan)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:

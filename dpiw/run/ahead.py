@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpiw.errors import SpecError
+from dpiw.data.files import check_is_file
+from dpiw.errors import SourceError, SpecError
 from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
@@ -26,14 +27,26 @@ _STANDS = {
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     """Files that a release will need; they are looked for, and not opened."""
     source = Path(spec.source.path)
-    if not source.is_file():
-        yield f"source.path: no such file ({os.path.relpath(source)})"
+    if fault := source_fault(spec):
+        yield fault
     other = {".parquet": "parquet", ".csv": "csv"}.get(source.suffix.lower(), spec.source.format)
     if other != spec.source.format:
         yield f"source.path: {source.name}, and source.format is {spec.source.format}"
-    if not Path(spec.signing_key).is_file():
+    if not os.path.isfile(spec.signing_key):  # as False where its folder is closed
         key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
         yield f"signing_key: no such file; dpiw key new {key} makes one"
+
+
+def source_fault(spec: ReleaseSpec) -> str:
+    """Why a release would not open its source, by its name alone; empty where it would.
+
+    With the path from here: for who wrote the spec, and a source's path is no secret of its rows.
+    """
+    try:
+        check_is_file(Path(spec.source.path))
+    except SourceError as error:
+        return f"{error} (looked for: {os.path.relpath(spec.source.path)})"
+    return ""
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
@@ -88,4 +101,4 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         )
 
 
-__all__ = ["check_label", "missing_files", "paid_anew"]
+__all__ = ["check_label", "missing_files", "paid_anew", "source_fault"]

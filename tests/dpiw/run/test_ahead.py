@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -35,9 +36,37 @@ def test_a_plan_warns_of_files_that_are_not_there(
     (workplace.root / "state/keys/test.key").unlink()
     assert main(["plan", str(workplace.spec)]) == 0
     told = capsys.readouterr().out
-    assert "warning: source.path: no such file (" in told
+    assert "warning: source.path: no such file, or a folder above it is closed to you" in told
     assert "town.parquet, and source.format is csv" in told
     assert "warning: signing_key: no such file; dpiw key new " in told
+
+
+def test_a_plan_warns_of_a_link_and_beside_json(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A release opens no link; who reads the JSON is told on the other stream."""
+    (workplace.root / "linked.csv").symlink_to(workplace.source)
+    rewritten(workplace, "path: data.csv", "path: linked.csv")
+    assert main(["plan", str(workplace.spec), "--json"]) == 0
+    told = capsys.readouterr()
+    json.loads(told.out)
+    assert told.err.startswith(
+        "warning: source.path: a symbolic link; expected the table's regular"
+    )
+
+
+def test_a_closed_folder_is_a_warning_of_a_plan(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(path: Any, **_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    spec = load_spec(workplace.spec)
+    monkeypatch.setattr("os.stat", closed)
+    monkeypatch.setattr("pathlib.Path.lstat", closed)
+    told = list(missing_files(spec))
+    monkeypatch.undo()
+    assert [line.split(":")[0] for line in told] == ["source.path", "signing_key"]
 
 
 def test_another_setting_and_another_label_pay_anew(
