@@ -32,6 +32,7 @@ from dpiw.release.report.report import load_report
 from dpiw.release.verification import verify
 from dpiw.run.ahead import paid_anew
 from dpiw.run.commands import filled_in, ledger_place, program
+from dpiw.run.continuation import goes_on
 from dpiw.run.imports import importing
 from dpiw.run.process import failure_file, failure_text, stages_ahead
 from dpiw.run.publish import published
@@ -79,8 +80,18 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     reason = failure_text(run.directory, error.stage) or str(error)
     held = held_rows(run.plan, error.stage)
     told_of = [f"stage {error.stage}: {reason}", f"(confidential log: {run.directory / 'log'})"]
-    mend = [_mend(run, error.stage)] if error.code == SourceError.exit_code else []
-    return "\n".join([*told_of, *mend, *([held] if held else []), _reads(run)])
+    return "\n".join([*told_of, *_next(run, error), *([held] if held else []), _reads(run)])
+
+
+def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
+    """What to do; nothing where the reason that was told says it."""
+    if error.code == SourceError.exit_code:
+        return [_mend(run, error.stage)]
+    if error.exit_code != StageFailedError.exit_code:
+        return []
+    with contextlib.suppress(DPIWError):
+        return [goes_on(run, error.stage)]
+    return []
 
 
 def _mend(run: ReleaseRun, stage: str) -> str:

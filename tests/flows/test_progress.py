@@ -460,6 +460,17 @@ def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, re
     assert f"reads without a draw: {reads}" in shown
 
 
+def test_a_stage_that_was_killed_comes_with_how_it_goes_on(workplace, monkeypatch, capsys):
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+
+    def flow(*_):
+        raise StageFailedError("fit_generator", StageFailedError.exit_code)
+
+    assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
+    assert "next: the same command goes on: this stage drew nothing, and" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])
 def test_weights_of_no_use_come_with_what_to_do(verdict):
     told = "\n".join(_advice(verdict, Path("town.yaml")))
