@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
 from typing import Any
@@ -115,12 +116,13 @@ class RunTally:
     @property
     def state(self) -> str:
         """The run in one word, as `dpiw ledger show` says it."""
-        states = {stage.state for stage in self.latest.values()}
-        if self.manifest_digest is not None:
-            return "published"
-        if "lost" in states:
-            return "lost"
-        return states.pop() if len(states) == 1 else "armed"
+        return "published" if self.manifest_digest is not None else _stands(self.latest)
+
+    def attempt_state(self, attempt: AttemptTally) -> str:
+        """One of its attempts by itself: one that was given back is voided, whatever followed."""
+        state = _stands(attempt.stages)
+        published = state == "committed" and self.manifest_digest is not None
+        return "published" if published else state
 
     @property
     def snapshot(self) -> Snapshot:
@@ -130,6 +132,14 @@ class RunTally:
             for a in self.attempts
             if not a.voided
         )
+
+
+def _stands(stages: Mapping[str, StageTally]) -> str:
+    """Where stages stand together, before they are published."""
+    states = {stage.state for stage in stages.values()}
+    if "lost" in states:
+        return "lost"
+    return states.pop() if len(states) == 1 else "armed"
 
 
 Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]

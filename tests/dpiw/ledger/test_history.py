@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import BudgetExceededError
-from dpiw.ledger import CompositionRule, Ledger
+from dpiw.ledger import CompositionRule, Ledger, RunState
 from dpiw.ledger.accounts import MOST_ADMITTED, Account
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text, more_such, spending
@@ -97,6 +97,19 @@ def history(ledger: Ledger) -> Ledger:
     ledger.publish(RUN, MANIFEST)
     spend(ledger, 7, "0.25")
     return ledger
+
+
+def test_each_attempt_is_shown_by_its_own_state(
+    history: Ledger,
+) -> None:
+    """Beside a voided one stood `published`: the run's."""
+    run = history.run(RUN)
+    assert run.state is RunState.PUBLISHED
+    states = [run.attempt_state(one) for one in run.attempts]
+    assert states == [RunState.VOIDED, RunState.PUBLISHED]
+    text = told("show", "--ledger", history.location, "--run", RUN)
+    rows = [line.split() for line in text.splitlines() if RUN[:12] in line]
+    assert [row[3] for row in rows] == ["voided", "published"]
 
 
 def test_spending_is_every_change_of_what_is_held(history: Ledger) -> None:
