@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dpiw import __version__
 from dpiw.cli.completion import add_completion_command
-from dpiw.cli.init import add_init_command
+from dpiw.cli.init import add_init_command, init_hint
 from dpiw.cli.local import add_local_commands
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
@@ -195,10 +195,16 @@ def _stands_in_a_file(error: DPIWError) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status; our errors become one clear line."""
     parser = _parser()
-    if not (sys.argv[1:] if arguments is None else arguments):
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
         parser.print_help(sys.stderr)
         return 2
-    parsed = parser.parse_args(arguments)
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit as end:
+        if end.code == 2:
+            sys.stderr.write(init_hint(words))
+        raise
     handler: Handler = parsed.handler
     try:
         code = handler(parsed)
@@ -212,8 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
         place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"
         sys.stderr.write(f"{type(error).__name__}: {str(error).replace(show, place)}\n")
         if _stands_in_a_file(error) and parsed.command != "init":
-            again = shlex.join(sys.argv[1:] if arguments is None else arguments)
-            sys.stderr.write(f"mend it, then: dpiw {again}\n")
+            sys.stderr.write(f"mend it, then: dpiw {shlex.join(words)}\n")
         return error.exit_code
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{error.name} is not installed: {install('pipeline')}\n")
