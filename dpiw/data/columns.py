@@ -11,7 +11,7 @@ import enum
 import itertools
 import unicodedata
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,23 @@ _LEVELLED = frozenset({ColumnKind.CATEGORICAL, ColumnKind.ORDINAL})
 _TIMED = frozenset({ColumnKind.DATE, ColumnKind.DATETIME})
 _NUMERIC = frozenset({ColumnKind.CONTINUOUS, ColumnKind.INTEGER, *_TIMED})
 NORMALISERS = frozenset({"exact", "casefold"})
+
+
+def _form(kind: ColumnKind) -> str:
+    """How a value of a numeric kind is declared, whatever the source writes."""
+    return {
+        ColumnKind.DATE: "an ISO date (year-month-day), such as 2024-01-31",
+        ColumnKind.DATETIME: "an ISO date and time, such as 2024-01-31T12:00:00",
+        ColumnKind.INTEGER: "a whole number, such as 18",
+    }.get(kind, "a number with a decimal point, such as 18.5")
+
+
+def _quoted(values: Iterable[object]) -> str:
+    """How values that should be text are written: `["101", ...]`, by the first that is none."""
+    first = next(value for value in values if not isinstance(value, str))
+    if isinstance(first, bool):
+        return f'["{str(first).lower()}", ...]'
+    return f'["{first}", ...]' if isinstance(first, int) else '["101", ...]'
 
 
 def _plain(value: Any) -> Any:
@@ -221,7 +238,8 @@ class Column:
                 return number
         elif self.kind not in _TIMED and _is_plain_number(value):
             return value
-        raise self._refuse("lower/upper/cuts/fill", f"{value!r:.40} is no {self.kind.value} value")
+        told = f"{value!r:.40} is no {self.kind.value} value; expected {_form(self.kind)}"
+        raise self._refuse("lower/upper/cuts/fill", told)
 
     def normalised(self, text: str) -> str:
         """The form in which a category cell is compared to the levels."""
@@ -289,9 +307,10 @@ class Column:
             if not isinstance(getattr(self, field), bool):
                 raise self._refuse(field, "expected true or false")
         for field in ("levels", "true_values", "false_values", "members"):
-            texts = itertools.chain(*self.members) if field == "members" else getattr(self, field)
+            stated = getattr(self, field)
+            texts = list(itertools.chain(*stated)) if field == "members" else stated
             if not all(isinstance(value, str) for value in texts):
-                raise self._refuse(field, "every value must be text (write it in quotes)")
+                raise self._refuse(field, f"every value must be text, in quotes: {_quoted(texts)}")
         if not isinstance(self.description, str):
             raise self._refuse("description", "expected text")
         if fault := provenance_fault(self.provenance):
