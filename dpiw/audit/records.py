@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
 from typing import Any
@@ -121,8 +120,7 @@ class RunTally:
     def attempt_state(self, attempt: AttemptTally) -> str:
         """One of its attempts by itself: one that was given back is voided, whatever followed."""
         state = _stands(attempt.stages)
-        published = state == "committed" and self.manifest_digest is not None
-        return "published" if published else state
+        return "published" if state == "committed" and self.manifest_digest else state
 
     @property
     def snapshot(self) -> Snapshot:
@@ -134,12 +132,11 @@ class RunTally:
         )
 
 
-def _stands(stages: Mapping[str, StageTally]) -> str:
+def _stands(stages: dict[str, StageTally]) -> str:
     """Where stages stand together, before they are published."""
     states = {stage.state for stage in stages.values()}
-    if "lost" in states:
-        return "lost"
-    return states.pop() if len(states) == 1 else "armed"
+    one = states.pop() if len(states) == 1 else "armed"
+    return "lost" if "lost" in states else one
 
 
 Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]

@@ -11,13 +11,14 @@ import enum
 import itertools
 import unicodedata
 import zoneinfo
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dpiw.data.bounds import MOST_DIGITS, bounds_fault, digits
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
 from dpiw.data.dates import day_number, is_zone, second_number
+from dpiw.data.forms import FREE_TEXT, no_value, quoted
 from dpiw.data.levels import bucket_names, levels_fault
 from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.provenance import provenance_fault
@@ -25,10 +26,6 @@ from dpiw.errors import SchemaError, nearest, one_of
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
-_FREE_TEXT = (
-    "free text is not released, as nothing public bounds what a cell may say; take the column out"
-    " of the file, or declare it categorical, with levels, a hierarchy_file or hash_buckets"
-)
 
 
 class ColumnKind(enum.Enum):
@@ -55,23 +52,6 @@ _LEVELLED = frozenset({ColumnKind.CATEGORICAL, ColumnKind.ORDINAL})
 _TIMED = frozenset({ColumnKind.DATE, ColumnKind.DATETIME})
 _NUMERIC = frozenset({ColumnKind.CONTINUOUS, ColumnKind.INTEGER, *_TIMED})
 NORMALISERS = frozenset({"exact", "casefold"})
-
-
-def _form(kind: ColumnKind) -> str:
-    """How a value of a numeric kind is declared, whatever the source writes."""
-    return {
-        ColumnKind.DATE: "an ISO date (year-month-day), such as 2024-01-31",
-        ColumnKind.DATETIME: "an ISO date and time, such as 2024-01-31T12:00:00",
-        ColumnKind.INTEGER: "a whole number, such as 18",
-    }.get(kind, "a number with a decimal point, such as 18.5")
-
-
-def _quoted(values: Iterable[object]) -> str:
-    """How values that should be text are written: `["101", ...]`, by the first that is none."""
-    first = next(value for value in values if not isinstance(value, str))
-    if isinstance(first, bool):
-        return f'["{str(first).lower()}", ...]'
-    return f'["{first}", ...]' if isinstance(first, int) else '["101", ...]'
 
 
 def _plain(value: Any) -> Any:
@@ -238,8 +218,7 @@ class Column:
                 return number
         elif self.kind not in _TIMED and _is_plain_number(value):
             return value
-        told = f"{value!r:.40} is no {self.kind.value} value; expected {_form(self.kind)}"
-        raise self._refuse("lower/upper/cuts/fill", told)
+        raise self._refuse("lower/upper/cuts/fill", no_value(value, self.kind.value))
 
     def normalised(self, text: str) -> str:
         """The form in which a category cell is compared to the levels."""
@@ -274,7 +253,7 @@ class Column:
             raise SchemaError(f"column {name}: {odd[0]}: unknown key{nearest(odd[0], known)}")
         role = values.get("role", ColumnRole.FEATURE.value)
         if values.get("kind") == "text":
-            raise SchemaError(f"column {name}: kind: {_FREE_TEXT}")
+            raise SchemaError(f"column {name}: kind: {FREE_TEXT}")
         if "kind" not in values and role != ColumnRole.IDENTIFIER.value:
             raise SchemaError(f"column {name}: kind: missing, such as continuous or categorical")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
@@ -310,7 +289,7 @@ class Column:
             stated = getattr(self, field)
             texts = list(itertools.chain(*stated)) if field == "members" else stated
             if not all(isinstance(value, str) for value in texts):
-                raise self._refuse(field, f"every value must be text, in quotes: {_quoted(texts)}")
+                raise self._refuse(field, f"every value must be text, in quotes: {quoted(texts)}")
         if not isinstance(self.description, str):
             raise self._refuse("description", "expected text")
         if fault := provenance_fault(self.provenance):

@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError, nearest
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import (
     CERTIFICATE,
@@ -69,28 +69,6 @@ def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> st
     trust = "the expected key" if pinned else "not pinned: name the key with --key"
     key_id = manifest.signer.key_id
     return f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
-
-
-def release_folders(root: Path) -> list[Path]:
-    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
-
-    Raises:
-        ReleaseError: `root` cannot be read.
-    """
-    try:
-        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    except OSError as reason:
-        near = nearest(root.name, _beside(root)) if isinstance(reason, FileNotFoundError) else ""
-        raise ReleaseError(f"releases {root.name}: {reason.strerror}{near}") from reason
-
-
-def _beside(root: Path) -> list[str]:
-    """Names of folders with releases, beside one that is not there; of no confidential folder."""
-    if any((parent / "workspace").exists() for parent in root.resolve().parents):
-        return []
-    with suppress(OSError):
-        return [one.name for one in root.parent.iterdir() if any(one.glob(f"*/{MANIFEST}"))]
-    return []
 
 
 def verify(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedRelease:
