@@ -35,12 +35,11 @@ a code never tells data apart. Who started a stage process ends with the code of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
-P = ParamSpec("P")
 
 
 def install(extra: str) -> str:
@@ -78,22 +77,6 @@ class DPIWError(Exception):
     advice: str = "start the run again: it goes on where it stopped"
 
 
-def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
-    """Refuse what other libraries call an argument, and say what it is called here."""
-
-    def decorate(function: Callable[P, B]) -> Callable[P, B]:
-        @wraps(function)
-        def checked(*arguments: P.args, **named: P.kwargs) -> B:
-            for theirs in ours.keys() & named.keys():
-                told = f"{function.__name__}: {theirs}: it is called {ours[theirs]} here"
-                raise ReleaseError(told)
-            return function(*arguments, **named)
-
-        return checked
-
-    return decorate
-
-
 def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) -> tuple[B, ...]:
     """What `make` gives for every value; all that it refuses is told at once, a line each.
 
@@ -126,10 +109,19 @@ class SchemaError(DPIWError):
 
 
 class SourceError(DPIWError):
-    """The confidential source's structure (file, columns, types) is not as declared."""
+    """The confidential source's structure (file, columns, types) is not as declared.
+
+    Attributes:
+        place: which row or line, in digits and our own words, where it is known. Confidential: no
+            message holds it; the stage's log tells it, to the custodian alone.
+    """
 
     exit_code = 12
     advice = "make file and data dictionary agree, and start the run again"
+
+    def __init__(self, message: str, *, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class PrivacyError(DPIWError):

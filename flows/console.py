@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dpiw.data.levels import level_file
-from dpiw.errors import DPIWError, StageFailedError
+from dpiw.errors import DPIWError, SourceError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
 from dpiw.methods.weights.diagnostics import Verdict
@@ -32,8 +32,9 @@ from dpiw.release.report.report import load_report
 from dpiw.release.verification import verify
 from dpiw.run.ahead import paid_anew
 from dpiw.run.commands import filled_in, ledger_place, program
+from dpiw.run.continuation import goes_on
 from dpiw.run.imports import importing
-from dpiw.run.process import failure_file, stages_ahead
+from dpiw.run.process import failure_file, failure_text, stages_ahead
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
@@ -78,11 +79,30 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
             said = filled_in(said, load_spec(spec))
         return said
     run = ReleaseRun.prepare(spec, period=period)
-    told = failure_file(run.directory, error.stage)
-    reason = told.read_text(encoding="utf-8").strip() if told.exists() else str(error)
+    reason = failure_text(run.directory, error.stage) or str(error)
     held = held_rows(run.plan, error.stage)
     told_of = [f"stage {error.stage}: {reason}", f"(confidential log: {run.directory / 'log'})"]
-    return "\n".join([*told_of, *([held] if held else []), _reads(run)])
+    return "\n".join([*told_of, *_next(run, error), *([held] if held else []), _reads(run)])
+
+
+def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
+    """What to do; nothing where the reason that was told says it."""
+    if error.code == SourceError.exit_code:
+        return [_mend(run, error.stage)]
+    if error.exit_code != StageFailedError.exit_code:
+        return []
+    with contextlib.suppress(DPIWError):
+        return [goes_on(run, error.stage)]
+    return []
+
+
+def _mend(run: ReleaseRun, stage: str) -> str:
+    """What follows a fault of the source: the same, whether or not its place is known."""
+    log = os.path.relpath(failure_file(run.directory, stage))
+    return (
+        "next: mend the file, and start the same command again; which row it is, where that is"
+        f" known, stands in {log}, for the custodian alone"
+    )
 
 
 def _reads(run: ReleaseRun) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from dpiw.errors import DPIWError
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
-from dpiw.run.reserve import is_used_up
+from dpiw.run.continuation import used_up
 from dpiw.run.run import ReleaseRun
 from dpiw.run.shield import HELD
 
@@ -97,10 +97,10 @@ class Interrupts(logging.Handler):
         if self._step is None:
             return f"stopped before the first step: nothing was read or spent; to go on: {command}"
         if self._at_once:
-            used_up = _used_up(self.run) if self.run else ""
+            ended = _used_up(self.run) if self.run else ""
             return (
                 f"stopped in {self._step}, at once: what was published or drawn before is kept, a"
-                f" draw that was cut off stays charged; {used_up or f'to go on: {command}'}"
+                f" draw that was cut off stays charged; {ended or f'to go on: {command}'}"
             )
         if self._step in ("plan", "reserve", "ingest"):
             return f"stopped after {self._step}: nothing was drawn this time; to go on: {command}"
@@ -123,12 +123,7 @@ def _stakes(run: ReleaseRun) -> str:
 def _used_up(run: ReleaseRun) -> str:
     """Why the same command will not go on; empty if it will, or nobody knows."""
     with contextlib.suppress(DPIWError):
-        if is_used_up(run):
-            period = "" if run.spec.cadence == "once" else "--period or "
-            return (
-                f"this run cannot draw again (max_attempts {run.spec.max_attempts}); another"
-                f" {period}source.snapshot is a new run, and pays anew"
-            )
+        return used_up(run)
     return ""
 
 

@@ -32,7 +32,8 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.run.checkpoints import goes_on_without_gpu
-from dpiw.run.run import ReleaseRun, current_period
+from dpiw.run.periods import current_period
+from dpiw.run.run import ReleaseRun
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic

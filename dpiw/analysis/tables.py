@@ -12,7 +12,8 @@ from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import SHARE
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError, spelt
+from dpiw.analysis.spelling import spelt
+from dpiw.errors import ReleaseError
 
 QUARTERS = np.array([0.25, 0.5, 0.75])
 

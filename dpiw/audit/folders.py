@@ -14,7 +14,8 @@ from dpiw.audit.signatures import FolderFacts, by_one_other_key, check_folder, s
 from dpiw.ledger.populations import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
 from dpiw.release.certificate import Certificate
-from dpiw.release.verification import VerifiedRelease, release_folders
+from dpiw.release.folders import release_folders
+from dpiw.release.verification import VerifiedRelease
 
 __all__ = ["FolderFacts", "between", "check_folders", "release_folders"]
 

@@ -183,7 +183,7 @@ def _charge(run: RunTally, attempt: AttemptTally) -> tuple[str, ...]:
         f"{attempt.seq} · {attempt.at[:16].replace('T', ' ')}",
         _release(run, attempt),
         author(attempt),
-        run.state,
+        run.attempt_state(attempt),
         f"{attempt.number} (at most {run.max_attempts} paid)",
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
         plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),

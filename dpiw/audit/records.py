@@ -115,12 +115,12 @@ class RunTally:
     @property
     def state(self) -> str:
         """The run in one word, as `dpiw ledger show` says it."""
-        states = {stage.state for stage in self.latest.values()}
-        if self.manifest_digest is not None:
-            return "published"
-        if "lost" in states:
-            return "lost"
-        return states.pop() if len(states) == 1 else "armed"
+        return "published" if self.manifest_digest is not None else _stands(self.latest)
+
+    def attempt_state(self, attempt: AttemptTally) -> str:
+        """One of its attempts by itself: one that was given back is voided, whatever followed."""
+        state = _stands(attempt.stages)
+        return "published" if state == "committed" and self.manifest_digest else state
 
     @property
     def snapshot(self) -> Snapshot:
@@ -130,6 +130,13 @@ class RunTally:
             for a in self.attempts
             if not a.voided
         )
+
+
+def _stands(stages: dict[str, StageTally]) -> str:
+    """Where stages stand together, before they are published."""
+    states = {stage.state for stage in stages.values()}
+    one = states.pop() if len(states) == 1 else "armed"
+    return "lost" if "lost" in states else one
 
 
 Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ _SOURCES = {
 }
 
 
+_TEXTS = (".csv", ".tsv", ".txt")
+
+
 def add_init_command(subparsers: Any) -> None:
     """Add `init` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
@@ -48,6 +52,25 @@ def add_init_command(subparsers: Any) -> None:
     parser.add_argument("--dialect", default="", help="of --sql: postgres, mysql, tsql, ...")
     parser.add_argument("--delimiter", default=",", help="of a header (,)")
     parser.set_defaults(handler=run_init)
+
+
+def init_hint(words: Sequence[str]) -> str:
+    """What to type where `init` was not told from what; empty where it was, or for other commands.
+
+    Args:
+        words: of the command line, which was not understood. No file is opened.
+    """
+    stated = {word.partition("=")[0] for word in words}
+    if words[:1] != ["init"] or stated & {f"--{name}" for name in _SOURCES}:
+        return ""
+    places = [word for word in words[1:] if not word.startswith("-")]
+    table = next((one for one in places if Path(one).suffix.lower() in _TEXTS), "TABLE.csv")
+    folder = next((one for one in places if one != table), Path(table).stem)
+    quoted, line = shlex.quote(folder), table if table == "TABLE.csv" else shlex.quote(table)
+    return (
+        "dpiw init opens no table; from its first line, if that is the names of the columns:\n"
+        f'  dpiw init {quoted} --header "$(head -n 1 {line})"\n'
+    )
 
 
 def run_init(arguments: argparse.Namespace) -> int:

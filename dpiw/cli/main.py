@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dpiw import __version__
 from dpiw.cli.completion import add_completion_command
-from dpiw.cli.init import add_init_command
+from dpiw.cli.init import add_init_command, init_hint
 from dpiw.cli.local import add_local_commands
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
@@ -54,12 +54,14 @@ def _plan(arguments: argparse.Namespace) -> int:
             names, source = [column.name for column in schema.columns], spec.source
             line = arguments.header.removeprefix("\ufeff")  # a file may begin with this sign
             cells = header_cells(line, names, source.delimiter)
-            check_names(cells, names, max_columns=source.max_columns)
+            check_names(cells, names, max_columns=source.max_columns, typed=True)
         plan = compile_plan(spec, schema)
+    warned = [f"warning: {one}" for one in missing_files(spec)]
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
+        sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say("\n".join([plan_table(plan), *(f"warning: {one}" for one in missing_files(spec))]))
+        _say("\n".join([plan_table(plan), *warned]))
     try:
         left = budget_line(plan)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
@@ -194,10 +196,16 @@ def _stands_in_a_file(error: DPIWError) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status; our errors become one clear line."""
     parser = _parser()
-    if not (sys.argv[1:] if arguments is None else arguments):
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
         parser.print_help(sys.stderr)
         return 2
-    parsed = parser.parse_args(arguments)
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit as end:
+        if end.code == 2:
+            sys.stderr.write(init_hint(words))
+        raise
     handler: Handler = parsed.handler
     try:
         code = handler(parsed)
@@ -211,8 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
         place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"
         sys.stderr.write(f"{type(error).__name__}: {str(error).replace(show, place)}\n")
         if _stands_in_a_file(error) and parsed.command != "init":
-            again = shlex.join(sys.argv[1:] if arguments is None else arguments)
-            sys.stderr.write(f"mend it, then: dpiw {again}\n")
+            sys.stderr.write(f"mend it, then: dpiw {shlex.join(words)}\n")
         return error.exit_code
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{error.name} is not installed: {install('pipeline')}\n")

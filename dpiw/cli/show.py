@@ -156,6 +156,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
         "attempts": [
             {
                 "attempt": attempt.attempt,
+                "state": run.attempt_state(attempt).value,
                 "cost": str(attempt.cost),
                 "held": str(attempt.held),
                 "reads": attempt.reads,
@@ -258,7 +259,7 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
                     run["release"] or "-",
                     run["period"],
                     run["run_key"][:12],
-                    run["state"],
+                    attempt["state"],
                     number,
                     stages,
                     attempt["held"],

@@ -18,6 +18,7 @@ from typing import Any
 from dpiw.data.bounds import MOST_DIGITS, bounds_fault, digits
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
 from dpiw.data.dates import day_number, is_zone, second_number
+from dpiw.data.forms import FREE_TEXT, no_value, quoted
 from dpiw.data.levels import bucket_names, levels_fault
 from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.provenance import provenance_fault
@@ -25,10 +26,6 @@ from dpiw.errors import SchemaError, nearest, one_of
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
-_FREE_TEXT = (
-    "free text is not released, as nothing public bounds what a cell may say; take the column out"
-    " of the file, or declare it categorical, with levels, a hierarchy_file or hash_buckets"
-)
 
 
 class ColumnKind(enum.Enum):
@@ -221,7 +218,7 @@ class Column:
                 return number
         elif self.kind not in _TIMED and _is_plain_number(value):
             return value
-        raise self._refuse("lower/upper/cuts/fill", f"{value!r:.40} is no {self.kind.value} value")
+        raise self._refuse("lower/upper/cuts/fill", no_value(value, self.kind.value))
 
     def normalised(self, text: str) -> str:
         """The form in which a category cell is compared to the levels."""
@@ -256,7 +253,7 @@ class Column:
             raise SchemaError(f"column {name}: {odd[0]}: unknown key{nearest(odd[0], known)}")
         role = values.get("role", ColumnRole.FEATURE.value)
         if values.get("kind") == "text":
-            raise SchemaError(f"column {name}: kind: {_FREE_TEXT}")
+            raise SchemaError(f"column {name}: kind: {FREE_TEXT}")
         if "kind" not in values and role != ColumnRole.IDENTIFIER.value:
             raise SchemaError(f"column {name}: kind: missing, such as continuous or categorical")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
@@ -289,9 +286,10 @@ class Column:
             if not isinstance(getattr(self, field), bool):
                 raise self._refuse(field, "expected true or false")
         for field in ("levels", "true_values", "false_values", "members"):
-            texts = itertools.chain(*self.members) if field == "members" else getattr(self, field)
+            stated = getattr(self, field)
+            texts = list(itertools.chain(*stated)) if field == "members" else stated
             if not all(isinstance(value, str) for value in texts):
-                raise self._refuse(field, "every value must be text (write it in quotes)")
+                raise self._refuse(field, f"every value must be text, in quotes: {quoted(texts)}")
         if not isinstance(self.description, str):
             raise self._refuse("description", "expected text")
         if fault := provenance_fault(self.provenance):

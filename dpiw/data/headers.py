@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dpiw.data.names import folded_name
 from dpiw.errors import SourceError
@@ -45,32 +45,40 @@ def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
     return header
 
 
-def check_names(header: Sequence[str], names: Sequence[str], *, max_columns: int) -> None:
+def check_names(
+    header: Sequence[str], names: Sequence[str], *, max_columns: int, typed: bool = False
+) -> None:
     """Refuse a file whose columns are not the declared ones, in any order.
 
     Args:
-        header: the file's own names. Confidential.
+        header: the file's own names. Confidential, unless somebody typed them.
         names: the declared ones.
         max_columns: of the spec.
+        typed: whether somebody gave it. Then it is told what is not declared, where the line holds
+            most declared names; another one may be a row.
 
     Raises:
-        SourceError: names declared columns only, never a name of the file.
+        SourceError: names declared columns only, never a name of the file that was not typed.
     """
     if len(header) > max_columns:
         raise SourceError(f"the file has more than max_columns={max_columns} columns")
     missing = [name for name in names if name not in header]
     if missing:
         others = [name for name in header if name not in names]
+        told = typed and len(names) > 2 * len(missing)  # else the line may be a row
         raise SourceError(
             f"columns missing in the file: {_listed(missing)}{_hint(others, missing)}"
+            + (f"; not declared: {_listed(_once(others))}" if told and others else "")
         )
     doubled = [name for name in names if header.count(name) > 1]
     if doubled:
         raise SourceError(f"columns that occur more than once in the file: {_listed(doubled)}")
     if len(header) > len(names):
+        extra = _once(name for name in header if name not in names)
         raise SourceError(
-            "the file has columns that the data dictionary does not declare; declare them or leave"
-            " them out of the file"
+            "the file has columns that the data dictionary does not declare"
+            + (f" ({_listed(extra)})" if typed else "")
+            + "; declare them or leave them out of the file"
         )
 
 
@@ -86,6 +94,11 @@ def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
                 f" says source.delimiter: {delimiter!r}"
             )
     return ""
+
+
+def _once(names: Iterable[str]) -> list[str]:
+    """Each name once, as it may be shown, the unnamed one too."""
+    return [name or "one without a name" for name in dict.fromkeys(names)]
 
 
 def _listed(names: Sequence[str]) -> str:

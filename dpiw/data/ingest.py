@@ -85,7 +85,8 @@ def ingest(
 
     Raises:
         SpecError, SchemaError: settings that do not fit each other; nothing was read.
-        SourceError: the file's structure is not as declared. Holds no cell, count or row number.
+        SourceError: the file's structure is not as declared. Its message holds no cell, count or
+            row number; `place` is for the custodian's log alone.
     """
     person = _check_settings(file_format, schema, unit, public_rows)
     formats = settled_formats(schema, written, file_format=file_format)

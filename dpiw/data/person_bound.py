@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from dpiw.data.cell_reading import WHITE_SPACE
 from dpiw.data.cells import cell_texts
 from dpiw.data.columns import Column
+from dpiw.data.raw_source import data_row
 from dpiw.errors import SourceError
 from dpiw.privacy.units import PrivacyUnit
 
@@ -67,9 +68,10 @@ def rows_within_unit(
     """
     with tempfile.TemporaryFile(dir=directory) as file:
         rows, alone = _hashed(cells, file)
-        if alone and not person.null_is_own_person:
+        if alone is not None and not person.null_is_own_person:
             raise SourceError(
-                f"column {person.name}: an id is missing and null_is_own_person is not set"
+                f"column {person.name}: an id is missing and null_is_own_person is not set",
+                place=data_row(alone),
             )
         kept = np.zeros(rows, dtype=np.bool_)
         ranges = max(1, -(-rows // RANGE_ROWS))
@@ -80,9 +82,10 @@ def rows_within_unit(
     return kept
 
 
-def _hashed(cells: Iterable[pd.Series[Any]], file: IO[bytes]) -> tuple[int, bool]:
-    """Write a hash for each row; how many rows there are, and whether an id is missing."""
-    keys, rows, alone = (secrets.token_hex(8), secrets.token_hex(8)), 0, False
+def _hashed(cells: Iterable[pd.Series[Any]], file: IO[bytes]) -> tuple[int, int | None]:
+    """Write a hash for each row; how many rows there are, and the first whose id is missing."""
+    keys, rows = (secrets.token_hex(8), secrets.token_hex(8)), 0
+    alone: int | None = None
     for batch in cells:
         texts = pc.utf8_trim(cell_texts(batch), characters=WHITE_SPACE)
         missing = pc.fill_null(pc.equal(texts, ""), True).to_numpy(zero_copy_only=False)
@@ -91,7 +94,9 @@ def _hashed(cells: Iterable[pd.Series[Any]], file: IO[bytes]) -> tuple[int, bool
             hashes[name] = _keyed(texts, key)
         hashes["one"][missing] = _ALONE
         file.write(hashes.tobytes())
-        rows, alone = rows + len(hashes), alone or bool(missing.any())
+        if alone is None and missing.any():
+            alone = rows + int(missing.argmax())
+        rows += len(hashes)
     return rows, alone
 
 

@@ -39,12 +39,25 @@ _FAILURES = (
 )  # fmt: skip
 
 
-def attempt(action: Callable[[], T], failure: str) -> T:
+def _nowhere(error: Exception) -> str:
+    """Nothing is known of the place of a failure."""
+    return ""
+
+
+def attempt(
+    action: Callable[[], T], failure: str, *, place: Callable[[Exception], str] = _nowhere
+) -> T:
     """Do `action`; whatever a library says of it becomes a SourceError that quotes nothing.
 
     A full, read-only or damaged disk is no fault of the source, and stays an OSError. Want of
     memory is told as such: what was read may be as it should.
+
+    Args:
+        action: what a library does.
+        failure: the message, the same wherever it fails.
+        place: of a library's error, the `SourceError.place`: a number, and no more of its text.
     """
+    found = ""
     try:
         return action()
     except MemoryError:
@@ -52,7 +65,8 @@ def attempt(action: Callable[[], T], failure: str) -> T:
     except _FAILURES as error:
         if getattr(error, "errno", None) in _DISK_FAILURES:
             raise
-    raise SourceError(failure)
+        found = place(error)
+    raise SourceError(failure, place=found)
 
 
 def copy_source(source: Path, target: Path) -> None:

@@ -104,20 +104,38 @@ class RawSource:
 
     def _checked(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         names = [name for name in self.types if columns is None or name in columns]
-        longest = dict.fromkeys(names, 0)
+        first: dict[str, int] = {}
+        rows = 0
         for table in self.tables(names):
             for name in names:
-                longest[name] = max(longest[name], _longest_text(table.column(name)))
+                at = _first_longer(table.column(name), self.max_cell_bytes)
+                if at is not None:
+                    first.setdefault(name, rows + at)
+            rows += table.num_rows
             yield table
         for name in names:
-            if longest[name] > self.max_cell_bytes:
+            if name in first:
                 raise SourceError(
-                    f"column {name}: a cell exceeds max_cell_bytes={self.max_cell_bytes}"
+                    f"column {name}: a cell exceeds max_cell_bytes={self.max_cell_bytes}",
+                    place=data_row(first[name]),
                 )
 
 
-def _longest_text(column: pa.ChunkedArray) -> int:
-    """Bytes of the longest text; 0 of other columns."""
+def data_row(index: int) -> str:
+    """A row as `SourceError.place` names it.
+
+    Args:
+        index: 0 for the first row of data, which follows a CSV file's header; empty lines and line
+            breaks within quotes are none.
+    """
+    return f"row {index + 1} of the data (the header, and empty lines, are not counted)"
+
+
+def _first_longer(column: pa.ChunkedArray, most: int) -> int | None:
+    """Where a text of more than `most` bytes stands first; None in other columns."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return 0
-    return int(pc.max(pc.binary_length(column)).as_py() or 0)
+        return None
+    lengths = pc.binary_length(column)
+    if (pc.max(lengths).as_py() or 0) <= most:
+        return None
+    return int(pc.index(pc.greater(lengths, most), True).as_py())

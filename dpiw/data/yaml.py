@@ -38,6 +38,8 @@ _REASONS = {
 }
 """What a person should look for, by a part of what PyYAML says; none of it is the file's."""
 
+_COMMA = "a number without a key; decimals have a point, such as 18.5, and no comma"
+
 _BEGINS = ("simple key", "flow", "quoted scalar")
 """Where the fault is better shown where the thing began than where it was noticed."""
 
@@ -86,7 +88,7 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
-        for key, _ in node.value:
+        for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _refusal("a key is not plain text", key)
             if key.value in seen:
@@ -94,7 +96,13 @@ class _StrictLoader(yaml.SafeLoader):
                 told = f"duplicate key {key.value!r}" if plain else "duplicate key"
                 raise _refusal(told, key)
             seen.add(key.value)
+            if re.fullmatch(r"\d{1,20}", key.value) and _is_empty(value):
+                raise _refusal(_COMMA, key)
         return super().construct_mapping(node, deep=True)
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    return bool(node.start_mark.index == node.end_mark.index)
 
 
 def _resolve(tag: str, pattern: str, first: str) -> None:
@@ -215,7 +223,29 @@ def _name(path: Path) -> str:
 
 
 def _placed(path: Path, told: str) -> str:
-    return f"{_name(path)}{_place(_mark_of(path, told))}: {told}"
+    return f"{_name(path)}{_place(_mark_of(path, told))}: {told}{_second(path, told)}"
+
+
+def _second(path: Path, told: str) -> str:
+    """The line of the second of two columns, where a message begins with both names."""
+    pair = re.match(r"columns (.+) and (.+): equal", told)
+    _, columns = _step(_root(path), "columns") if pair else (None, None)
+    if pair is None or not isinstance(columns, yaml.SequenceNode):
+        return ""
+    named = [item for item in columns.value if _item_name(item) in pair.groups()]
+    return f"; the second is in line {named[1].start_mark.line + 1}" if named[1:] else ""
+
+
+def _item_name(item: Any) -> str | None:
+    return getattr(_step(item, "name")[1], "value", None)
+
+
+def _root(path: Path) -> Any:
+    """The nodes of a file that was read before; None where it cannot be read any more."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        loader = _StrictLoader(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
+        return loader.get_single_node()
+    return None
 
 
 def _mark_of(path: Path, told: str) -> yaml.Mark | None:
@@ -228,10 +258,7 @@ def _mark_of(path: Path, told: str) -> yaml.Mark | None:
         keys = field[0].split(".")
     else:
         return None
-    with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
-        loader = _StrictLoader(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
-        return _walk(loader.get_single_node(), keys)
-    return None
+    return _walk(_root(path), keys)
 
 
 def _walk(node: Any, keys: list[str]) -> yaml.Mark | None:

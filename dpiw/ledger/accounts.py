@@ -10,7 +10,7 @@ from dpiw.ledger.charges import Charge
 from dpiw.ledger.populations import CompositionRule, Population
 from dpiw.ledger.values import RunRecord
 from dpiw.privacy.renyi import BEYOND, ORDERS, converted_units, order_budgets, within
-from dpiw.privacy.units import EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
 
 MOST_ADMITTED = 1_000_000
 """As far as `Account.admits` counts."""
@@ -156,6 +156,24 @@ class Account:
             numbers, True, key=lambda n: not self._fits(charge.plus(charge, times=n - 1))
         )
 
+    def what_fits(self, charge: Charge) -> str:
+        """`; epsilon: 2 fits`: what a spec would say instead, for people.
+
+        Empty where such a charge fits, or no spec of its kind does, or the rule of composition is
+        no sum, so that it depends on the method.
+        """
+        cost, left = charge.cost, self.remaining
+        if self.population.renyi or self.overdrawn or left.covers(cost):
+            return ""
+        if not left.epsilon_units or (cost.delta_units and not left.delta_units):
+            return ""
+        told = []
+        if cost.epsilon_units > left.epsilon_units:
+            told.append(f"epsilon: {decimal_text(left.epsilon_units, EPSILON_UNIT)}")
+        if cost.delta_units > left.delta_units:
+            told.append(f"delta: {decimal_text(left.delta_units, DELTA_UNIT)}")
+        return f"; {' and '.join(told)} fit{'' if told[1:] else 's'}"
+
     def _fits(self, charge: Charge) -> bool:
         if charge.renyi is None:
             return self.population.budget.minus(self.held.cost).covers(charge.cost)
@@ -167,7 +185,7 @@ class Account:
         if charge.renyi is None:
             return (
                 f"population {name}: this run asks {charge.cost}; {self.remaining} is left "
-                f"of {budget}; who spent it: dpiw ledger show"
+                f"of {budget}{self.what_fits(charge)}; who spent it: dpiw ledger show"
             )
         after = self._worth(self.held.plus(charge))
         left = decimal_text(self.remaining.epsilon_units, EPSILON_UNIT)

@@ -30,8 +30,9 @@ from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.rounding import float_above
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.certificate import Certificate
+from dpiw.release.folders import release_folders
 from dpiw.release.manifest import MANIFEST
-from dpiw.release.verification import VerifiedRelease, release_folders, verify
+from dpiw.release.verification import VerifiedRelease, verify
 
 
 @dataclass(frozen=True, kw_only=True)

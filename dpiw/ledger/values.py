@@ -203,14 +203,13 @@ class RunRecord:
     @property
     def state(self) -> RunState:
         """The run as a whole; see `RunState`."""
-        states = {record.state for record in self.stages.values()}
-        if self.manifest_digest is not None:
-            return RunState.PUBLISHED
-        if StageState.LOST in states:
-            return RunState.LOST
-        if len(states) == 1:
-            return RunState(states.pop().value)
-        return RunState.ARMED
+        return RunState.PUBLISHED if self.manifest_digest is not None else _stands(self.stages)
+
+    def attempt_state(self, attempt: AttemptRecord) -> RunState:
+        """One of its attempts by itself: one that was given back is voided, whatever followed."""
+        state = _stands(attempt.stages)
+        published = state is RunState.COMMITTED and self.manifest_digest is not None
+        return RunState.PUBLISHED if published else state
 
     @property
     def held(self) -> PrivacyCost:
@@ -248,6 +247,14 @@ class RunRecord:
     def counted_attempts(self) -> int:
         """Attempts that count against `max_attempts`: those not voided."""
         return sum(not attempt.voided for attempt in self.attempts)
+
+
+def _stands(stages: Mapping[str, StageRecord]) -> RunState:
+    """Where stages stand together, before they are published."""
+    states = {record.state for record in stages.values()}
+    if StageState.LOST in states:
+        return RunState.LOST
+    return RunState(states.pop().value) if len(states) == 1 else RunState.ARMED
 
 
 def token_digest(token: str) -> str:

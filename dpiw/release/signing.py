@@ -13,6 +13,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from dpiw.data.documents import hexadecimal
-from dpiw.errors import ManifestError, ReleaseError, SignatureError
+from dpiw.errors import ManifestError, ReleaseError, SignatureError, nearest
 
 MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
 """What precedes the manifest's bytes in the signed message."""
@@ -153,7 +154,8 @@ def load_public_key(path: Path) -> PublicKey:
         data = path.read_bytes()
         key = load_pem_public_key(data)
     except OSError as reason:
-        raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason
+        near = _near(path) if isinstance(reason, FileNotFoundError) else ""
+        raise ReleaseError(f"key file {path.name}: {reason.strerror}{near}") from reason
     except (ValueError, UnsupportedAlgorithm) as reason:
         private = "; it is the private one, which stays secret: name the .pub"
         hint = private if b"PRIVATE KEY" in data else ""
@@ -161,6 +163,13 @@ def load_public_key(path: Path) -> PublicKey:
     if not isinstance(key, Ed25519PublicKey):
         raise ReleaseError(f"key file {path.name}: expected an Ed25519 key")
     return PublicKey(raw=key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def _near(path: Path) -> str:
+    """A public key's file beside one that is not there, whose name is near; no other is told."""
+    with suppress(OSError):
+        return nearest(path.name, [one.name for one in path.parent.glob("*.pub")])
+    return ""
 
 
 def _unreadable(path: Path, reason: OSError) -> str:

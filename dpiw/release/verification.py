@@ -71,18 +71,6 @@ def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> st
     return f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
 
 
-def release_folders(root: Path) -> list[Path]:
-    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
-
-    Raises:
-        ReleaseError: `root` cannot be read.
-    """
-    try:
-        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    except OSError as reason:
-        raise ReleaseError(f"releases {root.name}: {reason.strerror}") from reason
-
-
 def verify(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedRelease:
     """Check signature, manifest, files and facts of a release folder, in this order.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpiw.errors import SpecError
+from dpiw.data.files import check_is_file
+from dpiw.errors import SourceError, SpecError
 from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.run.run import current_period
+from dpiw.run.periods import current_period, nearest_period
 
 _STANDS = {
     RunState.RESERVED: "is reserved",
@@ -27,34 +27,58 @@ _STANDS = {
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     """Files that a release will need; they are looked for, and not opened."""
     source = Path(spec.source.path)
-    if not source.is_file():
-        yield f"source.path: no such file ({os.path.relpath(source)})"
+    if fault := source_fault(spec):
+        yield fault
     other = {".parquet": "parquet", ".csv": "csv"}.get(source.suffix.lower(), spec.source.format)
     if other != spec.source.format:
         yield f"source.path: {source.name}, and source.format is {spec.source.format}"
-    if not Path(spec.signing_key).is_file():
+    if not os.path.isfile(spec.signing_key):  # as False where its folder is closed
         key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
         yield f"signing_key: no such file; dpiw key new {key} makes one"
 
 
+def source_fault(spec: ReleaseSpec) -> str:
+    """Why a release would not open its source, by its name alone; empty where it would.
+
+    With the path from here: for who wrote the spec, and a source's path is no secret of its rows.
+    """
+    try:
+        check_is_file(Path(spec.source.path))
+    except SourceError as error:
+        return f"{error} (looked for: {os.path.relpath(spec.source.path)})"
+    return ""
+
+
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
-    """Refuse a label of somebody's own where there is one period, for life.
+    """Refuse a label that is none of the spec's cadence: it would be a release that pays anew.
 
     A run that began under such a label, before this was refused, may go on: ask for new runs alone.
 
     Raises:
-        SpecError: with `cadence: once` there is another label than `once`.
+        SpecError: the label has another form, or there is no such day, week, month or quarter.
     """
-    if spec.cadence == "once" and period not in (None, "once"):
+    near = None if period is None else nearest_period(spec.cadence, period)
+    if period == near:
+        return
+    if spec.cadence == "once":
         raise SpecError(
             f"period {period}: expected none (or once), for cadence is once; a further release of"
             " the same people, which pays anew, has a new source.snapshot, or another cadence, such"
             " as quarterly, in its spec"
         )
+    meant = f"; did you mean {near!r}?" if near else ""
+    raise SpecError(
+        f"period {period}: cadence {spec.cadence} has labels such as {_current(spec)}{meant}"
+        "\n(releases that follow no calendar: cadence: once, and a source.snapshot for each)"
+    )
+
+
+def _current(spec: ReleaseSpec) -> str:
+    return current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
 
 
 def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
-    """Where a label or another setting makes a run of its own of what looks like a rerun.
+    """Where another setting or version makes a run of its own of what looks like a rerun.
 
     Args:
         plan: of the spec as it is now.
@@ -62,13 +86,7 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         period: a label that was asked for; None: the current one.
     """
     spec = plan.spec
-    current = current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
-    if period is not None and re.sub(r"\d", "0", period) != re.sub(r"\d", "0", current):
-        yield (
-            f"period {period}: cadence {spec.cadence} gives labels such as {current}; another one"
-            " is a run of its own, and pays anew"
-        )
-    label = period or current
+    label = period or _current(spec)
     key = plan.run_key(label)
     same = [
         run
@@ -83,4 +101,4 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         )
 
 
-__all__ = ["check_label", "missing_files", "paid_anew"]
+__all__ = ["check_label", "missing_files", "paid_anew", "source_fault"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
+from dpiw.ledger.accounts import Account
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text
 from dpiw.plan.plan import Plan
@@ -33,10 +34,24 @@ def budget_line(plan: Plan) -> str:
     check_registered(plan.spec, account.population)
     stages = frozenset(stage.name for stage in plan.stages)
     vector = plan.stage_renyi(stages) if account.population.renyi else None
-    fits = count_text(account.admits(Charge(cost=plan.cost, renyi=vector)))
-    left = f"{account.remaining} left of {account.population.budget}; {fits}"
-    anew = [f"warning: {one}" for one in paid_anew(plan, ledger, None)]
-    return "\n".join([f"ledger: population {name} has {left}", *anew])
+    charge = Charge(cost=plan.cost, renyi=vector)
+    count = account.admits(charge)
+    fits, left = count_text(count), f"{account.remaining} left of {account.population.budget}"
+    warned = [*([] if count else [fits + _why(account, charge)]), *paid_anew(plan, ledger, None)]
+    return "\n".join(
+        [
+            f"ledger: population {name} has {left}" + (f"; {fits}" if count else ""),
+            *(f"warning: {one}" for one in warned),
+        ]
+    )
+
+
+def _why(account: Account, charge: Charge) -> str:
+    """What would fit instead, or that nothing does."""
+    most = account.population.max_unpaid_reads
+    if account.unpaid_reads >= most:
+        return f": all of its {most} reads without a draw are used up (max_unpaid_reads)"
+    return account.what_fits(charge)
 
 
 __all__ = ["budget_line"]

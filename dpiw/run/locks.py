@@ -27,7 +27,11 @@ def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise GrantSpentError(f"stage {stage}: another process is drawing it now") from None
+            raise GrantSpentError(
+                f"stage {stage}: another process is drawing it now, perhaps of a command that was"
+                " killed; once it has ended, the same command goes on, and what it drew is not"
+                " paid twice (only a draw that was cut off is, where max_attempts admits another)"
+            ) from None
         yield
     finally:
         os.close(descriptor)

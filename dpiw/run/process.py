@@ -91,8 +91,18 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 def failure_file(directory: Path, stage: str) -> Path:
-    """Where a stage leaves the text of a speaking error, for the custodian's own screen."""
+    """Where a stage leaves the text of a speaking error, and its place for the custodian alone."""
     return directory / "log" / f"{stage}.error"
+
+
+_PLACE = "\nfor the custodian alone: "
+"""Before the row or line of a `SourceError`, at the end of its file: no screen shows it."""
+
+
+def failure_text(directory: Path, stage: str) -> str | None:
+    """What a stage left for a person's screen; None where it left nothing."""
+    file = failure_file(directory, stage)
+    return file.read_text(encoding="utf-8").partition(_PLACE)[0].strip() if file.exists() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +249,8 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
     except _SPEAKING as error:
         # The texts of these errors hold names and ranges only, but stay in the workspace all
         # the same: what crosses the boundary is the code.
-        text = f"{type(error).__name__}: {error}\n"
+        place = error.place if isinstance(error, SourceError) else ""
+        text = f"{type(error).__name__}: {error}{place and _PLACE + place}\n"
         with contextlib.suppress(OSError):  # a full disk changes no code
             write_durably(failure_file(directory, stage), text.encode())
         return error.exit_code

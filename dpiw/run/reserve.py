@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from dpiw.data.files import check_is_file, check_state_folder, sync_directory
@@ -19,7 +18,7 @@ from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.release.signing import load_private_key
-from dpiw.run.ahead import check_label
+from dpiw.run.ahead import check_label, source_fault
 from dpiw.run.as_drawn import check_drawn
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
@@ -94,21 +93,16 @@ def check_ahead(spec_path: Path, period: str | None) -> None:
     """Refuse at once, for a person, what `reserve` would; a run that began may go on without.
 
     Raises:
-        SourceError: as `check_is_file`, with the path from here: only the custodian is told it.
+        SourceError: as `source_fault`, with the path from here: only the custodian is told it.
         SpecError: the state folder is open to others; or as `check_label`.
         LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
     """
     if ReleaseRun.find(spec_path, period=period) is not None:
         return
-    spec, told = load_spec(spec_path), ""
+    spec = load_spec(spec_path)
     check_label(spec, period)
-    source = Path(spec.source.path)
-    try:
-        check_is_file(source)
-    except SourceError as error:
-        told = str(error)
-    if told:
-        raise SourceError(f"{told} (looked for: {os.path.relpath(source)})")
+    if fault := source_fault(spec):
+        raise SourceError(fault)
     check_state_folder(Path(spec.state))
     account = Ledger.open(ledger_url(spec)).account(spec.population)
     check_registered(spec, account.population)

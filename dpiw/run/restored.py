@@ -13,7 +13,8 @@ from pathlib import Path
 from dpiw.errors import LedgerTamperedError, ReleaseError
 from dpiw.ledger import AttemptRecord, Ledger, PublishedHead, RunRecord
 from dpiw.privacy.measurement import Measurement
-from dpiw.release.verification import read_signed_manifest, release_folders
+from dpiw.release.folders import release_folders
+from dpiw.release.verification import read_signed_manifest
 from dpiw.run.checkpoints import check_checkpoints
 from dpiw.run.run import ReleaseRun, measurement_file
 

@@ -35,22 +35,10 @@ from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
+from dpiw.run.periods import current_period
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
-
-
-def current_period(cadence: str, today: datetime.date) -> str:
-    """The label of the period `today` falls in: `once`, `2027-03-31`, `2027-w13`, `2027-q1`, ..."""
-    week = today.isocalendar()
-    return {
-        "once": "once",
-        "daily": today.isoformat(),
-        "weekly": f"{week.year}-w{week.week:02d}",
-        "monthly": f"{today.year}-{today.month:02d}",
-        "quarterly": f"{today.year}-q{(today.month + 2) // 3}",
-        "yearly": f"{today.year}",
-    }[cadence]
 
 
 def _check_period(period: str) -> None:

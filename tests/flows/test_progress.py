@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import io
 import logging
+import os
 import re
 import socket
 import sys
@@ -20,7 +21,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
 from dpiw.cli.heartbeat import FIRST, PACE
-from dpiw.errors import StageFailedError
+from dpiw.errors import SourceError, StageFailedError
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.weights.beta import BetaDebiased
@@ -444,17 +445,31 @@ def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, re
     monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
     told = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
     told.parent.mkdir(parents=True, exist_ok=True)
-    told.write_text("SourceError: column age: not as declared\n")
+    told.write_text("SourceError: column age: not as declared\nfor the custodian alone: row 17\n")
 
     def flow(*_):
         if not reachable:
             workplace.ledger.unlink()
-        raise StageFailedError("ingest", StageFailedError.exit_code)
+        raise StageFailedError("ingest", SourceError.exit_code)
 
-    assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
+    assert console.main(flow, [str(workplace.spec)]) == SourceError.exit_code
     shown = capsys.readouterr().out
+    assert "next: mend the file, and start the same command again; which row it is" in shown
+    assert f"{os.path.relpath(told)}, for the custodian alone\n" in shown
+    assert "17" not in shown.replace(os.path.relpath(told), "").replace(str(told.parent), "")
     assert "not published: stage ingest: SourceError: column age: not as declared" in shown
     assert f"reads without a draw: {reads}" in shown
+
+
+def test_a_stage_that_was_killed_comes_with_how_it_goes_on(workplace, monkeypatch, capsys):
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+
+    def flow(*_):
+        raise StageFailedError("fit_generator", StageFailedError.exit_code)
+
+    assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
+    assert "next: the same command goes on: this stage drew nothing, and" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])

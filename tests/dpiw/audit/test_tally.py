@@ -94,6 +94,14 @@ def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
         assert (own.spent.epsilon, own.spent.delta) == (spent.epsilon_units, spent.delta_units)
         states = {run.run_key: run.state.value for run in ledger.runs(name)}
         assert states == {run.key: run.state for run in counted.runs_of(name)}
+        attempts = {
+            run.run_key: [run.attempt_state(one).value for one in run.attempts]
+            for run in ledger.runs(name)
+        }
+        assert attempts == {
+            run.key: [run.attempt_state(one) for one in run.attempts]
+            for run in counted.runs_of(name)
+        }
     assert len({run.state for run in counted.runs.values()}) >= 3  # it was a varied history
 
 

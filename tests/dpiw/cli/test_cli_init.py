@@ -146,3 +146,27 @@ def test_options_reach_their_reader(desk, capsys):
         assert told in shown
         assert "mend it, then" not in shown  # the same command would not do
     assert not (desk / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "advised"),
+    [
+        ("clinic clinic.csv", 'dpiw init clinic --header "$(head -n 1 clinic.csv)"'),
+        ("clinic.csv", 'dpiw init clinic --header "$(head -n 1 clinic.csv)"'),
+        ("clinic", 'dpiw init clinic --header "$(head -n 1 TABLE.csv)"'),
+    ],
+)
+def test_a_table_in_the_place_of_metadata_is_answered_by_its_header(words, advised, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["init", *words.split()])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert "dpiw init opens no table; from its first line, if that is the names" in told
+    assert told.endswith(f"  {advised}\n")
+
+
+def test_other_commands_that_are_not_understood_are_answered_as_before(capsys):
+    for words in (["plan"], ["init", "--header", "a,b"], ["init", "new", "--header=a", "--nmae=b"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "opens no table" not in capsys.readouterr().err

@@ -7,6 +7,7 @@ chained to it.
 import gzip
 import io
 import os
+import re
 import traceback
 import zipfile
 
@@ -104,6 +105,29 @@ def _good(**columns):
 )
 def test_csv_structure_is_refused(tmp_path, text, match):
     _refused(tmp_path, text.encode(), match)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f"id,n,c\n1,2,b\n3,4,{CANARY},5\n", "row 2 of the data "),
+        (f'id,n,c\n"1\n1",2,b\n\n\n3,4\n"Row #9: {CANARY}"\n', "row 2 of the data "),
+        (f'id,n,c\n1,2,b\n"Row #9: x",4,{CANARY},3\n', "row 2 of the data "),
+        ("id,n,c\n" + "1,2,b\n" * 1_000_000 + f"3,{CANARY}\n", "row 1000001 of the data "),
+        (f'id,n,c\n"1\r\n1",2,b\r\n3,4,"{CANARY}\r\n1,1,b\r\n', "begins in line 4 of the file"),
+        (f'id,n,c\n1,2,"{CANARY}"b\n', "begins in line 2 of the file"),
+        (f"id,n,c\n1,2,b\n3,4,{CANARY * 1000}\n", "row 2 of the data "),
+        (f'id,n,c\n1,2,"{CANARY * 1000}"\n', "begins in line 2 of the file"),
+    ],
+)
+def test_the_place_of_a_fault_is_known_beside_the_message(tmp_path, text, place):
+    """Its number alone, and no message holds it."""
+    with pytest.raises(SourceError) as caught:
+        _ingest(tmp_path, text.encode())
+    _check_silent(caught.value)
+    assert place in caught.value.place
+    assert CANARY not in caught.value.place
+    assert not re.search(r"row \d|line \d", str(caught.value))
 
 
 def test_want_of_memory_is_not_told_as_a_fault_of_the_file(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 from dpiw.data import person_bound
 from dpiw.data.person_bound import rows_within_unit
+from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY, toy_schema
 
@@ -55,6 +56,12 @@ def test_rows_without_id_are_persons_of_their_own(tmp_path):
     ids = ["a", None, " ", "a", ""] * 40
     kept = kept_rows(ids, 1, tmp_path, batch=7, schema=toy_schema(own_person=True))
     assert len(kept) == 3 * 40 + 1
+
+
+def test_the_first_row_without_an_id_is_for_the_custodian(tmp_path):
+    with pytest.raises(SourceError, match="an id is missing and") as caught:
+        kept_rows(["a"] * 9 + [" ", None], 1, tmp_path, batch=4)
+    assert caught.value.place.startswith("row 10 of the data ")
 
 
 def test_persons_of_one_hash_count_as_one(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import BudgetExceededError
-from dpiw.ledger import CompositionRule, Ledger
+from dpiw.ledger import CompositionRule, Ledger, RunState
 from dpiw.ledger.accounts import MOST_ADMITTED, Account
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text, more_such, spending
@@ -70,6 +70,23 @@ def test_nothing_more_fits_where_no_read_is_left_and_small_charges_are_not_count
     ]  # fmt: skip
 
 
+def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does() -> None:
+    account = Account.opened(terms(epsilon=Decimal(2), delta=Decimal("1e-6")))
+
+    def told(epsilon: str, delta: str) -> str:
+        return account.what_fits(Charge(cost=cost(epsilon, delta)))
+
+    assert told("2", "1e-6") == ""
+    assert told("2.1", "0") == "; epsilon: 2 fits"
+    assert told("2", "1e-5") == "; delta: 1E-6 fits"
+    assert told("3", "1e-5") == "; epsilon: 2 and delta: 1E-6 fit"
+    account = account.plus(Charge(cost=cost("1", "1e-6")))
+    assert told("2", "1e-6") == ""  # no delta is left: another method would be needed
+    assert told("2", "0") == "; epsilon: 1 fits"
+    account = account.plus(Charge(cost=cost("1", "0")))
+    assert told("2", "0") == ""
+
+
 @pytest.fixture
 def history(ledger: Ledger) -> Ledger:
     """Reserved, given back, reserved again and published, on each store in turn; then another."""
@@ -80,6 +97,19 @@ def history(ledger: Ledger) -> Ledger:
     ledger.publish(RUN, MANIFEST)
     spend(ledger, 7, "0.25")
     return ledger
+
+
+def test_each_attempt_is_shown_by_its_own_state(
+    history: Ledger,
+) -> None:
+    """Beside a voided one stood `published`: the run's."""
+    run = history.run(RUN)
+    assert run.state is RunState.PUBLISHED
+    states = [run.attempt_state(one) for one in run.attempts]
+    assert states == [RunState.VOIDED, RunState.PUBLISHED]
+    text = told("show", "--ledger", history.location, "--run", RUN)
+    rows = [line.split() for line in text.splitlines() if RUN[:12] in line]
+    assert [row[3] for row in rows] == ["voided", "published"]
 
 
 def test_spending_is_every_change_of_what_is_held(history: Ledger) -> None:

@@ -114,6 +114,16 @@ def test_other_key_files_are_refused(tmp_path: Path) -> None:
         load_public_key(tmp_path / "ec.pub")
 
 
+def test_a_public_key_of_nearly_the_name_is_told_and_no_other_file(tmp_path: Path) -> None:
+    create_key_pair(tmp_path, "curator")
+    with pytest.raises(ReleaseError, match=r"or directory; did you mean 'curator\.pub'\?$"):
+        load_public_key(tmp_path / "curatr.pub")
+    with pytest.raises(ReleaseError, match=r"or directory$"):
+        load_public_key(tmp_path / "key-of-someone-else.pub")
+    with pytest.raises(ReleaseError, match=r"or directory$"):
+        load_public_key(tmp_path / "nowhere" / "curator.pub")
+
+
 def test_a_private_key_does_not_show_or_pickle_itself(tmp_path: Path) -> None:
     path, _ = create_key_pair(tmp_path, "k")
     key = load_private_key(path)

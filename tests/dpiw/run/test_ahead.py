@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -35,9 +36,37 @@ def test_a_plan_warns_of_files_that_are_not_there(
     (workplace.root / "state/keys/test.key").unlink()
     assert main(["plan", str(workplace.spec)]) == 0
     told = capsys.readouterr().out
-    assert "warning: source.path: no such file (" in told
+    assert "warning: source.path: no such file, or a folder above it is closed to you" in told
     assert "town.parquet, and source.format is csv" in told
     assert "warning: signing_key: no such file; dpiw key new " in told
+
+
+def test_a_plan_warns_of_a_link_and_beside_json(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A release opens no link; who reads the JSON is told on the other stream."""
+    (workplace.root / "linked.csv").symlink_to(workplace.source)
+    rewritten(workplace, "path: data.csv", "path: linked.csv")
+    assert main(["plan", str(workplace.spec), "--json"]) == 0
+    told = capsys.readouterr()
+    json.loads(told.out)
+    assert told.err.startswith(
+        "warning: source.path: a symbolic link; expected the table's regular"
+    )
+
+
+def test_a_closed_folder_is_a_warning_of_a_plan(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(path: Any, **_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    spec = load_spec(workplace.spec)
+    monkeypatch.setattr("os.stat", closed)
+    monkeypatch.setattr("pathlib.Path.lstat", closed)
+    told = list(missing_files(spec))
+    monkeypatch.undo()
+    assert [line.split(":")[0] for line in told] == ["source.path", "signing_key"]
 
 
 def test_another_setting_and_another_label_pay_anew(
@@ -79,13 +108,22 @@ def test_a_new_version_is_told_of_what_an_earlier_one_began(
     assert not list(paid_anew(run.plan, ledger, None))
 
 
-def test_a_label_of_another_form_pays_anew(workplace: Any) -> None:
-    rewritten(workplace, "cadence: once", "cadence: quarterly")
-    spec = load_spec(workplace.spec)
-    plan, ledger = compile_plan(spec, load_schema(spec)), Ledger.open(workplace.ledger)
-    assert not list(paid_anew(plan, ledger, "2026-q4"))
-    (label,) = paid_anew(plan, ledger, "2026-november")
-    assert label.startswith("period 2026-november: cadence quarterly gives labels such as 20")
+@pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
+def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
+    """By hand and by a deployment's parameters; nothing is made, held or charged."""
+    rewritten(workplace, "cadence: once", "cadence: monthly")
+    entries = len(Ledger.open(workplace.ledger).entries())
+    for typed, told in [
+        ("2026-1", r"monthly has labels such as 20\d\d-\d\d; did you mean '2026-01'\?\n"),
+        ("2026-13", r"such as 20\d\d-\d\d\n\(releases that follow no calendar: cadence: once, and"),
+        ("2026-q4", "a source.snapshot for each"),
+    ]:
+        with pytest.raises(SpecError, match=f"^period {typed}: .*(?s:.*){told}"):
+            door(workplace.spec, typed)
+    assert not (workplace.root / "state/workspace").exists()
+    assert len(Ledger.open(workplace.ledger).entries()) == entries
+    door(workplace.spec, "2026-01")
+    door(workplace.spec, None)
 
 
 @pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
@@ -115,6 +153,21 @@ def test_a_budget_that_is_short_is_told_before_a_plan_is_made(
     with pytest.raises(BudgetExceededError, match="who spent it: dpiw ledger show"):
         check_ahead(workplace.spec, None)
     assert ReleaseRun.find(workplace.spec, period=None) is None
+
+
+def test_a_plan_warns_where_no_more_such_release_fits(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "\nwarning: no more" not in capsys.readouterr().out
+    rewritten(workplace, "epsilon: 2", "epsilon: 9")
+    assert main(["plan", str(workplace.spec)]) == 0
+    told = capsys.readouterr().out
+    assert "\nwarning: no more such release fits; epsilon: 5 fits\n" in told
+    with pytest.raises(BudgetExceededError, match=r"is left of .*; epsilon: 5 fits; who spent it"):
+        check_ahead(workplace.spec, None)
+    rewritten(workplace, "epsilon: 9", "epsilon: 5")
+    check_ahead(workplace.spec, None)
 
 
 def test_a_plan_says_how_wide_bins_are(workplace: Any, capsys: pytest.CaptureFixture[str]) -> None:

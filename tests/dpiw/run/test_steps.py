@@ -28,8 +28,9 @@ from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
-from dpiw.run.process import launch_stage
-from dpiw.run.run import ReleaseRun, current_period
+from dpiw.run.periods import current_period, nearest_period
+from dpiw.run.process import failure_file, failure_text, launch_stage
+from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
 from tests.support.whole_runs import draw, finish, loaded, prepared, spent
 
@@ -257,11 +258,37 @@ def test_periods():
     import datetime
 
     day = datetime.date(2027, 3, 31)
-    labels = [
-        current_period(cadence, day)
-        for cadence in ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
-    ]
+    cadences = ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
+    labels = [current_period(cadence, day) for cadence in cadences]
+    assert list(map(nearest_period, cadences, labels)) == labels
     assert labels == ["once", "2027-03-31", "2027-w13", "2027-03", "2027-q1", "2027"]
+
+
+@pytest.mark.parametrize(
+    ("cadence", "typed", "meant"),
+    [
+        ("daily", "2026-1-3", "2026-01-03"),
+        ("daily", "2026-02-29", None),
+        ("daily", "2026-11", None),
+        ("weekly", "2026-w3", "2026-w03"),
+        ("weekly", "2026-48", "2026-w48"),
+        ("weekly", "2026-w53", "2026-w53"),
+        ("weekly", "2027-w53", None),
+        ("monthly", "2026-1", "2026-01"),
+        ("monthly", "2026-m11", "2026-11"),
+        ("monthly", "2026-00", None),
+        ("monthly", "2026-13", None),
+        ("quarterly", "2026q4", "2026-q4"),
+        ("quarterly", "2026-4", "2026-q4"),
+        ("quarterly", "2026-q5", None),
+        ("quarterly", "2026-november", None),
+        ("yearly", "2026-11", None),
+        ("yearly", "0026", None),
+        ("once", "2026", None),
+    ],
+)
+def test_the_label_that_was_meant(cadence, typed, meant):
+    assert nearest_period(cadence, typed) == meant
 
 
 @pytest.mark.parametrize("period", ["../x", "Q1", "a" * 64, "2027 q1"])
@@ -462,3 +489,24 @@ def test_a_confidential_process_is_confined(workplace, tmp_path, monkeypatch):
     assert mask == 0o077
     assert "AWS_SECRET_ACCESS_KEY" not in environment
     assert environment["TMPDIR"] == str(run.private)
+
+
+def test_the_row_of_a_structural_fault_stands_in_the_confidential_log_alone(workplace):
+    """Its number, and no cell; what is told on screens stops before it."""
+    lines = workplace.source.read_text().splitlines()
+    lines.insert(3, "1,2,canary-ragged")
+    workplace.source.write_text("\n".join(lines) + "\n")
+    run = prepared(workplace)
+    steps.reserve(run)
+    with pytest.raises(StageFailedError) as caught:
+        launch_stage("ingest", run.directory)
+    assert caught.value.code == SourceError.exit_code
+    public = "SourceError: the CSV file is ragged, or a row exceeds the declared cell sizes"
+    row = "row 3 of the data (the header, and empty lines, are not counted)"
+    written = failure_file(run.directory, "ingest")
+    assert written.read_text() == f"{public}\nfor the custodian alone: {row}\n"
+    assert failure_text(run.directory, "ingest") == public
+    assert failure_text(run.directory, "fit_weights") is None
+    written.unlink()
+    kept = [file for file in workplace.root.rglob("*") if file.is_file()]
+    assert not [file for file in kept if b"of the data" in file.read_bytes()]

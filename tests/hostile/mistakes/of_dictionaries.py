@@ -30,13 +30,25 @@ DICTIONARIES: dict[str, Mistake] = {
     "a bound in letters": in_dictionary(
         "lower: 0, upper: 100}", "lower: zero, upper: 100}", PLACE + "4, column 32: column age",
         "'zero' is no integer value"),
+    "a decimal comma in a line": in_dictionary(
+        "upper: 1000,", "upper: 1000,5,", PLACE + "5",
+        "a number without a key; decimals have a point"),
+    "a decimal comma in a block": in_dictionary(
+        "lower: 0, upper: 1000,", "lower: '0,5', upper: 1000,", "column income",
+        "'0,5' is no continuous value; expected a number with a decimal point, such as 18.5"),
+    "a German date": in_dictionary(
+        "kind: continuous, lower: 0, upper: 1000", "kind: date, lower: 01.01.2024, upper: x",
+        "'01.01.2024' is no date value; expected an ISO date (year-month-day), such as 2024-01-31"),
     "a bound of half a year": in_dictionary(
         "upper: 100}", "upper: 99.5}", "column age: lower/upper: expected whole numbers"),
     "a date that is none": in_dictionary(
         "kind: continuous, lower: 0, upper: 1000", "kind: date, lower: 2020-13-01, upper: x",
         "column income", "'2020-13-01' is no date value"),
     "levels without quotes": in_dictionary(
-        "[north, south, other]", "[1, 2, other]", PLACE + "6", "write it in quotes"),
+        "[north, south, other]", "[1, 2, other]", PLACE + "6",
+        'must be text, in quotes: ["1", ...]'),
+    "levels that YAML reads as truth": in_dictionary(
+        "[north, south, other]", "[true, false, other]", 'in quotes: ["true", ...]'),
     "no levels": in_dictionary(
         "levels: [north, south, other], other: other", "", "column region: levels: public levels"),
     "another level misspelt": in_dictionary(
@@ -48,7 +60,11 @@ DICTIONARIES: dict[str, Mistake] = {
         "did you mean 'target'?"),
     "two targets": in_dictionary(
         "upper: 100}", "upper: 100, role: target}", "more than one target"),
-    "a column twice": in_dictionary("name: income", "name: age", "columns age and age: equal"),
+    "a column twice": in_dictionary(
+        "name: income", "name: age", PLACE + "4", "columns age and age: equal up to case/form",
+        "the second is in line 5"),
+    "a column in capitals, too": in_dictionary(
+        "name: region", "name: AGE", PLACE + "4", "the second is in line 6"),
     "yes for true": in_dictionary(
         "nullable: true", "nullable: yes", PLACE + "5, column 61", "expected true or false"),
     "levels of a boolean": in_dictionary(

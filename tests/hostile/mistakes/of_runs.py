@@ -137,6 +137,10 @@ BEGINNINGS: dict[str, Mistake] = {
     "a period where there is but one": run(
         nothing, 10, "period 2027-q1: expected none (or once), for cadence is once",
         period="2027-q1"),
+    "a month of one digit": run(
+        in_file("release.yaml", "cadence: once", "cadence: monthly"), 10,
+        "period 2027-1: cadence monthly has labels such as 20", "did you mean '2027-01'?",
+        period="2027-1"),
     "a period with a slash": run(
         nothing, 10, "such as 2027-q1; did you mean '2027-03'?", period="2027/03"),
     "a state folder open to others": run(mode("state", 0o777), 10, "state"),

@@ -1,0 +1,31 @@
+"""The folder in which releases are published, and those in it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from dpiw.errors import ReleaseError, nearest
+from dpiw.release.manifest import MANIFEST
+
+
+def release_folders(root: Path) -> list[Path]:
+    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
+
+    Raises:
+        ReleaseError: `root` cannot be read.
+    """
+    try:
+        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError as reason:
+        near = nearest(root.name, _beside(root)) if isinstance(reason, FileNotFoundError) else ""
+        raise ReleaseError(f"releases {root.name}: {reason.strerror}{near}") from reason
+
+
+def _beside(root: Path) -> list[str]:
+    """Names of folders with releases, beside one that is not there; of no confidential folder."""
+    if any((parent / "workspace").exists() for parent in root.resolve().parents):
+        return []
+    with suppress(OSError):
+        return [one.name for one in root.parent.iterdir() if any(one.glob(f"*/{MANIFEST}"))]
+    return []
