@@ -28,6 +28,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = "examples/breast-cancer/release.yaml"
+AGAIN = "examples/breast-cancer/again.yaml"
+"""The same of another snapshot: a release of its own."""
+
 COPIED = ("dpiw", "flows", "tasks", "examples")
 COMMANDS = {
     "import": ["-c", "import dpiw"],
@@ -36,7 +39,7 @@ COMMANDS = {
     "prepare": ["examples/prepare.py", "breast-cancer"],
     "fresh": ["-m", "flows.release", SPEC],
     "published": ["-m", "flows.release", SPEC],
-    "warm": ["-m", "flows.release", SPEC, "--period", "again"],
+    "warm": ["-m", "flows.release", AGAIN],
 }
 """In this order: each finds what those before it left."""
 
@@ -114,6 +117,8 @@ def copied(root: Path, target: Path) -> Path:
     for folder in COPIED:
         shutil.copytree(root / folder, target / folder)
     shutil.copy(root / "pyproject.toml", target)
+    text = (target / SPEC).read_text()
+    (target / AGAIN).write_text(text.replace("source:\n", "source:\n  snapshot: again\n", 1))
     return target
 
 
