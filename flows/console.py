@@ -40,7 +40,7 @@ from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file, ledger_url
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
-from flows.reading import read_source, told
+from flows.reading import read_source
 from flows.step_log import StepLog
 
 
@@ -265,19 +265,21 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
                 with interrupts:
                     if parsed.until:
                         read = read_source(parsed.spec, parsed.period, interrupts)
-                        print(told(read, _again(parsed)))
+                        print(f"{read}\nto go on   {_again(parsed)}")
                         return 0
                     folder = _publish(flow, parsed, interrupts)
             finally:
                 shown.settle()
     except KeyboardInterrupt:
         try:
-            print(f"\n{interrupts.told(_again(parsed))}", flush=True)
+            until = f" --until {parsed.until}" if parsed.until else ""
+            print(f"\n{interrupts.told(_again(parsed) + until)}", flush=True)
         except OSError:  # its terminal is gone: nobody is told, now or when Python ends
             sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:
-        print(f"\nnot published: {_explain(error, parsed.spec, parsed.period)}")
+        failed = "not read" if parsed.until else "not published"
+        print(f"\n{failed}: {_explain(error, parsed.spec, parsed.period)}")
         return error.exit_code
     print(_summary(folder, parsed.spec, time.monotonic() - started))
     return 0

@@ -6,14 +6,23 @@ import os
 import shlex
 from pathlib import Path
 
+from dpiw.errors import LedgerConflictError
+from dpiw.ledger import RunState
+from dpiw.run.ahead import paid_anew
 from dpiw.run.commands import ledger_place, program
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file
 from flows.interrupts import Interrupts
 
 
-def read_source(spec: Path, period: str | None, heard: Interrupts) -> ReleaseRun:
+def read_source(spec: Path, period: str | None, heard: Interrupts) -> str:
     """Reserve a run's budget and read its source, as the release flow does, and go no further.
+
+    Returns:
+        Where to look, and how to give the run up, but for how to go on; the same for every table.
+
+    Raises:
+        LedgerConflictError: a draw of this run was begun before; nothing is reserved or read.
 
     Privacy:
         The stages `reserve` and `ingest` alone: nothing is drawn, and nothing leaves the
@@ -24,27 +33,39 @@ def read_source(spec: Path, period: str | None, heard: Interrupts) -> ReleaseRun
 
     check_ahead(spec, period)
     heard.run = run = ReleaseRun.prepare(spec, period=period)
+    _check_undrawn(run)
+    notes = [f"note       {note}" for note in paid_anew(run.plan, run.open_ledger(), period)]
+    before = run.snapshot.exists()
     ingest.fn(reserve.fn(run.directory))
-    return run
+    return "\n".join(["", *notes, *_told(run, before=before)])
 
 
-def told(run: ReleaseRun, again: str) -> str:
-    """Where to look, and how to go on or to give up; the same for every table.
+def _check_undrawn(run: ReleaseRun) -> None:
+    record = run.open_ledger().find_run(run.key)
+    if record is None or record.state in (RunState.RESERVED, RunState.VOIDED):
+        return
+    raise LedgerConflictError(
+        "--until ingest: a draw of this run was begun before, and its source was read for it; look"
+        f" at {_cells(run)}, or go on without the option"
+    )
 
-    Args:
-        run: whose source was read.
-        again: the command that goes on with it.
-    """
-    place = shlex.quote(ledger_place(run.spec))
-    cells = cells_file(Path(run.spec.state), run.spec.population, run.key)
-    attempt = run.open_ledger().run(run.key).attempts[-1].attempt
-    void = f"{program()} ledger void {run.key} --attempt {attempt} --ledger {place}"
-    return "\n".join([
-        "",
-        "read       copied, checked and scaled; this command draws nothing",
-        f"held       epsilon={run.spec.epsilon}, delta={run.spec.delta}",
-        f"look at    {os.path.relpath(cells)} (exact counts, for the custodian alone)",
-        f"to go on   {again}",
-        f"to give up {void} --state {shlex.quote(os.path.relpath(run.spec.state))}",
-        "           what is held is given back, and one more read has ended without a draw",
-    ])  # fmt: skip
+
+def _cells(run: ReleaseRun) -> str:
+    return os.path.relpath(cells_file(Path(run.spec.state), run.spec.population, run.key))
+
+
+def _told(run: ReleaseRun, *, before: bool) -> list[str]:
+    spec, attempt = run.spec, run.open_ledger().run(run.key).attempts[-1].attempt
+    void = f"{program()} ledger void {run.key} --attempt {attempt}"
+    void += f" --ledger {shlex.quote(ledger_place(spec))}"
+    void += f" --state {shlex.quote(os.path.relpath(spec.state))}"
+    when = "before, once a run" if before else "now: copied, checked and scaled"
+    return [
+        f"read       {when}; this command draws nothing",
+        f"held       epsilon={spec.epsilon}, delta={spec.delta}",
+        f"look at    {_cells(run)} (exact counts, for the custodian alone)",
+        f"to give up {void}",
+        "           what is held is given back; the read counts as one without a draw",
+        "           a file that you mend is another source.snapshot in the spec: this run keeps its"
+        " copy",
+    ]

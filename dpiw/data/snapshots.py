@@ -145,6 +145,20 @@ def open_snapshot(path: Path) -> Snapshot:
     raise SourceError(DAMAGED)
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a snapshot is there and can be read to its end; one pass, nothing is kept.
+
+    Privacy:
+        Tells of the disk, and of nothing that rows hold.
+    """
+    try:
+        for _ in open_snapshot(path).batches():
+            pass
+    except SourceError:
+        return False
+    return True
+
+
 def state_of(path: Path) -> str:
     """A digest of size, time of change and footer; "" where there is no snapshot.
 

@@ -93,8 +93,10 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         for run in ledger.runs(spec.population)
         if run.release == spec.name and run.period == label and run.state in _STANDS
     ]
-    if same and all(run.run_key != key for run in same):
-        last = same[-1]
+    others = [run for run in same if run.run_key != key]
+    own = ledger.find_run(key)
+    if others and (own is None or own.state in (RunState.RESERVED, RunState.VOIDED)):
+        last = others[-1]
         yield (
             f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"
             f" dpiw (run {last.run_key[:8]}): this pays anew"

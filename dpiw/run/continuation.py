@@ -43,8 +43,8 @@ def goes_on(run: ReleaseRun, name: str) -> str:
     if told := used_up(run):
         return f"next: the draw was cut off and stays charged; {told}"
     return (
-        f"{_SAME}, and pays again: the draw was cut off and stays charged; at most"
-        f" {_left(record)} more of max_attempts {record.max_attempts}"
+        f"{_SAME}, and pays again where the budget allows it: the draw was cut off and stays"
+        f" charged; at most {_left(record)} more of max_attempts {record.max_attempts}"
     )
 
 

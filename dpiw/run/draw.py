@@ -10,6 +10,7 @@ from pathlib import Path
 from dpiw.data.files import check_room, write_durably
 from dpiw.data.ingest import IngestLimits
 from dpiw.data.ingest import ingest as read_source
+from dpiw.data.snapshots import is_whole
 from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.errors import (
     GrantSpentError,
@@ -194,6 +195,12 @@ def _check_before_drawing(
     check_heads(run, ledger)  # once more: an old copy may have come back since the reservation
     if not run.snapshot.exists():
         raise StageFailedError("ingest", StageFailedError.exit_code)
+    if not is_whole(run.snapshot):
+        raise LedgerConflictError(
+            f"stage {stage.stage}: the scaled table is damaged, and nothing is drawn on it. Put a"
+            " copy of it back; or give the run up (`dpiw ledger void`), and start a new one: another"
+            " period or source.snapshot"
+        )
     try:
         check_room(run.directory, size=_ROOM if stage.resumption is None else _ROOM_TO_TRAIN)
     except OSError as error:  # a full disk, found here, costs nothing

@@ -10,6 +10,8 @@ import pytest
 
 from dpiw.cli.main import main
 from dpiw.ledger import EntryKind, Ledger, RunState
+from dpiw.run import steps
+from dpiw.run.ahead import paid_anew
 from dpiw.run.run import ReleaseRun, cells_file
 from flows import console
 from tests.support.whole_runs import publish_run
@@ -35,12 +37,15 @@ def test_it_stops_before_the_first_draw_and_the_release_goes_on(
 ) -> None:
     printed = read(workplace, capsys)
     run, ledger = ReleaseRun.prepare(workplace.spec, period=None), Ledger.open(workplace.ledger)
+    assert line(printed, "read").startswith("now: ")
     kinds = [entry.kind for entry in ledger.entries()]
     assert EntryKind.ARM not in kinds
     assert cells_file(Path(run.spec.state), run.spec.population, run.key).is_file()
     assert ("✓ reserve" in printed, "✓ ingest" in printed, "fit" in printed) == (True, True, False)
     assert line(printed, "to go on").endswith(f"dpiw release {workplace.spec}")
-    assert read(workplace, capsys).splitlines()[-6:] == printed.splitlines()[-6:]
+    again = read(workplace, capsys)
+    assert line(again, "read").startswith("before")
+    assert again.splitlines()[-6:] == printed.splitlines()[-6:]
     assert kinds.count(EntryKind.READ) == 1
     publish_run(workplace.spec)
     kinds = [entry.kind for entry in Ledger.open(workplace.ledger).entries()]
@@ -56,3 +61,29 @@ def test_what_it_holds_is_given_back_by_the_command_it_prints(
     (run,) = ledger.runs("town")
     assert run.state is RunState.VOIDED
     assert ledger.account("town").unpaid_reads == 1
+
+
+def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    steps.reserve(run)
+    steps.ingest(run)
+    run.open_ledger().arm(run.key, 1, run.plan.stages[0].name)  # and its process dies
+    before = [*run.open_ledger().entries()]
+    assert console.main(never, [str(workplace.spec), "--until", "ingest"]) == 32
+    told = capsys.readouterr().out
+    assert "not read: LedgerConflictError: --until ingest: a draw of this run was begun" in told
+    assert "to give up" not in told
+    assert [*run.open_ledger().entries()] == before
+
+
+def test_what_pays_anew_is_told_as_a_release_tells_it(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish_run(workplace.spec)
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("synthetic_rows: 300", "synthetic_rows: 301"))
+    assert "this pays anew" in line(read(workplace, capsys), "note")
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    assert [*paid_anew(run.plan, run.open_ledger(), None)]  # also now that it is reserved

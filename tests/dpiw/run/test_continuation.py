@@ -71,7 +71,7 @@ def test_a_draw_that_was_cut_off_is_paid_again_where_attempts_are_left(workplace
     cut_off(run)
     before = spent(workplace).epsilon
     told = goes_on(run, "fit_generator")
-    assert told.startswith(f"{SAME}, and pays again: ")
+    assert told.startswith(f"{SAME}, and pays again where the budget allows it: ")
     assert told.endswith("at most 1 more of max_attempts 2")
     steps.reserve(run)
     assert spent(workplace).epsilon > before

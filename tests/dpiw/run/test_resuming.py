@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 
-from dpiw.errors import GrantSpentError, LedgerTamperedError, StageFailedError
+from dpiw.errors import (
+    GrantSpentError,
+    LedgerConflictError,
+    LedgerTamperedError,
+    StageFailedError,
+)
 from dpiw.ledger import EntryKind, StageState
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
@@ -408,3 +413,17 @@ def test_who_was_taken_over_writes_no_output(
     monkeypatch.setattr(confidential.Ledger, "checkpoint", overtaken)
     train(run, 100)
     assert not run.measurement("fit_generator").exists()
+
+
+def test_a_damaged_table_is_found_before_anything_is_armed(
+    make_run: Callable[..., ReleaseRun],
+) -> None:
+    run = make_run()
+    whole = run.snapshot.read_bytes()
+    run.snapshot.write_bytes(whole[:60] + bytes([whole[60] ^ 4]) + whole[61:])
+    for _ in range(2):
+        with pytest.raises(LedgerConflictError, match="the scaled table is damaged"):
+            steps.fit_generator(run, noise=SecureNoise())
+        assert stage(run).state is StageState.RESERVED
+    run.snapshot.write_bytes(whole)
+    assert train(run) == 40
