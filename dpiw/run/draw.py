@@ -198,8 +198,8 @@ def _check_before_drawing(
     if not is_whole(run.snapshot):
         raise LedgerConflictError(
             f"stage {stage.stage}: the scaled table is damaged, and nothing is drawn on it. Put a"
-            " copy of it back; or give the run up (`dpiw ledger void`), and start a new one: another"
-            " period or source.snapshot"
+            " copy of it back; or give the run up (`dpiw ledger void`): another period or"
+            " source.snapshot is a new one"
         )
     try:
         check_room(run.directory, size=_ROOM if stage.resumption is None else _ROOM_TO_TRAIN)
