@@ -123,6 +123,9 @@ class SourceError(DPIWError):
         super().__init__(message)
         self.place = place
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args  # the place stays in its process
+
 
 class PrivacyError(DPIWError):
     """A step would break, or cannot show, the promised guarantee."""

@@ -8,7 +8,12 @@ import pytest
 
 from dpiw import errors
 from dpiw.audit.findings import AuditFailedError
-from dpiw.errors import BudgetExceededError, StageFailedError, UnreliableWeightsError
+from dpiw.errors import (
+    BudgetExceededError,
+    SourceError,
+    StageFailedError,
+    UnreliableWeightsError,
+)
 
 ERRORS = [
     BudgetExceededError("asks too much", requested="epsilon=2", remaining="epsilon=1"),
@@ -59,3 +64,8 @@ def test_the_nearest_word():
     assert errors.nearest("Histgram", ["privbayes", "histogram"]) == "; did you mean 'histogram'?"
     assert errors.nearest("x", ["privbayes", "histogram"]) == ""
     assert errors.one_of("cvs", ["csv"]) == "expected one of csv; did you mean 'csv'?"
+
+
+def test_a_source_error_leaves_its_place_in_its_process():
+    error = pickle.loads(pickle.dumps(SourceError("ragged", place="row 7")))
+    assert (str(error), error.place) == ("ragged", "")
