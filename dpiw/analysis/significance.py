@@ -216,7 +216,7 @@ def t_test(
         names=(f"{told}: {second} less {first}",), values=np.array([means.values @ contrast]),
         influence=(means.influence @ contrast)[:, None], sample=sample,
         refit=lambda w: np.array([means.refit(w) @ contrast]),
-        group=means.groups[:, [int(np.argmin(sample.weights @ means.groups))]],  # the smaller one
+        group=np.asarray(means.groups.any(axis=1))[:, None], sides=means.groups.T[:, :, None],
     )  # fmt: skip
     return wald_test(difference, method=method, hypothesis=f"mean of {told} the same by {by}")
 

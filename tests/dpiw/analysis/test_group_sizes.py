@@ -80,6 +80,26 @@ def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
     assert size_faults(picked) == [[]]
 
 
+@pytest.mark.parametrize("names", [("heavy", "light"), ("light", "heavy")])
+def test_a_difference_is_no_better_than_either_group(sample, names):
+    """Three rows of much weight are few rows, and more people than sixty of little."""
+    rng = np.random.default_rng(5)
+    few = np.arange(ROWS) < 3
+    group = np.where(few, *names).astype(object)
+    group[63:] = None
+    weights = np.where(few, 25.0, 1.0)
+    table = pd.DataFrame({"y": rng.normal(size=ROWS), "g": group})
+    law = replace(sample.law, nominal_rows=10**6)
+    two = replace(sample, table=table, weights=weights / weights.mean(), law=law)
+    means = analysis.mean(two, "y", by="g", where=table["g"].notna().to_numpy())
+    large, thin = sorted(size_faults(means), key=len)
+    assert large == []
+    assert "3.0 effective synthetic rows are behind it" in thin[-1].reason
+    found = analysis.t_test(two, "y", by="g", method="sandwich").estimate
+    assert size_faults(found) == [thin]
+    assert "uses 63 of" in repr(found)
+
+
 def test_one_row_has_no_interval_of_no_width(sample):
     """Its spread is not zero but unknown: the estimate's limits, and the reason."""
     table = sample.table.assign(flag=True)
