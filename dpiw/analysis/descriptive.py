@@ -44,8 +44,10 @@ def mean(
     sample, told = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
     estimate = grouped(sample, values, where, by, told, _mean)
-    share = pd.api.types.is_bool_dtype(values.dtype)
-    return replace(estimate, limits=SHARE if share else bounds(sample, column))
+    if not pd.api.types.is_bool_dtype(values.dtype):
+        return replace(estimate, limits=bounds(sample, column))
+    level = estimate.groups & (numbers(sample, values) > 0)[:, None]
+    return replace(estimate, limits=SHARE, level=level)
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ class Design:
         outcome: shape (n,); zero in rows with a missing value.
         present: shape (n,), whether nothing is missing.
         undefined: shape (n,), whether nothing is missing, and a number is not finite.
+        terms: of which term each column is, length p; a term of text has several.
     """
 
     names: tuple[str, ...]
@@ -35,6 +36,7 @@ class Design:
     outcome: Array
     present: NDArray[np.bool_]
     undefined: NDArray[np.bool_]
+    terms: tuple[int, ...]
 
     def kept(self, rows: NDArray[np.bool_]) -> Design:
         """The design of some rows, shape (n,).
@@ -74,6 +76,7 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     if features is None:
         return formula_design(table, target)
     parts: list[tuple[str, Array]] = []
+    terms = [0]
     named = [features] if isinstance(features, str) else list(features)
     for name in named:
         if name == target or named.count(name) > 1:
@@ -82,9 +85,10 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     for feature in named:
         if feature in table.columns or ":" not in feature:
             parts += _columns(table, feature)
-            continue
-        first, second = (_columns(table, part) for part in feature.split(":", 1))
-        parts += [(f"{a}:{b}", x * y) for a, x in first for b, y in second]
+        else:
+            first, second = (_columns(table, part) for part in feature.split(":", 1))
+            parts += [(f"{a}:{b}", x * y) for a, x in first for b, y in second]
+        terms += [terms[-1] + 1] * (len(parts) + 1 - len(terms))
     outcome = _columns(table, target)
     if len(outcome) != 1 or outcome[0][0] != target:
         raise ReleaseError(
@@ -94,7 +98,7 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     matrix = np.column_stack([np.ones(len(table)), *[values for _, values in parts]])
     numbers = outcome[0][1]
     complete = ~np.isnan(matrix).any(axis=1) & ~np.isnan(numbers)
-    return _design((INTERCEPT, *[name for name, _ in parts]), matrix, numbers, complete)
+    return _design((INTERCEPT, *[name for name, _ in parts]), matrix, numbers, complete, terms)
 
 
 def formula_design(table: pd.DataFrame, formula: str) -> Design:
@@ -147,11 +151,16 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     outcome[complete] = matrices.lhs.to_numpy(dtype=np.float64)[:, 0]
     terms = (str(name) for name in matrices.rhs.columns)
     names = tuple(INTERCEPT if term == "Intercept" else term for term in terms)
-    return _design(names, matrix, outcome, complete)
+    counts = [len(columns) for columns in matrices.rhs.model_spec.term_indices.values()]
+    return _design(names, matrix, outcome, complete, np.repeat(np.arange(len(counts)), counts))
 
 
 def _design(
-    names: tuple[str, ...], matrix: Array, outcome: Array, complete: NDArray[np.bool_]
+    names: tuple[str, ...],
+    matrix: Array,
+    outcome: Array,
+    complete: NDArray[np.bool_],
+    terms: Iterable[int],
 ) -> Design:
     present = np.isfinite(matrix).all(axis=1) & np.isfinite(outcome)
     return Design(
@@ -160,6 +169,7 @@ def _design(
         outcome=np.where(present, outcome, 0.0),
         present=present,
         undefined=complete & ~present,
+        terms=tuple(map(int, terms)),
     )
 
 

@@ -107,12 +107,10 @@ def _weights(release: Release, replicates: bool) -> _Weights:
 
 def _csv(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
     """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
-    words = {
-        str(name): values.astype(object).map({True: "TRUE", False: "FALSE"})
-        for name, values in table.items()
-        if pd.api.types.is_bool_dtype(values.dtype)
-    }
-    told = table.assign(**words) if words else table
+    told = table.copy(deep=False)
+    for name, values in table.items():
+        if pd.api.types.is_bool_dtype(values.dtype):
+            told[name] = values.astype(object).map({True: "TRUE", False: "FALSE"})
     pd.concat([told, weights.columns], axis=1).to_csv(path, index=False)
 
 

@@ -8,12 +8,13 @@ none at all. The thresholds are our choice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.sample import Array, Estimate
+from dpiw.analysis.sample import Array, Estimate, WeightedSample
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.faults import Fault
 
@@ -34,18 +35,43 @@ FEW = Fault(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
 EMPTY = Fault(Verdict.DO_NOT_USE, "its group may be empty")
 
 
+LEVEL = Fault(
+    Verdict.CARE, f"fewer than {ROWS_LEAST:.0f} effective synthetic rows are at its level"
+)
+
+
 def size_faults(estimate: Estimate) -> list[list[Fault]]:
     """Of each value, what the size of the group that it rests on keeps from `use`.
 
     `FEW` where fewer than 100 people are expected, `EMPTY` where the noise-aware 95% interval of
-    the group's share reaches zero; and what fewer than ten effective synthetic rows leave.
+    the group's share reaches zero; and what fewer than ten effective synthetic rows leave. Of a
+    value that compares two groups the smaller one counts. `LEVEL` where a share counts fewer than
+    ten effective rows, of a group of more: its interval is cut at zero.
 
     Raises:
         ReleaseError: the weights have no known law.
     """
-    sample, law = estimate.sample, estimate.sample.known_law
-    group = np.ones((sample.rows, 1), dtype=bool) if estimate.group is None else estimate.group
-    shares = _shares(sample.weights, group)
+    grades = np.max([_grades(estimate.sample, group) for group in _behind(estimate)], axis=0)
+    rows, effective = _rows(estimate)
+    few = (effective >= ROWS_LEAST) & (_at_level(estimate) < ROWS_LEAST)
+    told = zip(np.broadcast_to(grades, few.shape), rows, effective, few, strict=True)
+    return [
+        [*((), (FEW,), (EMPTY,))[grade], *_thin(own, size), *[LEVEL] * bool(bare)]
+        for grade, own, size, bare in told
+    ]
+
+
+def _behind(estimate: Estimate) -> Sequence[NDArray[np.bool_]]:
+    """The groups that all must be large, shape (n, p) or (n, 1) each."""
+    if estimate.sides is not None:
+        return list(estimate.sides)
+    rows = estimate.sample.rows
+    return [np.ones((rows, 1), dtype=bool) if estimate.group is None else estimate.group]
+
+
+def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """0, or 1 for `FEW`, 2 for `EMPTY`, of each column."""
+    law, shares = sample.known_law, _shares(sample.weights, group)
     few, empty = shares * law.nominal_rows < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
     if not group.all():
         own = Estimate(
@@ -54,11 +80,7 @@ def size_faults(estimate: Estimate) -> list[list[Fault]]:
         )  # fmt: skip
         errors = np.sqrt(np.asarray(sum(law.parts(own).values())))
         empty = shares <= _REACH * errors
-    grades = np.broadcast_to(np.where(empty, 2, np.where(few, 1, 0)), estimate.values.shape)
-    told = zip(grades, *_rows(estimate), strict=True)
-    return [
-        [*((), (FEW,), (EMPTY,))[grade], *_thin(rows, effective)] for grade, rows, effective in told
-    ]
+    return np.where(empty, 2, np.where(few, 1, 0))
 
 
 def untold(estimate: Estimate, low: Array, high: Array) -> NDArray[np.bool_]:
@@ -68,11 +90,28 @@ def untold(estimate: Estimate, low: Array, high: Array) -> NDArray[np.bool_]:
 
 
 def _rows(estimate: Estimate) -> tuple[Array, Array]:
-    """Synthetic rows with weight behind each value, and Kish's effective ones, shape (p,) each."""
+    """Synthetic rows with weight behind each value, and Kish's effective ones, shape (p,) each.
+
+    Of two groups, those of the one with fewer effective rows.
+    """
     weights, shape = estimate.sample.weights, estimate.values.shape
-    group = np.ones((weights.size, 1), dtype=bool) if estimate.group is None else estimate.group
-    effective = (weights @ group) ** 2 / np.maximum(weights**2 @ group, 1e-300)
-    return np.broadcast_to((weights > 0) * 1.0 @ group, shape), np.broadcast_to(effective, shape)
+    groups = _behind(estimate)
+    effective = np.array([_effective(weights, group) for group in groups])
+    rows = np.array([(weights > 0) * 1.0 @ group for group in groups])
+    least = np.argmin(effective, axis=0)[None]
+    own, size = (np.take_along_axis(one, least, axis=0)[0] for one in (rows, effective))
+    return np.broadcast_to(own, shape), np.broadcast_to(size, shape)
+
+
+def _at_level(estimate: Estimate) -> Array:
+    """Effective rows that a share counts, shape (p,); infinite where the values are no shares."""
+    if estimate.level is None:
+        return np.full(estimate.values.shape, np.inf)
+    return _effective(estimate.sample.weights, estimate.level)
+
+
+def _effective(weights: Array, group: NDArray[np.bool_]) -> Array:
+    return np.asarray((weights @ group) ** 2 / np.maximum(weights**2 @ group, 1e-300))
 
 
 def _thin(rows: float, effective: float) -> list[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +107,31 @@ def ends_of(estimate: Estimate, reach: Array) -> Array:
     return np.stack([estimate.values - reach, estimate.values + reach])
 
 
+def both_sides(estimate: Estimate) -> NDArray[np.bool_]:
+    """`sides`, shape (2, n, p); a value that compares none rests on its group twice."""
+    whole = (2, *estimate.groups.shape)
+    return np.broadcast_to(estimate.groups if estimate.sides is None else estimate.sides, whole)
+
+
+def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
+    """Some of an estimate's values, at their places."""
+    own = list(places)
+
+    def ends(reach: Array) -> Array:
+        whole = np.zeros(estimate.values.size)
+        whole[own] = reach
+        return ends_of(estimate, whole)[:, own]
+
+    sides, level = estimate.sides, estimate.level
+    return replace(
+        estimate, names=tuple(estimate.names[k] for k in own), values=estimate.values[own],
+        influence=estimate.influence[:, own], refit=lambda w: estimate.refit(w)[own],
+        group=estimate.groups[:, own], sides=None if sides is None else sides[:, :, own],
+        level=None if level is None else level[:, own],
+        limits=estimate.least_and_most[:, own], ends=ends,
+    )  # fmt: skip
+
+
 def joint(*estimates: Estimate) -> Estimate:
     """Several estimates of the same rows as one, for their joint covariance.
 
@@ -136,6 +162,12 @@ def joint(*estimates: Estimate) -> Estimate:
         refit=refit,
         sample=estimates[0].sample,
         group=np.hstack([one.groups for one in estimates]),
+        sides=None
+        if all(one.sides is None for one in estimates)
+        else np.concatenate([both_sides(one) for one in estimates], axis=2),
+        level=None
+        if all(one.level is None for one in estimates)
+        else np.hstack([one.groups if one.level is None else one.level for one in estimates]),
         limits=np.hstack([one.least_and_most for one in estimates]),
         ends=None if all(one.ends is None for one in estimates) else ends,
         facts={

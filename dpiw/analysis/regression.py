@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column
+from dpiw.analysis.compared import compared
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import INTERCEPT, Design, design
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -147,7 +148,8 @@ def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Est
     residual = float(mass @ (y - expected) ** 2 / mass.sum())
     return Estimate(
         names=parts.names, values=coefficients, influence=influence, refit=refit, sample=sample,
-        group=parts.present[:, None], facts={"residual_variance": residual, "hessian": hessian},
+        group=parts.present[:, None], sides=compared(parts, sample.weights),
+        facts={"residual_variance": residual, "hessian": hessian},
     )  # fmt: skip
 
 

@@ -1,8 +1,7 @@
 """What every estimator takes: a release, or a table with weights; and what it returns.
 
-An estimator here is a smooth function of the weighted rows. `influence` says how much each row
-moves it, and that one matrix gives every standard error: over the synthetic rows, over the noise
-of the weights (`dpiw.analysis.noise`) and over the confidential rows that were sampled.
+An estimator is smooth in the weighted rows. `influence`, how much each row moves it, gives every
+standard error: of synthetic rows, of the weights' noise (`dpiw.analysis.noise`) and of sampling.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class WeightedSample:
         law: of the weights' noise, with the features it acts on; None: no noise, or not known.
         tilt: what `unshrunk` believes of the coefficients; its weights are then in use.
         original: the sample as released, where `unshrunk` moved the weights.
-        totals: for a release with unnormalised weights: those weights, of mean one with `scale`;
-            `weights` then carry the debiasing factor of ratios instead.
+        totals: unnormalised weights, of mean one with `scale`; `weights` then debias ratios.
         release: where the rows come from, if they come from a release.
     """
 
@@ -160,9 +158,8 @@ def sample_of_release(release: Release) -> WeightedSample:
 
     logs = np.asarray(release.log_weights, dtype=np.float64)
     top, law = float(logs.max()), law_of_release(release)
-    sample = _sample(
-        release.table, np.exp(logs - top), factor=np.exp(top), law=law, release=release
-    )
+    shown, factor = np.exp(logs - top), np.exp(top)
+    sample = _sample(release.table, shown, factor=factor, law=law, release=release)
     if release.certificate.self_normalised:
         return sample
     if law is None:
@@ -201,6 +198,8 @@ class Estimate:
         refit: the values at other weights, shape (n,) to shape (p,).
         sample: the rows and weights.
         group: which rows each value rests on, shape (n, p) or (n, 1); None: all.
+        sides: two groups that each value compares, shape (2, n, p); None: none, `group` counts.
+        level: rows that a share counts, shape (n, p); None: no shares.
         limits: between what each value lies by its nature, shape (2, p) or (2, 1); None: unknown.
         ends: from intervals' reach by linearisation, (p,), to their ends, (2, p); None: as far.
         facts: what else the estimator has to say, by name.
@@ -212,6 +211,8 @@ class Estimate:
     refit: Callable[[Array], Array]
     sample: WeightedSample
     group: NDArray[np.bool_] | None = None
+    sides: NDArray[np.bool_] | None = None
+    level: NDArray[np.bool_] | None = None
     limits: Array | None = None
     ends: Callable[[Array], Array] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -280,8 +281,7 @@ class Estimate:
     def covariance(self) -> Array:
         """Sandwich covariance over the synthetic rows alone, shape (p, p).
 
-        mean((w g)(w g)') / n with g the influence: the weighted M-estimator's covariance with
-        self-normalised weights. It holds the weights fixed (docs/method.md section 12).
+        mean((w g)(w g)') / n with g the influence, weights held fixed (docs/method.md section 12).
         """
         pushed = self.sample.weights[:, None] * self.influence
         pushed = pushed - pushed.mean(axis=0)

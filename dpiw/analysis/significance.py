@@ -20,7 +20,7 @@ import numpy as np
 from dpiw.analysis.columns import Bins, Column, Levels
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import mean
-from dpiw.analysis.groups import ends_of
+from dpiw.analysis.groups import picked
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
 from dpiw.analysis.tables import binned_levels
@@ -130,19 +130,7 @@ def wald_test(
     unknown = sorted(set(wanted) - set(estimate.names))
     if unknown or not wanted:
         raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}")
-    picked = [estimate.names.index(name) for name in wanted]
-
-    def ends(reach: Array) -> Array:
-        whole = np.zeros(estimate.values.size)
-        whole[picked] = reach
-        return ends_of(estimate, whole)[:, picked]
-
-    part = replace(
-        estimate, names=tuple(wanted), values=estimate.values[picked],
-        influence=estimate.influence[:, picked], refit=lambda w: estimate.refit(w)[picked],
-        group=estimate.groups[:, picked], limits=estimate.least_and_most[:, picked],
-        ends=ends,
-    )  # fmt: skip
+    part = picked(estimate, [estimate.names.index(name) for name in wanted])
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
     if used not in ("sandwich", NOISE_AWARE[0]):
         raise ReleaseError(f"method: expected {NOISE_AWARE[0]} or sandwich")
@@ -228,7 +216,7 @@ def t_test(
         names=(f"{told}: {second} less {first}",), values=np.array([means.values @ contrast]),
         influence=(means.influence @ contrast)[:, None], sample=sample,
         refit=lambda w: np.array([means.refit(w) @ contrast]),
-        group=means.groups[:, [int(np.argmin(sample.weights @ means.groups))]],  # the smaller one
+        group=np.asarray(means.groups.any(axis=1))[:, None], sides=means.groups.T[:, :, None],
     )  # fmt: skip
     return wald_test(difference, method=method, hypothesis=f"mean of {told} the same by {by}")
 

@@ -107,7 +107,7 @@ def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimat
     influence = (indicators - np.outer(counts, values)) / float((sample.weights * counts).mean())
     return Estimate(
         names=names, values=values, influence=influence, refit=refit, sample=sample,
-        group=counts[:, None] > 0, limits=SHARE,
+        group=counts[:, None] > 0, level=indicators > 0, limits=SHARE,
     )  # fmt: skip
 
 

@@ -155,12 +155,18 @@ def _parser() -> argparse.ArgumentParser:
 
     verify = commands.add_parser("verify", help="check a release folder, offline")
     verify.add_argument("folder", type=Path)
-    verify.add_argument("--key", type=Path, help="the curator's public key, from elsewhere")
+    verify.add_argument(
+        "--key",
+        action="append",
+        type=Path,
+        help="the curator's public key, from elsewhere; may be repeated: one of them must have"
+        " signed",
+    )
     verify.set_defaults(handler=_verify)
 
     describe = commands.add_parser("describe", help="say what a release promises")
     describe.add_argument("folder", type=Path)
-    describe.add_argument("--key", type=Path)
+    describe.add_argument("--key", action="append", type=Path)
     describe.add_argument("--json", action="store_true")
     describe.set_defaults(handler=_describe)
 

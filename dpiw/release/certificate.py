@@ -173,7 +173,8 @@ class Certificate:
     @property
     def unseen(self) -> str:
         """What it means that the weights' test saw nothing to correct; empty where it did."""
-        found = [(self.diagnostics.get(name), most) for name, most in CHANCE.items()]
+        facts = flat(self.diagnostics)
+        found = [(facts.get(name), most) for name, most in CHANCE.items()]
         chance = any(isinstance(p, int | float) and p > most for p, most in found)
         return UNSEEN if chance else ""
 
@@ -200,3 +201,12 @@ class Certificate:
     def digest(self) -> str:
         """SHA-256 of `to_json()`, hexadecimal."""
         return hashlib.sha256(self.to_json()).hexdigest()
+
+
+def flat(diagnostics: Mapping[str, Any]) -> dict[str, Any]:
+    """Diagnostics in one level; what a method adds of its own may be nested once."""
+    values = dict(diagnostics)
+    for nested in diagnostics.values():
+        if isinstance(nested, Mapping):
+            values = {k: v for k, v in nested.items() if k != "rows"} | values
+    return values

@@ -7,7 +7,7 @@ with a table and no ledger paid.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,13 @@ def is_local(folder: Path) -> bool:
         return False
 
 
-def verify_local(folder: Path, *, public_key: Path | None = None) -> VerifiedLocal:
+def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedLocal:
     """Check signature, manifest, files and facts of a folder of reports, in this order.
 
     Args:
         folder: the release.
-        public_key: the collector's public key file, known from elsewhere.
+        public_key: the collector's public key file, known from elsewhere; or several, one of
+            which must have signed.
 
     Raises:
         ReleaseError: as `dpiw.release.verification.verify`.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpiw.release.certificate import flat
 from dpiw.release.report.formats import number
 
 _GROUPS = {
@@ -61,11 +62,8 @@ class DiagnosticsView:
 
 
 def diagnostics_view(diagnostics: Mapping[str, Any]) -> DiagnosticsView:
-    """Group a certificate's diagnostics; what a method adds of its own may be nested once."""
-    values = dict(diagnostics)
-    for nested in diagnostics.values():
-        if isinstance(nested, Mapping):
-            values = {k: v for k, v in nested.items() if k != "rows"} | values
+    """Group a certificate's diagnostics, those of a method's own among them (`flat`)."""
+    values = flat(diagnostics)
     of_means = "evidence_p_value" in values
     groups, missing = {}, []
     for title, texts in _GROUPS.items():

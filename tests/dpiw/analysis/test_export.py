@@ -196,6 +196,17 @@ def test_an_export_that_is_stopped_leaves_the_old_file_whole(
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+def test_a_truth_value_may_have_any_name(released, tmp_path):
+    """`self` too, and the release's own table stays as it is."""
+    table = pd.DataFrame({"self": [True, False], "x": [1, 2]})
+    source = types.SimpleNamespace(
+        table=table, weights=np.ones(2), schema=released.schema, replicate_weights=None
+    )
+    told = export(source, tmp_path / "a.csv").read_text().splitlines()
+    assert told == ["self,x,weight", "TRUE,1,1.0", "FALSE,2,1.0"]
+    assert table["self"].tolist() == [True, False]
+
+
 def test_replicates_follow_the_weight(publishing, released, tmp_path):
     _, measured = publishing(weights=REPLICATES)
     frame = pd.read_csv(measured.export(tmp_path / "r.csv", replicates=True))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.group_sizes import EMPTY, FEW, size_faults
+from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, size_faults
 from dpiw.analysis.noise import WeightLaw
 from dpiw.analysis.sample import WeightedSample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
@@ -80,6 +80,26 @@ def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
     assert size_faults(picked) == [[]]
 
 
+@pytest.mark.parametrize("names", [("heavy", "light"), ("light", "heavy")])
+def test_a_difference_is_no_better_than_either_group(sample, names):
+    """Three rows of much weight are few rows, and more people than sixty of little."""
+    rng = np.random.default_rng(5)
+    few = np.arange(ROWS) < 3
+    group = np.where(few, *names).astype(object)
+    group[63:] = None
+    weights = np.where(few, 25.0, 1.0)
+    table = pd.DataFrame({"y": rng.normal(size=ROWS), "g": group})
+    law = replace(sample.law, nominal_rows=10**6)
+    two = replace(sample, table=table, weights=weights / weights.mean(), law=law)
+    means = analysis.mean(two, "y", by="g", where=table["g"].notna().to_numpy())
+    large, thin = sorted(size_faults(means), key=len)
+    assert large == []
+    assert "3.0 effective synthetic rows are behind it" in thin[-1].reason
+    found = analysis.t_test(two, "y", by="g", method="sandwich").estimate
+    assert size_faults(found) == [thin]
+    assert "uses 63 of" in repr(found)
+
+
 def test_one_row_has_no_interval_of_no_width(sample):
     """Its spread is not zero but unknown: the estimate's limits, and the reason."""
     table = sample.table.assign(flag=True)
@@ -112,6 +132,82 @@ def test_a_handful_of_rows_is_no_use_and_many_equal_ones_have_no_error(sample):
     heavy = replace(sample, weights=uneven / uneven.mean())
     found = analysis.mean(heavy, "x", where="x < 0.005").interval()  # 100 rows, one of which counts
     assert "1.2 effective synthetic rows" in found.told()[0]
+
+
+@pytest.fixture(scope="module")
+def uneven(sample):
+    """Rows at random, with levels of one row, of three, of thirty, and two that are common."""
+    rng = np.random.default_rng(8)
+    x = rng.random(ROWS)
+    common = rng.choice(["p", "q"], ROWS).astype(object)
+    few = common.copy()
+    few[:1], few[1:4], few[4:34] = "one", "three", "thirty"
+    noise = replace(sample.law, nominal_rows=10**6)
+    table = pd.DataFrame({"x": x, "y": x + rng.normal(size=ROWS), "common": common, "few": few})
+    table["flag"], table["rare"] = rng.random(ROWS) < 0.3, few == "three"
+    table["ten_or_twenty"] = np.where(few == "one", 20.0, 10.0)
+    table["spent"] = np.where(few == "three", x, 0.0)
+    table["ill"] = np.arange(ROWS) % 2 == 0
+    return replace(sample, table=table, law=noise)
+
+
+@pytest.mark.parametrize(
+    ("features", "thin"),
+    [
+        (["x", "common", "flag", "x:flag", "common:flag"], set()),
+        (["x", "few"], {"few=three", "few=p", "few=q", "few=thirty"}),  # `one` is left out
+        (["x", "rare"], {"rare"}),
+        (["x", "ten_or_twenty"], {"ten_or_twenty"}),
+        (["x", "spent"], {"spent"}),
+        (["x", "flag", "rare", "x:rare"], {"rare", "x:rare"}),
+    ],
+)
+def test_a_coefficient_rests_on_the_rows_that_it_compares(uneven, features, thin):
+    for found in (
+        analysis.linear_regression(uneven, "y", features),
+        analysis.linear_regression(uneven, "y ~ " + " + ".join(features)),
+    ):
+        told = dict(zip(found.names, size_faults(found), strict=True))
+        spelt = {n: n.replace("[T.True]", "").replace("[T.", "=").replace("]", "") for n in told}
+        faulty = {spelt[name] for name, faults in told.items() if faults}
+        assert faulty == thin & set(spelt.values())
+        assert f"uses {ROWS:,} of {ROWS:,}" in found._rows_used()  # all of them fit
+
+
+def test_a_log_odds_ratio_rests_on_the_same_rows(uneven):
+    found = analysis.logistic_regression(uneven, "ill", ["x", "rare", "flag"])
+    assert [bool(faults) for faults in size_faults(found)] == [False, False, True, False]
+
+
+def test_a_coefficient_of_one_row_has_no_p_value(uneven):
+    table = uneven.table.assign(g=np.where(uneven.table["few"] == "one", "z", "p"))
+    one = replace(uneven, table=table)
+    found = analysis.linear_regression(one, "y", ["x", "g"])
+    assert found.interval().verdicts[-1] == "do not use"
+    assert "one synthetic row is behind it (expected >= 10)" in found.interval().reasons[-1]
+    assert size_faults(analysis.wald_test(found, ["g=z"]).estimate) == size_faults(found)[-1:]
+    assert size_faults(analysis.wald_test(found, ["x"]).estimate) == [[]]
+    together = analysis.joint(analysis.mean(one, "x"), found)
+    assert size_faults(together) == [[], *size_faults(found)]
+    few_people = replace(one, law=replace(one.law, nominal_rows=1000))
+    assert size_faults(analysis.linear_regression(few_people, "y", ["x"])) == [[], []]
+
+
+def test_a_level_of_few_rows_is_used_with_care(uneven):
+    found = analysis.value_counts(uneven, "few")
+    faults = dict(zip(found.names, size_faults(found), strict=True))
+    assert {name for name, own in faults.items() if own} == {"few=one", "few=three"}
+    assert faults["few=one"] == [LEVEL]
+    told = found.interval()
+    assert told.lower[found.names.index("few=one")] == 0
+    assert LEVEL.reason in told.reasons[found.names.index("few=one")]
+    assert size_faults(analysis.mean(uneven, "rare")) == [[LEVEL]]
+    assert size_faults(analysis.mean(uneven, "flag")) == [[]]
+    assert size_faults(analysis.mean(uneven, "x")) == [[]]
+    assert size_faults(analysis.joint(analysis.mean(uneven, "x"), found))[1:] == [*faults.values()]
+    assert size_faults(analysis.wald_test(found, ["few=one"]).estimate) == [[LEVEL]]
+    nobody = analysis.value_counts(uneven, "few", where="few != 'three'")
+    assert size_faults(nobody)[nobody.names.index("few=three")] == [LEVEL]
 
 
 def test_public_bounds_are_the_limits_of_a_mean_and_of_a_quantile(released):

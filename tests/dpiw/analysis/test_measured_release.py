@@ -32,6 +32,7 @@ from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
 from dpiw.plan.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
 from dpiw.plan.spec import load_schema, load_spec
+from dpiw.release.certificate import UNSEEN
 from dpiw.release.manifest import REPLICATES
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
@@ -133,6 +134,21 @@ def test_intervals_of_a_release(publishing):
         analysis.unshrunk(release)
     posterior = analysis.logistic_posterior(release, "ill", ["age"])
     assert posterior.size <= release.sample.law.rows
+
+
+def test_a_release_says_that_its_test_saw_nothing(publishing):
+    """The test's probability lies among the method's own facts, one level down."""
+    certificate = publishing(weights=PLAIN)[1].certificate
+    assert "evidence_p_value" not in certificate.diagnostics
+
+    def told(p):
+        own = certificate.diagnostics["measured"] | {"evidence_p_value": p}
+        facts = certificate.diagnostics | {"measured": own}
+        return dataclasses.replace(certificate, diagnostics=facts).unseen
+
+    found = certificate.diagnostics["measured"]["evidence_p_value"]
+    assert certificate.unseen == told(found) == (UNSEEN if found > 0.05 else "")
+    assert [told(p) for p in (0.14, 0.05)] == [UNSEEN, ""]
 
 
 def test_replace_one_has_no_count(publishing):

@@ -83,6 +83,14 @@ def test_verify_has_an_exit_code_for_each_way_to_fail(released, workplace, capsy
 
     _, other = create_key_pair(workplace.root, "other")
     assert main(["verify", str(released), "--key", str(other)]) == SignatureError.exit_code
+    good = workplace.root / "state" / "keys" / "test.pub"
+    for command in ("verify", "describe"):  # of several keys one must have signed
+        for keys in ((good, other), (other, good)):
+            given = [word for key in keys for word in ("--key", str(key))]
+            assert main([command, str(released), *given]) == 0
+            assert "the expected key" in capsys.readouterr().out
+        twice = ["--key", str(other)] * 2
+        assert main([command, str(released), *twice]) == SignatureError.exit_code
     for name, code in (("report.html", {52}), ("manifest.sig", {53}), ("manifest.json", {51, 53})):
         path = released / name
         whole = path.read_bytes()
