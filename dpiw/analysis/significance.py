@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Bins, Column, Levels
 from dpiw.analysis.conditions import chosen
@@ -269,8 +270,17 @@ def chi_square_test(
         names=tuple(f"{i}, {j}" for i in first for j in second),
         values=refit(sample.weights), influence=influence / float((sample.weights * kept).mean()),
         refit=refit, sample=sample, group=kept[:, None] > 0,
+        level=_rarer(a, b, sample.weights * kept),
     )  # fmt: skip
     return wald_test(estimate, method=method, hypothesis=f"{rows} and {columns} independent")
+
+
+def _rarer(a: Array, b: Array, weights: Array) -> NDArray[np.bool_]:
+    """Rows that have the level of each pair which weighs less, shape (n, cells)."""
+    own, other = weights @ a, weights @ b
+    first = np.less_equal.outer(own, other)
+    found = np.where(first, a[:, :, None] > 0, b[:, None, :] > 0) & (weights > 0)[:, None, None]
+    return np.asarray(found.reshape(len(a), -1))
 
 
 def _all_but_one(parts: Levels, weights: Array) -> tuple[list[Any], Array]:

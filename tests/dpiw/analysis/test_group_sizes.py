@@ -206,6 +206,12 @@ def test_a_level_of_few_rows_is_used_with_care(uneven):
     assert size_faults(analysis.mean(uneven, "x")) == [[]]
     assert size_faults(analysis.joint(analysis.mean(uneven, "x"), found))[1:] == [*faults.values()]
     assert size_faults(analysis.wald_test(found, ["few=one"]).estimate) == [[LEVEL]]
+    crossed = analysis.chi_square_test(uneven, "few", "flag").estimate
+    assert {name.split(", ")[0]: faults for name, faults in
+            zip(crossed.names, size_faults(crossed), strict=True)} == {
+        name.split("=")[1]: own for name, own in faults.items()
+        if any(one.startswith(f"{name.split('=')[1]},") for one in crossed.names)
+    }  # fmt: skip
     nobody = analysis.value_counts(uneven, "few", where="few != 'three'")
     assert size_faults(nobody)[nobody.names.index("few=three")] == [LEVEL]
 
