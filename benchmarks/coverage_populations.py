@@ -326,7 +326,7 @@ UNSEEN = (
                    "logistic": _logit("event", "age", "marker")},
     ),
 )  # fmt: skip
-"""On which nothing was chosen: written down, and then run once."""
+"""On which nothing was chosen but that quantiles are not asked for `GUESSED`."""
 
 
 def truth(population: Population) -> dict[str, float]:
