@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server",
-           "interrupts", "step_log"}  # fmt: skip
+           "interrupts", "reading", "step_log"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 
