@@ -286,9 +286,11 @@ def page(runs: Runs) -> list[str]:
         "",
     ]
     for mine in WEIGHTED:
-        lines.append(f"- `{mine}` against the best unweighted of {', '.join(UNWEIGHTED)}:"
-                     f" {share(won(runs, mine, UNWEIGHTED))}.")  # fmt: skip
-    lines.append(f"- `measured on mst` against `mst`: {share(won(runs, WEIGHTED[2], ('mst',)))}.")
+        if found := won(runs, mine, UNWEIGHTED):
+            best = f"the best unweighted of {', '.join(UNWEIGHTED)}"
+            lines.append(f"- `{mine}` against {best}: {share(found)}.")
+    if found := won(runs, WEIGHTED[2], ("mst",)):
+        lines.append(f"- `measured on mst` against `mst`: {share(found)}.")
     for dataset, epsilon in settings:
         methods = [m for m in (*UNWEIGHTED, *WEIGHTED) if (dataset, epsilon, m) in means]
         names = list(judged(means[dataset, epsilon, methods[0]]).values())
