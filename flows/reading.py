@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 from dpiw.errors import LedgerConflictError
-from dpiw.ledger import RunState
 from dpiw.run.ahead import paid_anew
 from dpiw.run.commands import ledger_place, program
 from dpiw.run.reserve import check_ahead
@@ -42,7 +41,7 @@ def read_source(spec: Path, period: str | None, heard: Interrupts) -> str:
 
 def _check_undrawn(run: ReleaseRun) -> None:
     record = run.open_ledger().find_run(run.key)
-    if record is None or record.state in (RunState.RESERVED, RunState.VOIDED):
+    if record is None or not record.drawn:
         return
     raise LedgerConflictError(
         "--until ingest: a draw of this run was begun before, and its source was read for it; look"

@@ -95,7 +95,7 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
     ]
     others = [run for run in same if run.run_key != key]
     own = ledger.find_run(key)
-    if others and (own is None or own.state in (RunState.RESERVED, RunState.VOIDED)):
+    if others and (own is None or not own.drawn):
         last = others[-1]
         yield (
             f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"

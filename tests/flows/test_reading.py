@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,9 @@ def test_what_it_holds_is_given_back_by_the_command_it_prints(
 
 
 def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(
-    workplace: Any, capsys: pytest.CaptureFixture[str]
+    make_workplace: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    workplace = make_workplace(max_attempts=2)
     run = ReleaseRun.prepare(workplace.spec, period=None)
     steps.reserve(run)
     steps.ingest(run)
@@ -76,6 +78,9 @@ def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(
     assert "not read: LedgerConflictError: --until ingest: a draw of this run was begun" in told
     assert "to give up" not in told
     assert [*run.open_ledger().entries()] == before
+    steps.reserve(run)  # a second attempt, of which nothing is armed: the first one's draw is lost
+    assert run.open_ledger().run(run.key).state is RunState.RESERVED
+    assert console.main(never, [str(workplace.spec), "--until", "ingest"]) == 32
 
 
 def test_what_pays_anew_is_told_as_a_release_tells_it(

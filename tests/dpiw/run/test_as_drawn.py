@@ -51,9 +51,9 @@ def make_run(make_workplace: Callable[..., Any]) -> Callable[..., Callable[[], R
 
 
 @contextlib.contextmanager
-def another_version(kind: type, defaults: Mapping[str, Any]) -> Iterator[None]:
+def another_version(kind: Any, defaults: Mapping[str, Any]) -> Iterator[None]:
     """Of other defaults, and the same run key."""
-    ours: Any = kind.from_settings  # type: ignore[attr-defined]
+    ours = kind.from_settings
 
     def from_settings(cls: Any, /, settings: Mapping[str, Any], **known: Any) -> Any:
         return ours.__func__(cls, {**defaults, **settings}, **known)
