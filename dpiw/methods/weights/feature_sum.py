@@ -59,6 +59,11 @@ class SumNoise:
     sensitivity: float
     law: NoiseLaw
 
+    @property
+    def share(self) -> float:
+        """Expected squared noise of all features' means together, over R_phi^2."""
+        return self.dimension * (self.law.scale / self.nominal_rows / self.norm) ** 2
+
     def is_of(self, stack: Stack) -> bool:
         """Whether it was calibrated for features of these sizes."""
         return (self.dimension, self.norm) == (stack.dimension, stack.norm)

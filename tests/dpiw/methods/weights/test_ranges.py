@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured import LOUD, Measured
 from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.stack import PARTS, Stack
-from dpiw.methods.weights.weigh_measured import stack_of
+from dpiw.methods.weights.weigh_measured import stack_of, weigh_measured
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.proof.adversary import extreme_rows
@@ -122,3 +122,27 @@ def test_products_of_columns_that_use_little_of_their_bounds_are_told_better(rng
     within = replace(plain, ranges=Ranges.of(SyntheticTable(schema=SCHEMA, scaled=rows)))
     assert within.norm == plain.norm
     assert within.matrix(rows)[:, 0].std() > 2 * plain.matrix(rows)[:, 0].std()
+
+
+@pytest.mark.parametrize("beyond", [0.99, 1.01])
+def test_where_the_noise_is_loud_features_keep_the_bounds_and_products_their_credit(rng, beyond):
+    """A narrow range, or a low credit of products, would fit what is mostly noise."""
+    map_ = {"numbers": 1.0, "fourier": 1.0}
+
+    def at(rho: float) -> Measured:
+        own = Measured(omega_seed=1, features=map_, base_rows=2000)
+        return own.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=500)
+
+    share = at(0.5).calibrated.share
+    own = at(0.5 * share / (LOUD * beyond))  # the squared noise goes as 1/rho
+    assert own.calibrated.share == pytest.approx(LOUD * beyond)
+    assert own.is_loud is (beyond > 1)
+    beside = public(rng.random(2000) * 0.2, rng.random(2000) * 0.2)
+    told = own.for_rows(beside)
+    assert (told.ranges is None) is own.is_loud
+    near = np.clip(rng.normal(0.1, 0.05, 500), 0, 1)
+    table = PrivateTable(schema=SCHEMA, scaled=rows_of(near, near))
+    drawn = told.measure(table, beside, noise=SeededNoise(1))
+    found = weigh_measured(told, drawn, beside, rows=500, rng=rng).facts["measured"]
+    assert (found["ranges"] == {}) is own.is_loud
+    assert (found["pairs_credit"] == found["credit"]) is own.is_loud
