@@ -3,7 +3,7 @@
 A cell is (data set, generator, total epsilon, weights, run), as in `weights_cells`, whose data,
 splits, plans and metrics serve here. The run fixes the split, the noise streams and the rows drawn.
 Generators are fitted once per budget they get: `none` and `discriminator` leave them all of it,
-`linear`, `fourier` and `critic` share it in one way, `dp_mlp` in another.
+`linear`, `fourier` and `critic` share it in one way, `dp_mlp` and `measured` in others.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from weights_cells import DATASETS, REAL, Cell, Halves, Store, measure, spec_of,
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
+from dpiw.methods.play import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import Weights, weigh
@@ -34,6 +35,9 @@ from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 NEURAL = ("dpgan", "dpcgan", "pategan")
+
+MEASURED = "measured"
+"""Weights that choose the rows to publish from a base of the generator's."""
 
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     **weights_cells.GENERATORS,
@@ -48,6 +52,7 @@ WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     "fourier": weights_cells.WEIGHTS["fourier"],
     "critic": {"method": "beta_debiased", "settings": {"features": "critic"}},
     "dp_mlp": {"method": "dp_mlp", "settings": {"replays": 0}},
+    MEASURED: weights_cells.WEIGHTS[MEASURED],
 }
 """In the order of `FITTED_FOR`. Replays judge a verdict, not asked here, and change no weight."""
 
@@ -73,7 +78,7 @@ def kinds_of(generator: str) -> tuple[str, ...]:
     if generator in EXACT:
         return ("none", "discriminator")
     if generator not in NEURAL:
-        return ("none", "linear", "fourier", "dp_mlp")
+        return ("none", "linear", "fourier", "dp_mlp", MEASURED)
     return tuple(k for k in WEIGHTS if k != "discriminator" or generator != "pategan")
 
 
@@ -195,6 +200,22 @@ def weighted(cell: Cell, halves: Halves, found: Fit, asked: WeightEstimator, dat
     )
 
 
+def chosen(cell: Cell, halves: Halves, found: Fit, data: Path) -> tuple[SyntheticTable, Weights]:
+    """Rows chosen from a base of the generator's by `measured` weights, as in `dpiw.methods.play`.
+
+    Their noise is the stream of `weighted`.
+    """
+    recipe = plan_for(cell.dataset, cell.generator, cell.epsilon, cell.weights, data).recipe
+    assert recipe.weights is not None
+    rng = np.random.default_rng([cell.run, 1])
+    rows = recipe.sample(found.model, rng=rng)
+    ready, fitting = ready_to_measure(recipe.weights, rows)
+    private = PrivateTable(schema=halves.schema, scaled=halves.train)
+    measured = ready.measure(private, fitting, noise=SeededNoise(1000 * cell.run + 2))
+    weights = recipe.weigh(ready, measured, rows, rng=rng)
+    return rows.weighed.chosen(weights.chosen), weights
+
+
 def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
     """Draw a release in memory, as the flow would, and measure it."""
     found, asked = fit(cell, data), estimator(cell, data)
@@ -202,13 +223,17 @@ def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
     if asked is None:
         return facts | {"weights_seconds": 0.0, "metrics": found.metrics}
     started = time.process_time()
-    weights = weighted(cell, halves, found, asked, data)
+    rows = found.rows
+    if cell.weights == MEASURED:
+        rows, weights = chosen(cell, halves, found, data)
+    else:
+        weights = weighted(cell, halves, found, asked, data)
     seconds = time.process_time() - started
     w: Array = np.exp(weights.log_weights)
     return facts | {
         "weights_seconds": seconds,
         "verdict": weights.diagnostics.verdict.value,
-        "metrics": measure(halves, found.rows.scaled, w, cell.run),
+        "metrics": measure(halves, rows.scaled, w, cell.run),
         "unweighted": found.metrics,
     }
 

@@ -25,6 +25,7 @@ from neural_cells import (
     EPSILONS,
     EXACT,
     GENERATORS,
+    MEASURED,
     ORDER,
     WEIGHTS,
     NeuralStore,
@@ -66,12 +67,15 @@ def settings(facts: Mapping[str, Any]) -> list[str]:
         f"- {sizes}.",
         f"- Every private release spends the same total (epsilon, delta = {DELTA}), add/remove one"
         " row, its noise solved jointly over its stages. `none` and `discriminator`: the generator"
-        " has the whole budget. `linear`, `fourier`, `critic`, `dp_mlp`: effort shared 1:1.",
+        " has the whole budget. `linear`, `fourier`, `critic`, `dp_mlp`: effort shared 1:1;"
+        f" `{MEASURED}`: 7:3.",
         "- weights: `linear`, `fourier`: `beta_debiased`, Gaussian noise, self-normalised."
         " `critic`: the same regression on the generator's frozen critic. `dp_mlp`: a network by"
         " DP-SGD, without replays (they judge the verdict and change no weight)."
         " `discriminator`: the logit of a logistic-loss discriminator, free; not for `pategan`,"
-        " whose student is no ratio. Weights are kept whatever the plan's forecast says.",
+        " whose student is no ratio. `measured`: noisy means of features, and rows chosen from a"
+        " base of the generator's; without weights its rows are others of the same fit. Weights are"
+        " kept whatever the plan's forecast says.",
         f"- Generators: {'; '.join(f'{k} {dict(v)}' for k, v in GENERATORS.items())}; no settings:"
         " the defaults, the same on all data sets and not tuned on these.",
         f"- {', '.join(EXACT)}: not private: the same networks on exact gradients, what `dpgan` and"

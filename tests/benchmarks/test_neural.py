@@ -151,6 +151,19 @@ def test_a_fit_is_not_shared_by_weights_that_leave_the_generator_another_budget(
         cells.fit(cell("histogram", "linear"), world.data)
 
 
+def test_measured_weights_choose_rows_of_a_base_of_the_same_fit(world):
+    """As a release in memory would, but for the streams of rows and noise."""
+    own = cell("privbayes", "measured")
+    found = cells.compute(own, world)
+    fit = cells.fit(own, world.data)
+    assert found["unweighted"] == fit.metrics != found["metrics"]
+    assert found["unweighted"]["ess_share"] == 1 > found["metrics"]["ess_share"] >= 0.49
+    rows, weights = cells.chosen(own, weights_cells.split("iris", 1, world.data), fit, world.data)
+    assert rows.rows == weights.rows == 200
+    again = cells.chosen(own, weights_cells.split("iris", 1, world.data), fit, world.data)[1]
+    assert np.array_equal(weights.log_weights, again.log_weights)
+
+
 def test_without_privacy_the_same_networks_and_no_plan(world):
     found = cells.compute(cell("cgan", "discriminator"), world)
     assert found["metrics"]["ess_share"] < 1
