@@ -32,6 +32,11 @@ what the other rows are changes nothing in a row's part, and no order of adding 
 _LARGEST = 2**53
 """Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
 
+LOUD = 0.1
+"""Expected squared noise of all features' means together, over R_phi^2, from which on features see
+columns within their bounds, and products have no credit of their own: a narrow range, or a low
+credit, fits what is then noise. Chosen on Boston and Breast (docs/method.md section 14)."""
+
 _BLOCK, _FEW, _THREADS = 8192, 1024, 4
 
 
@@ -58,6 +63,11 @@ class SumNoise:
     multiplier: float
     sensitivity: float
     law: NoiseLaw
+
+    @property
+    def is_loud(self) -> bool:
+        """Whether the means' noise is more than `LOUD`: public."""
+        return self.share > LOUD
 
     @property
     def share(self) -> float:

@@ -58,11 +58,6 @@ MOST_FEATURES_HELD = 2**30
 MOST_ROWS = 2**28
 """Of norm one: their sums are far from being clipped."""
 
-LOUD = 0.1
-"""Squared noise of all features together, over a row's largest squared norm, from which on they
-see columns within their bounds, and products have no credit of their own: a narrow range or a low
-credit fits what is then noise. Chosen on Boston and Breast (docs/method.md section 14)."""
-
 Array = NDArray[np.float64]
 
 
@@ -83,7 +78,7 @@ class Measured(WeightEstimator):
         debias: whether the mean effect of theta's noise is divided out.
         replicates: how many replicate weights are published beside the weights; 0: none.
         calibrated: what `calibrate` found.
-        ranges: of columns of numbers, set by `for_rows` unless `is_loud`; None: their bounds.
+        ranges: of columns of numbers, set by `for_rows` unless the noise is loud; None: bounds.
     """
 
     features: Mapping[str, float] | None = None
@@ -181,11 +176,6 @@ class Measured(WeightEstimator):
 
     def _ready(self) -> SumNoise:
         return calibrated_for(self.calibrated, method=self.method)
-
-    @property
-    def is_loud(self) -> bool:
-        """Whether the noise of all features together is `LOUD`: public."""
-        return self._ready().share > LOUD
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One draw of the sum.
@@ -304,7 +294,7 @@ class Measured(WeightEstimator):
 
     def for_rows(self, published: SyntheticTable) -> Self:
         """With the ranges that the generator's rows tell: before anything is armed or read."""
-        return self if self.is_loud else replace(self, ranges=Ranges.of(published))
+        return self if self._ready().is_loud else replace(self, ranges=Ranges.of(published))
 
     def weigh(
         self,

@@ -100,7 +100,8 @@ def weigh_measured(
     whole = taken(np.arange(min(base.rows, MOST_FITTED)))
     even = whole.means(np.full(whole.rows, 1 / whole.rows))
     targets = estimator.targets(measurement, about=even, known=known)
-    pairs = None if estimator.is_loud else stack.pairs
+    noise_of_sum = estimator.calibrated
+    pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
     reweighted = reweight(whole, targets, credit=estimator.credit, rng=rng, pairs=pairs)
     targets = reweighted.targets
     steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]

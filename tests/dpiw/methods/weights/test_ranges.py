@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.measured import LOUD, Measured
+from dpiw.methods.weights.feature_sum import LOUD
+from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.methods.weights.weigh_measured import stack_of, weigh_measured
@@ -136,13 +137,14 @@ def test_where_the_noise_is_loud_features_keep_the_bounds_and_products_their_cre
     share = at(0.5).calibrated.share
     own = at(0.5 * share / (LOUD * beyond))  # the squared noise goes as 1/rho
     assert own.calibrated.share == pytest.approx(LOUD * beyond)
-    assert own.is_loud is (beyond > 1)
+    loud = own.calibrated.is_loud
+    assert loud is (beyond > 1)
     beside = public(rng.random(2000) * 0.2, rng.random(2000) * 0.2)
     told = own.for_rows(beside)
-    assert (told.ranges is None) is own.is_loud
+    assert (told.ranges is None) is loud
     near = np.clip(rng.normal(0.1, 0.05, 500), 0, 1)
     table = PrivateTable(schema=SCHEMA, scaled=rows_of(near, near))
     drawn = told.measure(table, beside, noise=SeededNoise(1))
     found = weigh_measured(told, drawn, beside, rows=500, rng=rng).facts["measured"]
-    assert (found["ranges"] == {}) is own.is_loud
-    assert (found["pairs_credit"] == found["credit"]) is own.is_loud
+    assert (found["ranges"] == {}) is loud
+    assert (found["pairs_credit"] == found["credit"]) is loud
