@@ -37,7 +37,7 @@ from coverage_populations import HELD_OUT, POPULATIONS, UNSEEN, Population, trut
 
 from dpiw import __version__, analysis
 from dpiw.analysis.bootstrap import played_sample
-from dpiw.analysis.noise_verdict import SUPPORT_CARE, SUPPORT_USE
+from dpiw.analysis.coefficients_verdict import SUPPORT_CARE, SUPPORT_USE
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.play import play

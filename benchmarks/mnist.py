@@ -46,7 +46,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel
 from dpiw.methods.neural.backend import make_backend
-from dpiw.methods.play import Recipe
+from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh

@@ -24,7 +24,7 @@ from weights_cells import DATASETS, REAL, Cell, Halves, Store, measure, spec_of,
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
-from dpiw.methods.play import ready_to_measure
+from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import Weights, weigh

@@ -13,8 +13,8 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
+from dpiw.analysis.coefficients_verdict import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.group_sizes import PEOPLE_CARE
-from dpiw.analysis.noise_verdict import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
 from dpiw.methods.weights import means_verdict

@@ -19,10 +19,10 @@ from dpiw.analysis.regression import (
     logistic_regression,
     poisson_regression,
 )
-from dpiw.analysis.resampling import Resampling, resample
 from dpiw.analysis.sample import Estimate, WeightedSample, weighted_sample
 from dpiw.analysis.significance import WaldTest, chi_square_test, t_test, wald_test
 from dpiw.analysis.tables import crosstab, describe, value_counts
+from dpiw.methods.weights.resampling import Resampling, resample
 
 __all__ = [
     "Estimate", "Interval", "Resampling", "WaldTest", "WeightedSample", "box",

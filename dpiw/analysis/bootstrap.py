@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpiw.analysis.coefficients_law import CoefficientsLaw
 from dpiw.analysis.intervals import unshrunk
-from dpiw.analysis.noise import WeightLaw
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, SpecError, WeightError
 
 if TYPE_CHECKING:
     from dpiw.analysis.release import Release
-    from dpiw.methods.play import Played, Recipe
+    from dpiw.methods.play import Played
+    from dpiw.methods.recipe import Recipe
 
 MIN_REPLICATES = 20
 
@@ -137,7 +138,7 @@ def mechanism_of(release: Release) -> Mechanism:
     from dpiw.data.schema import PublicSchema
     from dpiw.methods.generators.registry import make_generator
     from dpiw.methods.late_levels import FindsLevels
-    from dpiw.methods.play import Recipe
+    from dpiw.methods.recipe import Recipe
     from dpiw.methods.weights.base import Weighing
     from dpiw.methods.weights.post_processing import PostProcessing
     from dpiw.methods.weights.registry import make_weights
@@ -254,7 +255,7 @@ def rehearse(
             raise ReleaseError("rehearsal: expected a release, or its mechanism")
         mechanism = mechanism_of(sample.release)
     own = estimator(sample)
-    base = unshrunk(sample) if isinstance(sample.law, WeightLaw) else sample
+    base = unshrunk(sample) if isinstance(sample.law, CoefficientsLaw) else sample
     shares = base.weights / base.weights.sum()
     scaled = mechanism.recipe.schema.scale(sample.table)
     replays, failed = [], 0

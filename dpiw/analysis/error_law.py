@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class ErrorLaw(Protocol):
     """What intervals ask of the law of a release's weights.
 
-    `dpiw.analysis.noise.WeightLaw`: of weights made from noisy coefficients.
+    `dpiw.analysis.coefficients_law.CoefficientsLaw`: of weights made from noisy coefficients.
     `dpiw.methods.weights.means_law.MeansLaw`: of weights made from noisy means.
     """
 

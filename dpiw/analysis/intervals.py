@@ -33,9 +33,9 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.coefficients_law import tilt
 from dpiw.analysis.group_sizes import size_faults, untold
 from dpiw.analysis.groups import ends_of
-from dpiw.analysis.noise import tilt
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import diagnose
@@ -131,8 +131,8 @@ def unshrunk(source: Source) -> WeightedSample:
     """The sample under weights whose shrinkage is undone as far as the noise allows.
 
     The weights follow the posterior mode of the coefficients instead of the released ones
-    (`dpiw.analysis.noise.tilt`): less noise where there is nothing to correct, less bias where
-    there is much. Estimators take the result as any other source.
+    (`dpiw.analysis.coefficients_law.tilt`): less noise where there is nothing to correct, less bias
+    where there is much. Estimators take the result as any other source.
 
     Raises:
         ReleaseError: the source's weights have no known law, or are not made of coefficients.

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from dpiw.analysis import descriptive, quantiles, tables
 from dpiw.analysis import export as files
-from dpiw.analysis.resampling import resample
 from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.analysis.spelling import spelt
 from dpiw.data.documents import parse_canonical
 from dpiw.errors import ChecksumError, ManifestError
+from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, listed_row_files
 from dpiw.release.parquet import read_synthetic

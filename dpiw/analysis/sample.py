@@ -1,7 +1,7 @@
 """What every estimator takes: a release, or a table with weights; and what it returns.
 
 An estimator is smooth in the weighted rows. `influence`, how much each row moves it, gives every
-standard error: of synthetic rows, of the weights' noise (`dpiw.analysis.noise`) and of sampling.
+standard error: of synthetic rows, of the weights' noise (`coefficients_law`) and of sampling.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dpiw.errors import ReleaseError, WeightError
 from dpiw.methods.admission import forced_rows
 
 if TYPE_CHECKING:
+    from dpiw.analysis.coefficients_law import CoefficientsLaw, RidgeProjection, Spectrum, Tilt
     from dpiw.analysis.error_law import ErrorLaw
     from dpiw.analysis.intervals import Interval
-    from dpiw.analysis.noise import RidgeProjection, Spectrum, Tilt, WeightLaw
     from dpiw.analysis.release import Release
 
 Array = NDArray[np.float64]
@@ -79,16 +79,16 @@ class WeightedSample:
         return self.law
 
     @property
-    def coefficient_law(self) -> WeightLaw:
+    def coefficient_law(self) -> CoefficientsLaw:
         """The law of weights made from noisy coefficients.
 
         Raises:
             ReleaseError: it is not known, or the weights are made of something else.
         """
-        from dpiw.analysis.noise import WeightLaw
+        from dpiw.analysis.coefficients_law import CoefficientsLaw
 
         law = self.known_law
-        if not isinstance(law, WeightLaw):
+        if not isinstance(law, CoefficientsLaw):
             raise ReleaseError(
                 "unshrunk, tilt: these weights are made of noisy means, not of coefficients: there"
                 " is no penalty to undo, and noise-aware intervals hold what shrinks them"
@@ -104,15 +104,15 @@ class WeightedSample:
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Of the weights' fit, computed once for all estimates (`dpiw.analysis.noise`)."""
-        from dpiw.analysis.noise import spectrum
+        """Of the weights' fit, computed once for all estimates (`coefficients_law`)."""
+        from dpiw.analysis.coefficients_law import spectrum
 
         return spectrum(self.coefficient_law, self.weights)
 
     @cached_property
     def ridge_projection(self) -> RidgeProjection:
         """Onto the weights' features, computed once for all estimates."""
-        from dpiw.analysis.noise import ridge_projection
+        from dpiw.analysis.coefficients_law import ridge_projection
 
         if self.original is not None:
             return self.original.ridge_projection

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpiw.analysis.noise import Array, WeightLaw
+from dpiw.analysis.coefficients_law import Array, CoefficientsLaw
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
@@ -54,7 +54,7 @@ class PublishedWeights:
     coefficients: Array | None = None
 
 
-def law_of_release(release: Release) -> WeightLaw | MeansLaw | None:
+def law_of_release(release: Release) -> CoefficientsLaw | MeansLaw | None:
     """The law of a release's weights, from its certificate, schema and rows.
 
     None where weights are not published, or were changed after debiasing by steps this version
@@ -84,7 +84,7 @@ def law_of_release(release: Release) -> WeightLaw | MeansLaw | None:
 
 def law_of_weights(
     method: str, parameters: Mapping[str, Any], published: PublishedWeights
-) -> WeightLaw | MeansLaw | None:
+) -> CoefficientsLaw | MeansLaw | None:
     """The law of published weights; None where there is none, or this version does not know it.
 
     Args:
@@ -101,7 +101,9 @@ def law_of_weights(
     return _LAWS[method](dict(parameters), replace(published, steps=steps))
 
 
-def _law_of_coefficients(facts: dict[str, Any], published: PublishedWeights) -> WeightLaw | None:
+def _law_of_coefficients(
+    facts: dict[str, Any], published: PublishedWeights
+) -> CoefficientsLaw | None:
     """The law of weights that are log-linear in features, with noise on the coefficients."""
     steps = set(published.steps)
     if not steps <= _UNDERSTOOD:
@@ -121,7 +123,7 @@ def _law_of_coefficients(facts: dict[str, Any], published: PublishedWeights) -> 
     coefficients = published.coefficients
     if coefficients is None:
         coefficients = recover(published.log_weights, features, noise, steps=steps)
-    return WeightLaw(
+    return CoefficientsLaw(
         features=features,
         coefficients=coefficients,
         noise=noise,
@@ -158,7 +160,9 @@ def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLa
         raise ReleaseError("certificate: what it says of measured weights fits no law") from None
 
 
-_LAWS: Mapping[str, Callable[[dict[str, Any], PublishedWeights], WeightLaw | MeansLaw | None]] = {
+_LAWS: Mapping[
+    str, Callable[[dict[str, Any], PublishedWeights], CoefficientsLaw | MeansLaw | None]
+] = {
     "measured": _law_of_means,
     "beta_debiased": _law_of_coefficients,
     "beta_noised": _law_of_coefficients,

@@ -71,7 +71,7 @@ def check_rows(
     """Read the file and refuse it if a cell is not as declared, or if it has too few rows.
 
     Where nobody states how many rows are weighted, they are all of a file that has fewer than is
-    usual (`dpiw.methods.play.Recipe.draw`).
+    usual (`dpiw.methods.recipe.Recipe.draw`).
 
     Args:
         spec: of the release.

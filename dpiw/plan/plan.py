@@ -19,7 +19,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer
-from dpiw.methods.play import Recipe
+from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
 from dpiw.plan.made_elsewhere import check_rows

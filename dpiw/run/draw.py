@@ -23,7 +23,7 @@ from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.methods.base import ReadsBatches
 from dpiw.methods.generators.base import Synthesizer, check_fits
 from dpiw.methods.neural.backend import make_backend
-from dpiw.methods.play import ready_to_measure
+from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE

@@ -12,7 +12,7 @@ from dpiw.errors import WeightError
 Array = NDArray[np.float64]
 
 
-class Scheme(enum.Enum):
+class Resampling(enum.Enum):
     """How rows are redrawn.
 
     `SYSTEMATIC`: one uniform draw, evenly spaced: each row floor or ceil of its expected number
@@ -28,34 +28,46 @@ class Scheme(enum.Enum):
     WITHOUT_REPLACEMENT = "without_replacement"
 
 
-def resample_rows(
-    log_weights: Array, rows: int, *, scheme: Scheme, rng: np.random.Generator
+def resample(
+    log_weights: Array,
+    rows: int,
+    *,
+    rng: np.random.Generator,
+    method: Resampling = Resampling.SYSTEMATIC,
 ) -> NDArray[np.int64]:
     """Indices of the drawn rows, shape (rows,), ascending; the same for the same `rng` state.
 
     Args:
         log_weights: shape (n,), natural log, any scale.
-        rows: how many, >= 1.
-        scheme: how.
+        rows: how many, >= 0.
         rng: no privacy noise; may be seeded from public values.
+        method: how.
 
     Raises:
-        WeightError: no rows or log weights that are not finite; fewer than one row asked for, or
-            more than there are without replacement.
+        WeightError: no rows, log weights that are not finite, or an `rng` that is none; `rows` < 0,
+            or more than there are without replacement.
     """
+    log_weights = np.asarray(log_weights, dtype=np.float64)
     if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
         raise WeightError("weights: expected a vector of finite log weights, at least one row")
-    limit = log_weights.size if scheme is Scheme.WITHOUT_REPLACEMENT else None
-    if rows < 1 or (limit is not None and rows > limit):
-        up_to = "" if limit is None else f" and at most the {limit} there are"
-        raise WeightError(f"resample: rows={rows}: expected at least 1{up_to}")
-    if scheme is Scheme.WITHOUT_REPLACEMENT:
+    once = method is Resampling.WITHOUT_REPLACEMENT
+    limit = log_weights.size if once else np.inf
+    if not isinstance(rows, int | np.integer) or not 0 <= rows <= limit:
+        up_to = f", at most the {limit} there are" if once else ""
+        raise WeightError(f"rows={rows}: expected a whole number >= 0{up_to}")
+    if not isinstance(rng, np.random.Generator):
+        raise WeightError(
+            f"rng: expected a NumPy Generator, made of a seed, found {type(rng).__name__}"
+        )
+    if once:
         # The largest of log w + Gumbel noise are successive draws (Efraimidis & Spirakis 2006).
         keys = log_weights + rng.gumbel(size=log_weights.size)
         return np.sort(np.argsort(-keys, kind="stable")[:rows]).astype(np.int64)
     weights = np.exp(log_weights - log_weights.max())
     cumulative = np.cumsum(weights)
     cumulative /= cumulative[-1]  # rounding must not leave the last point beyond the end
-    systematic = scheme is Scheme.SYSTEMATIC
-    points = (np.arange(rows) + rng.random()) / rows if systematic else np.sort(rng.random(rows))
+    if method is Resampling.SYSTEMATIC:
+        points = (np.arange(rows) + rng.random()) / max(rows, 1)
+    else:
+        points = np.sort(rng.random(rows))
     return np.searchsorted(cumulative, points, side="right").astype(np.int64)

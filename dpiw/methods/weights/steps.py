@@ -19,7 +19,7 @@ from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.weights.beta_map import CalibratedRatio, TemperedRatio, to_coefficients
 from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.resampling import Scheme
+from dpiw.methods.weights.resampling import Resampling
 from dpiw.methods.weights.smoothing import pareto_smooth
 
 Array = NDArray[np.float64]
@@ -213,23 +213,23 @@ class SelfNormalise(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Resample(Step):
-    """`rows` rows redrawn by weight; the weights are then one. See `Scheme`."""
+    """`rows` rows redrawn by weight; the weights are then one. See `Resampling`."""
 
     step: ClassVar[str] = "resample"
     rescales: ClassVar[bool] = True
     rows: int
-    scheme: Scheme = Scheme.SYSTEMATIC
+    scheme: Resampling = Resampling.SYSTEMATIC
 
     def __post_init__(self) -> None:
         """Raises SpecError: rows is no whole number >= 1, or the scheme is unknown."""
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise SpecError("weights.post_processing.resample.rows: expected a whole number >= 1")
-        known = [scheme.value for scheme in Scheme]
-        if not isinstance(self.scheme, Scheme) and self.scheme not in known:
+        known = [scheme.value for scheme in Resampling]
+        if not isinstance(self.scheme, Resampling) and self.scheme not in known:
             raise SpecError(
                 f"weights.post_processing.resample.scheme: expected one of {', '.join(known)}"
             )
-        object.__setattr__(self, "scheme", Scheme(self.scheme))
+        object.__setattr__(self, "scheme", Resampling(self.scheme))
 
     @property
     def text(self) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.debiasing import normalised
-from dpiw.methods.weights.resampling import Scheme, resample_rows
+from dpiw.methods.weights.resampling import resample
 from dpiw.methods.weights.reweighting import solvable
 from dpiw.methods.weights.streaming import MOST_FITTED, corrected
 from dpiw.methods.weights.targets import Targets
@@ -69,7 +69,7 @@ def thin(
         raise WeightError(f"design effect {design_effect:g}: expected at least 1")
     logs = normalised(log_weights)
     tau = _exponent(logs, design_effect)
-    chosen = resample_rows(tau * logs, rows, scheme=Scheme.SYSTEMATIC, rng=rng)
+    chosen = resample(tau * logs, rows, rng=rng)
     return Thinned(
         chosen=chosen,
         log_weights=normalised((1 - tau) * logs[chosen]),

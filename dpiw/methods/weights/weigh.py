@@ -31,7 +31,7 @@ from dpiw.methods.weights.post_processing import (
     SelfNormalise,
     parse_post_processing,
 )
-from dpiw.methods.weights.resampling import resample_rows
+from dpiw.methods.weights.resampling import resample
 from dpiw.privacy.units import NoiseLaw
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _resampled(weights: Weights, steps: PostProcessing, rng: np.random.Generator
     step = steps.resample
     if step is None:
         return weights
-    chosen = resample_rows(weights.log_weights, step.rows, scheme=step.scheme, rng=rng)
+    chosen = resample(weights.log_weights, step.rows, method=step.scheme, rng=rng)
     return Weights(
         log_weights=np.zeros(chosen.size),
         steps=(*weights.steps, step.text),

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.noise import WeightLaw
+from dpiw.analysis.coefficients_law import CoefficientsLaw
 from dpiw.analysis.sample import WeightedSample
 from dpiw.methods.weights.debiasing import debias_self_normalised
 from dpiw.privacy.units import NoiseKind, NoiseLaw
@@ -54,7 +54,7 @@ def release(rng):
     a, b = rng.uniform(-0.5, 0.5, (2, ROWS))
     x = features(a, b)
     noise = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=SCALE, dimension=4)
-    law = WeightLaw(
+    law = CoefficientsLaw(
         features=x, coefficients=BETA + rng.normal(scale=SCALE, size=4), noise=noise, penalty=1e-3,
         nominal_rows=10**9, fitting_rows=10**9, debias=True,
     )  # fmt: skip

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
+from dpiw.analysis.coefficients_law import CoefficientsLaw
 from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, size_faults
-from dpiw.analysis.noise import WeightLaw
 from dpiw.analysis.sample import WeightedSample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -21,7 +21,7 @@ ROWS, PEOPLE = 20_000, 1000
 def sample():
     """Rows uniform on [0, 1], all of weight one, with a law of next to no noise."""
     x = (np.arange(ROWS) + 0.5) / ROWS
-    law = WeightLaw(
+    law = CoefficientsLaw(
         features=np.column_stack([x - 0.5, np.full(ROWS, 0.5)]), coefficients=np.zeros(2),
         noise=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1e-6, dimension=2), penalty=1.0,
         nominal_rows=PEOPLE, fitting_rows=10**9, debias=False,

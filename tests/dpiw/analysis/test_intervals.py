@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
+from dpiw.analysis.coefficients_law import CoefficientsLaw, ridge_projection, spectrum, spread, tilt
 from dpiw.analysis.intervals import variance_parts
-from dpiw.analysis.noise import WeightLaw, ridge_projection, spectrum, spread, tilt
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.debiasing import debias_self_normalised
@@ -29,7 +29,7 @@ def rows(count, rng):
 def world(x, coefficients, *, scale, kind=NoiseKind.GAUSSIAN, n0=10**9, penalty=1e-3):
     """A sample weighted by `coefficients`, with a declared law."""
     noise = NoiseLaw(kind=kind, scale=scale, dimension=3)
-    law = WeightLaw(
+    law = CoefficientsLaw(
         features=x, coefficients=coefficients, noise=noise, penalty=penalty, nominal_rows=n0,
         fitting_rows=10**9, debias=True,
     )  # fmt: skip

@@ -14,11 +14,12 @@ from dpiw.data.lattice import Cells
 from dpiw.data.rules import Rules
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods import play as play_module
+from dpiw.methods import recipe as recipe_module
 from dpiw.methods.admission import MOST_DRAWN, RULE, Admission, admitted
 from dpiw.methods.generators.external import RowsModel
 from dpiw.methods.generators.registry import GENERATORS, make_generator
-from dpiw.methods.play import Recipe, play
+from dpiw.methods.play import play
+from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import Weighing
 from dpiw.methods.weights.diagnostics import Verdict, diagnose
 from dpiw.methods.weights.post_processing import PostProcessing
@@ -108,7 +109,7 @@ def test_every_generator_s_rows_satisfy_every_constraint(method: str) -> None:
 def test_rows_are_drawn_some_at_a_time_and_counted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(play_module, "DRAWN_ROWS", 30)
+    monkeypatch.setattr(recipe_module, "DRAWN_ROWS", 30)
     recipe = recipe_of("histogram", 80)
     fitted = recipe.generator.measure(table(), noise=SeededNoise(2))
     model = recipe.generator.model(fitted, schema=TOWN)
@@ -143,7 +144,7 @@ def test_rows_that_were_projected_are_no_more_at_the_end_than_at_the_beginning()
 
 
 def test_no_row_of_a_file_is_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play_module, "DRAWN_ROWS", 30)
+    monkeypatch.setattr(recipe_module, "DRAWN_ROWS", 30)
     schema = PublicSchema.from_mapping(
         {"name": "s", "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 99}]}
     )

@@ -20,7 +20,7 @@ from dpiw.methods.weights.post_processing import (
     Temper,
     parse_post_processing,
 )
-from dpiw.methods.weights.resampling import Scheme
+from dpiw.methods.weights.resampling import Resampling
 
 PUBLIC = {"step": "beta_calibrate", "a": 1.1, "b": 0.9, "c": 0.1, "declared": "the 2020 survey"}
 FILE = {"step": "beta_calibrate", "rows": "survey.csv", "declared": "the 2020 survey"}
@@ -42,7 +42,7 @@ def test_a_spec_list_becomes_steps():
         ParetoSmooth(),
         Clip(at=20.0),
         SelfNormalise(),
-        Resample(rows=100, scheme=Scheme.MULTINOMIAL),
+        Resample(rows=100, scheme=Resampling.MULTINOMIAL),
     )
     assert tuple(type(step) for step in found.steps) == STEPS
     assert parse_post_processing([]) == PostProcessing()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.noise_verdict import faults
+from dpiw.analysis.coefficients_verdict import faults
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.debiasing import log_debias, normalised, weighted_centre
 from dpiw.privacy.units import NoiseKind, NoiseLaw
@@ -41,7 +41,7 @@ _SPREADS = (0.03, 1000.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WeightLaw:
+class CoefficientsLaw:
     """The law of the weights of one release.
 
     Attributes:
@@ -178,7 +178,7 @@ class Spectrum:
     noise: float
 
 
-def spectrum(law: WeightLaw, weights: Array) -> Spectrum:
+def spectrum(law: CoefficientsLaw, weights: Array) -> Spectrum:
     """Curvature, shrinkage and errors of the fit, from weighted synthetic rows.
 
     H = n0 mean((1 + w) p (1 - p) phi phi') with p = sigmoid(b.phi): private rows are the
@@ -237,7 +237,7 @@ def spread(base: Spectrum) -> float:
     return float(spreads[np.searchsorted(mass, mass[-1] / 2)] ** 2)
 
 
-def tilt(law: WeightLaw, weights: Array) -> Tilt:
+def tilt(law: CoefficientsLaw, weights: Array) -> Tilt:
     """Posterior of beta: the shrinkage undone as far as the noise allows.
 
     With private rows distributed as the synthetic rows tilted by beta, the fit would be the b
@@ -313,7 +313,7 @@ class RidgeProjection:
         return np.asarray(1 - np.divide(left, whole, out=np.ones_like(left), where=whole > 0))
 
 
-def ridge_projection(law: WeightLaw, weights: Array) -> RidgeProjection:
+def ridge_projection(law: CoefficientsLaw, weights: Array) -> RidgeProjection:
     """The ridge regression of `RidgeProjection.support`.
 
     Args:
