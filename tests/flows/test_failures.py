@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
+from rich.console import Console
 
 from dpiw.errors import StageFailedError
 from dpiw.run.run import ReleaseRun
@@ -142,6 +143,7 @@ def fails(
         return Path(flow())
 
     monkeypatch.setattr(console, "_publish", publish)
+    monkeypatch.setattr(console, "quiet_prefect", lambda: console.StepLog(Console()))
     return console.main(flow, [str(place.spec)])
 
 
