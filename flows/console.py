@@ -42,6 +42,7 @@ from flows import HOME_MADE
 from flows.interrupts import Interrupts
 from flows.reading import read_source
 from flows.step_log import StepLog
+from tasks.failures import StepFailedError, record
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -61,7 +62,8 @@ def suit_the_terminal() -> None:
 def quiet_prefect() -> StepLog:
     """Keep Prefect's own log off a person's screen; show the steps instead."""
     suit_the_terminal()
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+    for level in ("PREFECT_LOGGING_LEVEL", "PREFECT_INTERNAL_LOGGING_LEVEL"):
+        os.environ.setdefault(level, "CRITICAL")
     for name in ("prefect", "prefect.flow_runs", "prefect.task_runs", "prefect.server"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logger = logging.getLogger("dpiw.progress")
@@ -83,6 +85,14 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     held = held_rows(run.plan, error.stage)
     told_of = [f"stage {error.stage}: {reason}", f"(confidential log: {run.directory / 'log'})"]
     return "\n".join([*told_of, *_next(run, error), *([held] if held else []), _reads(run)])
+
+
+def _unexpected(error: Exception, run: ReleaseRun) -> str:
+    """Of what nobody thought of: its traceback is for the custodian's log, and not for a screen."""
+    if not isinstance(error, StepFailedError):  # which the step has kept
+        record(error, "release", run.directory)
+    told = error if isinstance(error, StepFailedError) else type(error).__name__
+    return f"{told}\n(confidential log: {run.directory / 'log'})\nnext: {DPIWError.advice}"
 
 
 def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
@@ -281,5 +291,10 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         failed = "not read" if parsed.until else "not published"
         print(f"\n{failed}: {_explain(error, parsed.spec, parsed.period)}")
         return error.exit_code
+    except Exception as error:
+        if interrupts.run is None:
+            raise
+        print(f"\nnot published: {_unexpected(error, interrupts.run)}")
+        return DPIWError.exit_code
     print(_summary(folder, parsed.spec, time.monotonic() - started))
     return 0

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from dpiw.errors import DPIWError
 from dpiw.run.imports import importing
@@ -43,6 +44,10 @@ class ServerUnreachableError(DPIWError):
     exit_code = 71
 
 
+class ServerLostError(ServerUnreachableError):
+    """The Prefect server went away, or failed, while a flow ran."""
+
+
 @contextlib.contextmanager
 def prefect_server() -> Iterator[Callable[[], None]]:
     """The Prefect server for the flows inside.
@@ -52,7 +57,7 @@ def prefect_server() -> Iterator[Callable[[], None]]:
     Yields:
         Waits for its first answer, as `wait_for_server`. What needs no server comes before that.
     """
-    with contextlib.ExitStack() as stack:
+    with _told_if_lost(), contextlib.ExitStack() as stack:
         server = None
         if not os.environ.get("PREFECT_API_URL"):
             server = stack.enter_context(_own_server())
@@ -64,6 +69,32 @@ def prefect_server() -> Iterator[Callable[[], None]]:
             return
         stack.enter_context(_at(server.url))
         yield lambda: wait_for_server(server)
+
+
+@contextlib.contextmanager
+def _told_if_lost() -> Iterator[None]:
+    """Prefect gave a request up, after all its patience: our sentence instead of its traceback."""
+    try:
+        yield
+    except Exception as error:
+        from httpx import HTTPError
+
+        if not isinstance(error, HTTPError):
+            raise
+        raise ServerLostError(
+            "the Prefect server went away while this ran. The ledger is the record: start the same"
+            " command again, and it goes on with what is drawn and published; what a server of the"
+            f" run's own said stands in {_shown_log()}"
+        ) from None
+
+
+def _log_file() -> Path:
+    """What servers of runs' own say: they share the home of Prefect, and seldom say anything."""
+    return Path(os.environ["PREFECT_HOME"]).expanduser() / "run-server.log"
+
+
+def _shown_log() -> str:
+    return os.path.relpath(_log_file())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +109,8 @@ def _own_server() -> Iterator[_OwnServer]:
 
     It inherits a socket that listens already: no other process can take its port, and what is
     asked early is answered when it is up. It inherits a pipe, too, of which the other end is held
-    here alone: when this process ends, by whatever signal, so does the server.
+    here alone: when this process ends, by whatever signal, so does the server. What it says goes to
+    a file beside its database, and not to a person's terminal.
     """
     process = None
     held, life = os.pipe()
@@ -88,9 +120,14 @@ def _own_server() -> Iterator[_OwnServer]:
             listening.listen()
             port = int(listening.getsockname()[1])
             handed = listening.fileno()
-            with shielded():  # it lives on when a step is to end first
+            log = os.open(_log_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            # It lives on when a step is to end first.
+            with os.fdopen(log, "ab") as output, shielded():
                 process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
                     [sys.executable, "-m", "flows.server", str(handed), str(held)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
                     pass_fds=[handed, held],
                     env=ONE_RUN | os.environ,
                 )
@@ -141,7 +178,7 @@ def wait_for_server(own: _OwnServer | None = None) -> None:
         if own is not None and own.process.poll() is not None:
             raise ServerUnreachableError(
                 f"the run's own Prefect server ended with code {own.process.returncode} before it"
-                " answered; nothing was read or spent. What it said stands above"
+                f" answered; nothing was read or spent. What it said stands in {_shown_log()}"
             )
         if time.monotonic() > deadline:
             raise ServerUnreachableError(
@@ -196,7 +233,7 @@ def _serve(descriptor: int, life: int) -> None:
     _hear_sigterm()  # and end by it
 
 
-__all__ = ["ServerUnreachableError", "prefect_server", "wait_for_server"]
+__all__ = ["ServerLostError", "ServerUnreachableError", "prefect_server", "wait_for_server"]
 
 if __name__ == "__main__":
     _serve(*map(int, sys.argv[1:]))

@@ -17,6 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.tasks import Task
 
 from dpiw.errors import DPIWError
+from tasks.failures import StepFailedError, record, show_sentences
 from tasks.window import Window
 
 P = ParamSpec("P")
@@ -24,10 +25,6 @@ R = TypeVar("R")
 
 progress = logging.getLogger("dpiw.progress")
 """Says which step runs and how long it took; it never receives a value."""
-
-
-class StepFailedError(Exception):
-    """A step failed for a reason that stays in its own process."""
 
 
 def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
@@ -44,6 +41,7 @@ def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
             failure = error.with_traceback(None)
             failure.__cause__ = failure.__context__ = None
         except Exception as error:
+            record(error, name, *args)
             failure = StepFailedError(f"{name} failed: {type(error).__name__}")
         else:
             progress.info("done %s %.1f", name, time.monotonic() - started)
@@ -83,5 +81,7 @@ def step(name: str, *, done: str) -> Callable[[Callable[P, R]], Task[P, R]]:
 
     return wrap
 
+
+show_sentences()
 
 __all__ = ["StepFailedError", "progress", "step", "tell"]

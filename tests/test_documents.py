@@ -106,6 +106,7 @@ TYPED = (
     " sqlite3.connect('state/ledger.sqlite').backup(sqlite3.connect('copy.sqlite'))\"",
     "dpiw ledger void RUN --ledger URL --state DIR",
     "dpiw ledger register NAME --epsilon E --delta D --relation R --max-rows K --id-column C",
+    "dpiw ledger register --spec SPEC --epsilon E --delta D",
     "dpiw verify FOLDER --key curator.pub",
     "dpiw ledger verify --ledger FILE --head HASH",
     "dpiw workspace cells --state DIR --run KEY",

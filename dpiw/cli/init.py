@@ -123,7 +123,7 @@ def run_init(arguments: argparse.Namespace) -> int:
             f"wrote {', '.join(sorted(files))} to {folder}: {len(draft.columns)} columns,"
             f" {still} open fields; no data was read",
             "settle every TODO by public knowledge, then type",
-            *(f"  {line}" for line in next_commands(name, folder=quoted, draft=draft)),
+            *(f"  {line}" for line in next_commands(quoted)),
         ],
     )
     return 0

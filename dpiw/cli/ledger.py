@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
+from dpiw.cli.register import add_register
 from dpiw.cli.show import add_show, run_show
-from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
-from dpiw.errors import LedgerError, LedgerTamperedError, SignatureError, SpecError
-from dpiw.privacy.units import NeighbouringRelation
+from dpiw.cli.text import add_signing, signing_key, write_lines
+from dpiw.errors import LedgerTamperedError, SignatureError, SpecError
 
 if TYPE_CHECKING:
     from dpiw.ledger import Ledger, PublishedHead
@@ -31,7 +30,8 @@ def add_ledger_commands(subparsers: Any) -> None:
     """
     ledger = subparsers.add_parser("ledger", help="register, show, verify, void, recover, export")
     commands = ledger.add_subparsers(dest="ledger_command", required=True)
-    _add_register(commands)
+    register = commands.add_parser("register", help="set a population's lifetime budget, once")
+    add_register(register)
     add_show(_add(commands, "show", "budgets, every run, and what was spent when", run_show))
     verify = _add(commands, "verify", "replay the whole chain and every rule", run_verify)
     verify.add_argument(
@@ -73,97 +73,6 @@ def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.Arg
     parser.add_argument("--ledger", required=True, metavar="PATH", help="path or sqlite:///PATH")
     parser.set_defaults(handler=handler)
     return parser
-
-
-def _add_register(commands: Any) -> None:
-    parser = _add(commands, "register", "set a population's lifetime budget, once", run_register)
-    parser.add_argument("name", help="lower-case letters, digits, - and _")
-    parser.add_argument("--epsilon", required=True, help="lifetime epsilon, an exact decimal")
-    parser.add_argument("--delta", required=True, help="lifetime delta, an exact decimal")
-    parser.add_argument(
-        "--relation",
-        required=True,
-        choices=[relation.value for relation in NeighbouringRelation],
-        help="the only neighbouring relation its costs may be stated under",
-    )
-    parser.add_argument(
-        "--composition",
-        default="basic",
-        choices=["basic", "renyi"],
-        help="how runs add up: sums, or a Renyi filter that admits more small releases (basic)",
-    )
-    parser.add_argument("--max-rows", type=int, default=1, help="rows per privacy unit (1)")
-    parser.add_argument(
-        "--id-column", help="the column that names a privacy unit (none: each row is a unit)"
-    )
-    parser.add_argument(
-        "--max-unpaid-reads",
-        type=int,
-        metavar="N",
-        help="how many reads of its tables may end without a draw, for life: operators see how each"
-        " ended, and no epsilon pays for it (20)",
-    )
-    parser.add_argument(
-        "--create",
-        action="store_true",
-        help="make the ledger if there is none, and its folder for you alone (a new ledger knows"
-        " nothing that was spent before)",
-    )
-    add_signing(parser)
-
-
-def run_register(arguments: argparse.Namespace) -> int:
-    """Register a population; the same terms again are no error."""
-    from dpiw.ledger import MAX_UNPAID_READS, CompositionRule, Ledger, Population
-    from dpiw.ledger.location import BEGIN, HOW_TO_BEGIN
-
-    reads = arguments.max_unpaid_reads
-    population = Population(
-        name=arguments.name,
-        relation=NeighbouringRelation(arguments.relation),
-        max_rows=arguments.max_rows,
-        epsilon=exact_decimal("epsilon", arguments.epsilon),
-        delta=exact_decimal("delta", arguments.delta),
-        composition=CompositionRule(arguments.composition),
-        id_column=arguments.id_column,
-        max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
-    )
-    make = Ledger.create if arguments.create else Ledger.open
-    try:
-        ledger = make(arguments.ledger, key=signing_key(arguments))
-    except LedgerError as error:
-        told = str(error)
-        if "no such file" not in told:
-            raise
-        told += "" if HOW_TO_BEGIN in told else f"; {HOW_TO_BEGIN}"
-        raise LedgerError(told.replace(BEGIN, _as_typed(arguments))) from None
-    before = population.name in {one.name for one in ledger.populations()}
-    known = ledger.register(population)
-    rule = ", composition renyi" if known.renyi else ""
-    unit = "each row is a person"
-    if known.id_column:
-        named = arguments.id_column
-        named += "" if named == known.id_column else f" (which stands there as {known.id_column})"
-        unit = f"a person is a value of {named}, with at most {known.max_rows} row(s)"
-    lines = [
-        f"population {known.name}: {known.budget}, {known.relation.value}{rule}; {unit}; for life"
-    ]
-    if before:
-        left = ledger.remaining(known.name)
-        lines.append(f"registered before, with the same terms; nothing was changed; left: {left}")
-    write_lines(arguments, lines)
-    return 0
-
-
-def _as_typed(arguments: argparse.Namespace) -> str:
-    """The same registration, which makes the ledger too."""
-    words = ["dpiw", "ledger", "register", arguments.name]
-    for option in ("ledger", "epsilon", "delta", "relation", "composition", "max_rows",
-                   "id_column", "max_unpaid_reads", "sign_with"):  # fmt: skip
-        value = getattr(arguments, option)
-        if value not in (None, 1, "basic"):
-            words += [f"--{option.replace('_', '-')}", str(value)]
-    return shlex.join([*words, "--create"])
 
 
 def run_verify(arguments: argparse.Namespace) -> int:

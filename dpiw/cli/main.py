@@ -66,7 +66,10 @@ def _plan(arguments: argparse.Namespace) -> int:
         left = budget_line(plan)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
         raise type(error)(filled_in(str(error), spec)) from None
-    if not arguments.json:
+    if arguments.json:
+        warned = [one for one in left.splitlines() if one.startswith("warning: ")]
+        sys.stderr.writelines(f"{line}\n" for line in warned)
+    else:
         _say(left)
     return 0
 

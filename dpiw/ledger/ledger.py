@@ -138,7 +138,8 @@ class Ledger(AttemptLedger):
             if known.to_payload() != population.to_payload():
                 raise LedgerConflictError(
                     f"population {population.name}: registered with other terms"
-                    f" ({known.differing(population)}); a budget is set once, for life. What it is:"
+                    f" ({known.differing(population)}); a budget is set once, for life"
+                    " (docs/sharp-edges.md: a wrong registration). What it is:"
                     " dpiw ledger show"
                 )
             return known

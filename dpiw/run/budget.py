@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, ReleaseError
 from dpiw.ledger import Ledger
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text
 from dpiw.plan.plan import Plan
+from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.ahead import paid_anew
-from dpiw.run.commands import filled_in
+from dpiw.run.commands import filled_in, recover_command
 from dpiw.run.declared import check_registered
+from dpiw.run.restored import unknown_releases
 from dpiw.run.run import ledger_url
+
+_SHOWN = 3
+"""Names of releases that are told; one shows it as well as all."""
 
 
 def budget_line(plan: Plan) -> str:
@@ -19,7 +24,8 @@ def budget_line(plan: Plan) -> str:
 
     Counted by the ledger's own accountant, under the population's rule of composition, at what a
     whole run of the plan reserves. Where the ledger or the population is not there, it says so: a
-    plan needs neither.
+    plan needs neither. Where the ledger lacks releases that are published, it says that, and no
+    count.
 
     Raises:
         UnsupportedRelationError, SpecError: the population is registered with other terms than the
@@ -32,6 +38,8 @@ def budget_line(plan: Plan) -> str:
     except DPIWError as error:
         return f"ledger: not known what is left: {filled_in(str(error), plan.spec)}"
     check_registered(plan.spec, account.population)
+    if doubt := _doubt(plan.spec, ledger, account):
+        return doubt
     stages = frozenset(stage.name for stage in plan.stages)
     vector = plan.stage_renyi(stages) if account.population.renyi else None
     charge = Charge(cost=plan.cost, renyi=vector)
@@ -43,6 +51,33 @@ def budget_line(plan: Plan) -> str:
             f"ledger: population {name} has {left}" + (f"; {fits}" if count else ""),
             *(f"warning: {one}" for one in warned),
         ]
+    )
+
+
+def _doubt(spec: ReleaseSpec, ledger: Ledger, account: Account) -> str:
+    """What to say instead of a count, where a release would be refused for the ledger's sake.
+
+    A ledger that was restored from an old copy says that more is left than is; what was published
+    since shows it.
+    """
+    name = f"population {account.population.name}"
+    try:
+        unknown = unknown_releases(spec, ledger)
+    except ReleaseError as error:
+        return (
+            f"ledger: {name}: not known what is left\nwarning: {error}; whether the ledger knows"
+            " every release is not known, and a release is refused until that folder is mended or"
+            " moved away"
+        )
+    if not unknown:
+        return ""
+    shown = ", ".join(unknown[:_SHOWN]) + (", ..." if unknown[_SHOWN:] else "")
+    return (
+        f"ledger: {name} has less left than its ledger says ({account.remaining} of"
+        f" {account.population.budget})\nwarning: it lacks what was published: {shown}. It was"
+        " restored from an old copy, or is another ledger; a release is refused until it is put"
+        f" back or recovered: {recover_command(spec)} (state as loss what was drawn and not"
+        " published since the copy; 0 must be typed)"
     )
 
 

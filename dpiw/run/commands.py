@@ -26,6 +26,18 @@ def ledger_place(spec: ReleaseSpec) -> str:
     return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
 
 
+def recover_command(spec: ReleaseSpec) -> str:
+    """What takes the releases of a spec's folder on record again; capitals stand for a decision."""
+    places = {
+        "ledger": ledger_place(spec),
+        "releases": os.path.relpath(spec.publish_to),
+        "key": os.path.relpath(Path(spec.signing_key).with_suffix(".pub")),
+    }
+    words = [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
+    loss = "--loss-epsilon E --loss-delta D --loss-reads N"
+    return " ".join(["dpiw ledger recover", *words, loss])
+
+
 def filled_in(told: str, spec: ReleaseSpec) -> str:
     """A message with the spec's own names in the commands that it advises.
 
@@ -45,8 +57,9 @@ def filled_in(told: str, spec: ReleaseSpec) -> str:
         command = REGISTER.format(name=generic, ledger="PATH")
         told = told.replace(command, f"dpiw ledger register {name} --ledger {place} {terms}")
     told = told.replace("dpiw ledger show", f"dpiw ledger show --ledger {place}")
+    told = told.replace("`dpiw ledger recover`", f"`{recover_command(spec)}`")
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
     return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
 
 
-__all__ = ["filled_in", "ledger_place", "program"]
+__all__ = ["filled_in", "ledger_place", "program", "recover_command"]

@@ -192,7 +192,7 @@ def _check_before_drawing(
     run: ReleaseRun, ledger: Ledger, stage: StageRecord, resumed: bytes | None
 ) -> None:
     """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
-    check_heads(run, ledger)  # once more: an old copy may have come back since the reservation
+    check_heads(run.spec, ledger)  # once more: an old copy may have come back since the reservation
     if not run.snapshot.exists():
         raise StageFailedError("ingest", StageFailedError.exit_code)
     if not is_whole(run.snapshot):

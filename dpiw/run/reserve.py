@@ -53,7 +53,7 @@ def reserve(run: ReleaseRun) -> None:
     """
     key = load_private_key(Path(run.spec.signing_key))  # what cannot be signed is not paid for
     ledger = run.open_ledger(key=key)
-    check_heads(run, ledger)
+    check_heads(run.spec, ledger)
     check_registered(run.spec, ledger.population(run.spec.population))
     record = ledger.find_run(run.key)
     _check_not_recovered(run, ledger, record)

@@ -12,32 +12,43 @@ from pathlib import Path
 
 from dpiw.errors import LedgerTamperedError, ReleaseError
 from dpiw.ledger import AttemptRecord, Ledger, PublishedHead, RunRecord
+from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.measurement import Measurement
 from dpiw.release.folders import release_folders
 from dpiw.release.verification import read_signed_manifest
 from dpiw.run.checkpoints import check_checkpoints
-from dpiw.run.run import ReleaseRun, measurement_file
+from dpiw.run.run import measurement_file, workspace_folder
 
 
-def check_heads(run: ReleaseRun, ledger: Ledger) -> None:
+def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a ledger that lacks the head of a release of any population registered in it.
 
-    Looked at: every folder where this run, or another run of its workspace, publishes, and what
-    those runs built. Folders that were moved away are not seen.
+    Looked at: every folder where this spec, or a run of its workspace, publishes, and what those
+    runs built. Folders that were moved away are not seen.
 
     Raises:
         LedgerTamperedError: a head is missing: the ledger was restored from an old copy, or made
             anew. It must not spend until it is recovered.
         ReleaseError: a folder beside the releases cannot be read as one.
     """
+    ledger.check_heads([head for _, head in _heads(spec, ledger)])
+
+
+def unknown_releases(spec: ReleaseSpec, ledger: Ledger) -> tuple[str, ...]:
+    """Names of the releases for whose heads `check_heads` refuses this ledger.
+
+    Raises:
+        ReleaseError: as `check_heads`.
+    """
+    unknown = (name for name, head in _heads(spec, ledger) if not ledger.knows(head))
+    return tuple(dict.fromkeys(unknown))  # a run keeps what it built and published
+
+
+def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[tuple[str, PublishedHead]]:
+    """Name and head of every release in sight of a population that is registered."""
     registered = {population.name for population in ledger.populations()}
-    ledger.check_heads([head for name, head in _heads(run) if name in registered])
-
-
-def _heads(run: ReleaseRun) -> Iterator[tuple[str, PublishedHead]]:
-    """Population and head of every release in sight."""
-    folders = sorted(run.directory.parents[1].glob("*/*/"))
-    roots = {Path(run.spec.publish_to), *filter(None, map(_publishes_to, folders))}
+    folders = sorted(workspace_folder(Path(spec.state)).glob("*/*/"))
+    roots = {Path(spec.publish_to), *filter(None, map(_publishes_to, folders))}
     releases = [folder / "built" for folder in folders if (folder / "built").exists()]
     for root in sorted(roots):
         if root.exists():
@@ -49,7 +60,8 @@ def _heads(run: ReleaseRun) -> Iterator[tuple[str, PublishedHead]]:
             raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
         facts = manifest.facts
         head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
-        yield facts.population, head
+        if facts.population in registered:
+            yield facts.release_id, head
 
 
 def _publishes_to(folder: Path) -> Path | None:

@@ -55,9 +55,14 @@ def ledger_url(spec: ReleaseSpec) -> str:
     return spec.ledger or f"sqlite:///{Path(spec.state) / 'ledger.sqlite'}"
 
 
+def workspace_folder(state: Path) -> Path:
+    """Where the folders of runs lie in a state folder, below their populations' names."""
+    return state / "workspace"
+
+
 def run_folder(state: Path, population: str, key: str) -> Path:
     """Where a run's folder lies in the workspace of a state folder."""
-    return state / "workspace" / population / key[:32]
+    return workspace_folder(state) / population / key[:32]
 
 
 def cells_file(state: Path, population: str, key: str) -> Path:

@@ -179,15 +179,12 @@ def dictionary_name(*candidates: str) -> str:
     raise SchemaError("--name: expected lower-case letters, digits, `-` and `_`")
 
 
-def next_commands(name: str, *, folder: str, draft: TableDraft) -> list[str]:
+def next_commands(folder: str) -> list[str]:
     """What to type once the open fields are settled; letters in capitals stand for a decision."""
-    person = next((one.name for one in draft.columns if one.role is ColumnRole.IDENTIFIER), None)
-    unit = "" if person is None else f" --id-column {json.dumps(person)} --max-rows K"
     return [
         f"dpiw plan {folder}/{SPEC}",
         f"dpiw rehearse {folder}/{SPEC}   # free; minutes for few columns, more for a dozen",
         f"dpiw key new {folder}/keys/curator",
-        f"dpiw ledger register {name} --ledger {folder}/state/ledger.sqlite --create"
-        f" --epsilon E --delta D --relation add_or_remove_one{unit}",
+        f"dpiw ledger register --spec {folder}/{SPEC} --create --epsilon E --delta D   # for life",
         f"dpiw release {folder}/{SPEC}",
     ]

@@ -1,0 +1,255 @@
+"""`dpiw ledger register`: a population's terms, set once; as a spec promises them, or as typed.
+
+A ledger is append-only: a registration that no spec can use stays. So what a spec states is best
+taken from the spec, and what is typed by hand is answered by what a spec has to say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
+from dpiw.errors import LedgerError, SpecError
+from dpiw.privacy.units import NeighbouringRelation
+
+if TYPE_CHECKING:
+    from dpiw.ledger import Ledger, Population
+    from dpiw.plan.spec import ReleaseSpec
+
+_PROMISED = ("name", "ledger", "relation", "max_rows", "id_column")
+"""Options that a spec states."""
+
+_BY_HAND = {"ledger": "--ledger", "relation": "--relation", "name": "name"}
+"""What is required where no spec is named, in the order of the usage."""
+
+
+def add_register(parser: argparse.ArgumentParser) -> None:
+    """The options of `register`."""
+    parser.add_argument("name", nargs="?", help="lower-case letters, digits, - and _")
+    parser.add_argument(
+        "--spec",
+        type=Path,
+        metavar="SPEC",
+        help="the release spec that the population is for: name, relation, unit and ledger are its,"
+        " and need not be typed",
+    )
+    parser.add_argument("--ledger", metavar="PATH", help="path or sqlite:///PATH")
+    parser.add_argument("--epsilon", required=True, help="lifetime epsilon, an exact decimal")
+    parser.add_argument("--delta", required=True, help="lifetime delta, an exact decimal")
+    parser.add_argument(
+        "--relation",
+        choices=[relation.value for relation in NeighbouringRelation],
+        help="the only neighbouring relation its costs may be stated under",
+    )
+    parser.add_argument(
+        "--composition",
+        default="basic",
+        choices=["basic", "renyi"],
+        help="how runs add up: sums, or a Renyi filter that admits more small releases (basic)",
+    )
+    parser.add_argument("--max-rows", type=int, help="rows per privacy unit (1)")
+    parser.add_argument(
+        "--id-column", help="the column that names a privacy unit (none: each row is a unit)"
+    )
+    parser.add_argument(
+        "--max-unpaid-reads",
+        type=int,
+        metavar="N",
+        help="how many reads of its tables may end without a draw, for life: operators see how each"
+        " ended, and no epsilon pays for it (20)",
+    )
+    parser.add_argument(
+        "--create",
+        action="store_true",
+        help="make the ledger if there is none, and its folder for you alone (a new ledger knows"
+        " nothing that was spent before)",
+    )
+    add_signing(parser)
+    parser.set_defaults(handler=run_register, misused=parser.error)
+
+
+def run_register(arguments: argparse.Namespace) -> int:
+    """Register a population; the same terms again are no error.
+
+    Raises:
+        SpecError: a term is not admissible, or is not the spec's; or the budget pays for no release
+            of the spec. Nothing was written.
+        LedgerConflictError: the name is registered with other terms.
+    """
+    spec = None if arguments.spec is None else _read(arguments.spec)
+    if spec is None:
+        absent = [told for option, told in _BY_HAND.items() if getattr(arguments, option) is None]
+        if absent:
+            arguments.misused(f"without --spec, these are required: {', '.join(absent)}")
+    else:
+        _take_over(arguments, spec)
+    population = _population(arguments)
+    pays = [] if spec is None else [_pays_for(population, spec, arguments.spec)]
+    ledger = _opened(arguments)
+    before = population.name in {one.name for one in ledger.populations()}
+    known = ledger.register(population)
+    lines = [_told(known, arguments.id_column), *pays]
+    if before:
+        left = ledger.remaining(known.name)
+        lines.append(f"registered before, with the same terms; nothing was changed; left: {left}")
+    elif spec is None:
+        lines.append(_in_a_spec(arguments))
+    write_lines(arguments, lines)
+    return 0
+
+
+# --- as a spec promises -------------------------------------------------------------------------
+
+
+def _read(path: Path) -> ReleaseSpec:
+    from dpiw.data.yaml import told_in
+    from dpiw.plan.spec import load_schema, load_spec
+
+    with told_in(path, SpecError):
+        spec = load_spec(path)
+        load_schema(spec)  # the unit's column is one that it declares
+    return spec
+
+
+def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
+    """Set what the spec states; refuse what was typed and differs."""
+    from dpiw.ledger.location import absolute_location
+    from dpiw.run.commands import ledger_place
+    from dpiw.run.run import ledger_url
+
+    unit = spec.privacy_unit
+    stated: dict[str, Any] = {
+        "name": spec.population,
+        "ledger": ledger_place(spec),
+        "relation": unit.relation.value,
+        "max_rows": unit.max_rows,
+        "id_column": unit.id_column,
+    }
+    if arguments.ledger is not None:
+        typed = absolute_location(arguments.ledger, Path.cwd()).removeprefix("sqlite:///")
+        if _same_place(typed, ledger_url(spec).removeprefix("sqlite:///")):
+            arguments.ledger = stated["ledger"]
+    differing = [
+        f"{'' if option == 'name' else '--' + option.replace('_', '-') + ' '}{typed}: the spec says"
+        f" {_as_in_a_spec(option, stated[option])}"
+        for option in _PROMISED
+        if (typed := getattr(arguments, option)) not in (None, stated[option])
+    ]
+    if differing:
+        raise SpecError(
+            f"{'; '.join(differing)}. Leave out what {arguments.spec} states, or mend the spec;"
+            " nothing was registered"
+        )
+    for option, value in stated.items():
+        setattr(arguments, option, value)
+
+
+def _same_place(one: str, other: str) -> bool:
+    return one == other or Path(one).resolve() == Path(other).resolve()
+
+
+def _as_in_a_spec(option: str, value: Any) -> str:
+    if option in ("max_rows", "id_column"):
+        return f"no unit.{option}" if value is None else f"unit.{option}: {value}"
+    return value if option == "ledger" else f"{option.replace('name', 'population')}: {value}"
+
+
+def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
+    """How many releases of the spec the budget pays for; a budget for none is refused.
+
+    Raises:
+        SpecError: it pays for none, and would be one for life.
+    """
+    from dpiw.ledger.accounts import Account
+    from dpiw.ledger.charges import Charge
+    from dpiw.ledger.history import count_text
+
+    if population.renyi:
+        return f"terms as {path} states them; how many such releases fit: dpiw plan {path}"
+    count = Account.opened(population).admits(Charge(cost=spec.cost))
+    if count == 0:
+        raise SpecError(
+            f"{population.budget}: pays for no release of {path}, which costs {spec.cost};"
+            " a lifetime budget is set once, and pays for every release about these people. Nothing"
+            " was registered"
+        )
+    return f"terms as {path} states them; {count_text(count)}"
+
+
+# --- as typed -----------------------------------------------------------------------------------
+
+
+def _population(arguments: argparse.Namespace) -> Population:
+    from dpiw.ledger import MAX_UNPAID_READS, CompositionRule, Population
+
+    reads, rows = arguments.max_unpaid_reads, arguments.max_rows
+    return Population(
+        name=arguments.name,
+        relation=NeighbouringRelation(arguments.relation),
+        max_rows=1 if rows is None else rows,
+        epsilon=exact_decimal("epsilon", arguments.epsilon),
+        delta=exact_decimal("delta", arguments.delta),
+        composition=CompositionRule(arguments.composition),
+        id_column=arguments.id_column,
+        max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
+    )
+
+
+def _opened(arguments: argparse.Namespace) -> Ledger:
+    from dpiw.ledger import Ledger
+    from dpiw.ledger.location import BEGIN, HOW_TO_BEGIN
+
+    make = Ledger.create if arguments.create else Ledger.open
+    try:
+        return make(arguments.ledger, key=signing_key(arguments))
+    except LedgerError as error:
+        told = str(error)
+        if "no such file" not in told:
+            raise
+        told += "" if HOW_TO_BEGIN in told else f"; {HOW_TO_BEGIN}"
+        raise LedgerError(told.replace(BEGIN, _as_typed(arguments))) from None
+
+
+def _told(known: Population, typed: str | None) -> str:
+    """What was promised, for people."""
+    rule = ", composition renyi" if known.renyi else ""
+    unit = "each row is a person"
+    if known.id_column:
+        named = str(typed)
+        named += "" if named == known.id_column else f" (which stands there as {known.id_column})"
+        unit = f"a person is a value of {named}, with at most {known.max_rows} row(s)"
+    return (
+        f"population {known.name}: {known.budget}, {known.relation.value}{rule}; {unit}; for life"
+    )
+
+
+def _in_a_spec(arguments: argparse.Namespace) -> str:
+    """How a spec has to state what was typed: a release of any other is refused."""
+    unit = "no unit"
+    if arguments.id_column is not None:
+        column = json.dumps(arguments.id_column, ensure_ascii=False)
+        unit = f"unit: {{id_column: {column}, max_rows: {arguments.max_rows or 1}}}"
+    return (
+        f"a spec of these people has to say: population: {arguments.name}, relation:"
+        f" {arguments.relation}, {unit}; any other is refused (--spec SPEC takes them from a spec)"
+    )
+
+
+def _as_typed(arguments: argparse.Namespace) -> str:
+    """The same registration, which makes the ledger too."""
+    words = ["dpiw", "ledger", "register"]
+    promised = () if arguments.spec is None else _PROMISED
+    words += [] if promised else [arguments.name]
+    for option in ("spec", "ledger", "epsilon", "delta", "relation", "composition", "max_rows",
+                   "id_column", "max_unpaid_reads", "sign_with"):  # fmt: skip
+        value = getattr(arguments, option)
+        if value not in (None, 1, "basic") and option not in promised:
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    return shlex.join([*words, "--create"])
+
+
+__all__ = ["add_register", "run_register"]

@@ -1,0 +1,71 @@
+"""What a worker's terminal shows of a step that failed: one sentence, and no traceback.
+
+Prefect logs the traceback of an exception that leaves a task, once for the task and twice for its
+flow. Of our own errors it says nothing that the sentence does not: where a step's own code failed
+stands in the run's confidential log. What Prefect itself runs into is shown as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import traceback
+from pathlib import Path
+from typing import Final
+
+from dpiw.errors import DPIWError
+
+_TASKS: Final = "prefect.task_runs"
+_FLOWS: Final = "prefect.flow_runs"
+
+
+class StepFailedError(Exception):
+    """A step failed for a reason that stays in its own process."""
+
+
+class OwnFailures(logging.Filter):
+    """Turns the traceback of one of our errors into a sentence; leaves out that it is repeated."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, DPIWError | StepFailedError):
+            return True
+        record.msg, record.args = _sentence(error), ()
+        record.exc_info = record.exc_text = None
+        return record.name == _TASKS  # a flow says in what state it ended
+
+
+def _sentence(error: DPIWError | StepFailedError) -> str:
+    advice = error.advice if isinstance(error, DPIWError) else DPIWError.advice
+    return f"{type(error).__name__}: {error}. What to do: {advice}."
+
+
+def show_sentences() -> None:
+    """From now on, in this process; saying it twice changes nothing."""
+    for name in (_TASKS, _FLOWS):
+        logger = logging.getLogger(name)
+        if not any(isinstance(one, OwnFailures) for one in logger.filters):
+            logger.addFilter(OwnFailures())
+
+
+def record(error: Exception, name: str, *given: object) -> None:
+    """Keep the traceback of a step's own failure in its run's log, for the custodian alone.
+
+    Args:
+        error: what the step raised.
+        name: of the step.
+        given: its arguments, the run's folder first; of one that has no run, nothing is kept.
+    """
+    place = given[0] if given else None
+    if not isinstance(place, Path) or not (place / "log").is_dir():
+        return
+    told = "".join(traceback.format_exception(error))
+    with contextlib.suppress(OSError):  # a full disk is not to hide that the step failed
+        log = os.open(place / "log" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(log, "w", encoding="utf-8", errors="backslashreplace") as output:
+            output.write(told)
+
+
+__all__ = ["OwnFailures", "StepFailedError", "record", "show_sentences"]

@@ -1,0 +1,132 @@
+"""`dpiw ledger register --spec`: what is registered is what the spec promises, or nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.cli.main import main
+from dpiw.errors import SpecError
+from dpiw.ledger import Ledger
+from dpiw.plan.spec import load_spec
+from dpiw.run.declared import check_registered
+
+BUDGET = ("--epsilon", "7", "--delta", "1e-4")
+
+
+@pytest.fixture
+def unregistered(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A spec whose ledger is not there yet, and its curator beside it."""
+    workplace.ledger.unlink()
+    monkeypatch.chdir(workplace.root)
+    return workplace
+
+
+def register(*words: str) -> int:
+    return main(["ledger", "register", *words])
+
+
+def of_people(place: Any, unit: str) -> None:
+    text = place.spec.read_text()
+    schema = place.root / "schema.yaml"
+    schema.write_text(
+        schema.read_text().replace("columns:", "columns:\n  - {name: who, role: identifier}")
+    )
+    place.spec.write_text(f"{text}\nunit: {unit}\n")
+
+
+def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    of_people(unregistered, "{id_column: who, max_rows: 3}")
+    assert register("--spec", "release.yaml", *BUDGET, "--create") == 0
+    spec = load_spec(unregistered.spec)
+    known = Ledger.open(unregistered.ledger).population("town")
+    check_registered(spec, known)  # a release is not refused for its terms
+    assert known.protects(spec.privacy_unit)
+    promised, fits = capsys.readouterr().out.splitlines()
+    assert promised.startswith("population town: epsilon=7, delta=0.0001, add_or_remove_one; a per")
+    assert fits.startswith("terms as release.yaml states them; ")
+    assert "more such release" in fits
+    assert register("--spec", "release.yaml", *BUDGET) == 0
+    assert "registered before" in capsys.readouterr().out
+
+
+def test_the_same_typed_as_well_is_no_error(unregistered: Any) -> None:
+    words = ("town", "--ledger", "./state/ledger.sqlite", "--relation", "add_or_remove_one")
+    assert register(*words, "--max-rows", "1", "--spec", "release.yaml", *BUDGET, "--create") == 0
+    assert Ledger.open(unregistered.ledger).population("town").id_column is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (("city",), "city: the spec says population: town"),
+        (("--relation", "replace_one"), "--relation replace_one: the spec says relation: add_or"),
+        (("--max-rows", "3"), "--max-rows 3: the spec says unit.max_rows: 1"),
+        (("--id-column", "who"), "--id-column who: the spec says no unit.id_column"),
+        (("--ledger", "other.sqlite"), "--ledger other.sqlite: the spec says state/ledger.sqlite"),
+    ],
+)
+def test_what_is_typed_and_differs_is_refused(
+    unregistered: Any, capsys: pytest.CaptureFixture[str], typed: tuple[str, ...], told: str
+) -> None:
+    code = register(*typed, "--spec", "release.yaml", *BUDGET, "--create")
+    assert code == SpecError.exit_code
+    said = capsys.readouterr().err
+    assert told in said
+    assert "nothing was registered" in said
+    assert not unregistered.ledger.exists()
+    assert not Path("other.sqlite").exists()
+
+
+def test_a_budget_that_pays_for_no_release_is_refused(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--spec", "release.yaml", "--epsilon", "0.1", "--delta", "1e-4", "--create")
+    assert register(*words) == SpecError.exit_code
+    assert "epsilon=0.1, delta=0.0001: pays for no release" in capsys.readouterr().err
+    assert not unregistered.ledger.exists()
+
+
+def test_a_unit_that_no_dictionary_declares_is_refused(unregistered: Any) -> None:
+    unregistered.spec.write_text(f"{unregistered.spec.read_text()}\nunit: {{id_column: who}}\n")
+    assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
+    assert not unregistered.ledger.exists()
+
+
+def test_where_the_ledger_is_not_there_the_command_makes_it(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert register("--spec", "release.yaml", *BUDGET) == 30
+    command = "dpiw ledger register --spec release.yaml --epsilon 7 --delta 1e-4 --create"
+    assert command in capsys.readouterr().err
+
+
+def test_by_hand_a_spec_s_words_are_said(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("town", "--ledger", "state/ledger.sqlite", "--relation", "replace_one", *BUDGET)
+    assert register(*words, "--create") == 0
+    stated = capsys.readouterr().out.splitlines()[1]
+    assert "population: town, relation: replace_one, no unit; any other is refused" in stated
+
+
+@pytest.mark.parametrize("absent", ["town", "--ledger", "--relation"])
+def test_without_a_spec_all_is_typed(
+    unregistered: Any, capsys: pytest.CaptureFixture[str], absent: str
+) -> None:
+    words = ["town", "--ledger=state/ledger.sqlite", "--relation=replace_one"]
+    kept = [word for word in words if not word.startswith(absent)]
+    with pytest.raises(SystemExit) as end:
+        register(*kept, *BUDGET, "--create")
+    assert end.value.code == 2
+    assert "without --spec, these are required: " in capsys.readouterr().err
+    assert not unregistered.ledger.exists()
+
+
+def test_renyi_leaves_the_count_to_the_plan(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert register("--spec", "release.yaml", *BUDGET, "--composition", "renyi", "--create") == 0
+    assert "how many such releases fit: dpiw plan release.yaml" in capsys.readouterr().out

@@ -1,0 +1,207 @@
+"""A step that fails is told in sentences: no traceback on a terminal, none lost of our own code.
+
+A worker's child logs what a flow ran into; a person's run has a console of its own. Both are shown
+what to do; what a step's own code did wrong stands in the run's confidential log.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from rich.console import Console
+
+from dpiw.errors import StageFailedError
+from dpiw.run.run import ReleaseRun
+from flows import console
+from flows import server as servers
+from flows.server import ServerLostError, ServerUnreachableError
+from tasks.failures import OwnFailures, StepFailedError, show_sentences
+from tasks.step import _guarded
+from tests.flows.conftest import ROOT, PrefectServer
+from tests.support.patience import SECONDS, until
+
+KILLED = StageFailedError("fit_generator", StageFailedError.exit_code)
+
+AS_A_WORKER_S_CHILD = """
+import sys
+from flows.release import release
+try:
+    release(sys.argv[1])
+except Exception as error:
+    sys.exit(error.exit_code)
+"""
+
+WAITS = """
+import os, pathlib, sys, time
+if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig_argv:
+    import dpiw.methods.generators.histogram as h
+    def wait(*_, **__):
+        (pathlib.Path({folder!r}) / 'pid').write_text(str(os.getpid()))
+        time.sleep(600)
+    h.Histogram.measure = wait
+"""
+
+
+@pytest.mark.flow
+@pytest.mark.parametrize("words", [["-c", AS_A_WORKER_S_CHILD], ["-m", "dpiw.cli.main", "release"]])
+def test_a_killed_stage_shows_a_sentence_and_no_traceback(
+    prefect_server: PrefectServer, workplace: Any, tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WAITS.format(folder=str(tmp_path)))
+    paths = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "300"}
+    process = subprocess.Popen(
+        [sys.executable, *words, str(workplace.spec)], stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.STDOUT, env=prefect_server.environment() | paths, cwd=ROOT,
+    )  # fmt: skip
+    pid = tmp_path / "pid"
+    drawn = lambda: pid.exists() and pid.read_text()  # noqa: E731
+    until(lambda: drawn() or process.poll() is not None, what="the draw")
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    said = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == StageFailedError.exit_code
+    assert "Traceback" not in said, said
+    assert "stage fit_generator ended with code 70" in said
+    assert ("What to do: a custodian reads log/" in said) == (words[0] == "-c")
+    assert ("\nnext: " in said) == (words[0] == "-m")
+
+
+# --- what a worker's log shows --------------------------------------------------------------------
+
+
+def logged(error: Exception, *, name: str) -> tuple[bool, logging.LogRecord]:
+    made = logging.LogRecord(
+        name, logging.ERROR, "f.py", 1, "went wrong: %r", (error,), (type(error), error, None)
+    )
+    return OwnFailures().filter(made), made
+
+
+@pytest.mark.parametrize("error", [KILLED, StepFailedError("debias failed: KeyError")])
+def test_our_own_errors_are_one_sentence(error: Exception) -> None:
+    shown, told = logged(error, name="prefect.task_runs")
+    assert shown
+    assert told.exc_info is None
+    assert told.getMessage().startswith(f"{type(error).__name__}: {error}. What to do: ")
+    assert not logged(error, name="prefect.flow_runs")[0]  # its end says the same
+
+
+def test_what_prefect_runs_into_is_shown_as_ever() -> None:
+    shown, told = logged(OSError("no route"), name="prefect.flow_runs")
+    assert shown
+    assert told.exc_info is not None
+    plain = logging.LogRecord("prefect.task_runs", logging.INFO, "f.py", 1, "fine", (), None)
+    assert OwnFailures().filter(plain)
+
+
+def test_it_is_said_once() -> None:
+    show_sentences()
+    show_sentences()
+    for name in ("prefect.task_runs", "prefect.flow_runs"):
+        found = [one for one in logging.getLogger(name).filters if isinstance(one, OwnFailures)]
+        assert len(found) == 1
+
+
+# --- what the custodian's log keeps ---------------------------------------------------------------
+
+
+def broken(*_: Any, **__: Any) -> None:
+    raise KeyError("of our own")
+
+
+def test_a_step_s_own_failure_stands_in_the_run_s_log(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    with pytest.raises(StepFailedError, match="debias failed: KeyError"):
+        _guarded("debias", "done", broken)(tmp_path)
+    log = tmp_path / "log" / "debias.log"
+    assert "KeyError: 'of our own'" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("given", [[], ["town"], [Path("nowhere")]])
+def test_a_step_without_a_run_keeps_nothing(given: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(StepFailedError):
+        _guarded("plan", "done", broken)(*given)
+    assert not list(tmp_path.iterdir())
+
+
+def fails(
+    place: Any, monkeypatch: pytest.MonkeyPatch, flow: Callable[..., str], *, prepared: bool = True
+) -> int:
+    """What a person's run ends with whose flow does, as if a server had answered."""
+
+    def publish(flow: Any, parsed: Any, heard: Any) -> Path:
+        heard.run = ReleaseRun.prepare(parsed.spec, period=None) if prepared else None
+        return Path(flow())
+
+    monkeypatch.setattr(console, "_publish", publish)
+    monkeypatch.setattr(console, "quiet_prefect", lambda: console.StepLog(Console()))
+    return console.main(flow, [str(place.spec)])
+
+
+def test_what_nobody_thought_of_is_kept_and_not_shown(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fails(workplace, monkeypatch, broken) == 1
+    said = capsys.readouterr()
+    assert "not published: KeyError\n(confidential log: " in said.out
+    assert "of our own" not in said.out + said.err
+    log = ReleaseRun.prepare(workplace.spec, period=None).directory / "log" / "release.log"
+    assert "KeyError: 'of our own'" in log.read_text()
+
+
+def test_a_failed_step_is_told_by_its_name(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def step(*_: Any) -> str:
+        raise StepFailedError("debias failed: KeyError")
+
+    assert fails(workplace, monkeypatch, step) == 1
+    assert "not published: debias failed: KeyError\n" in capsys.readouterr().out
+
+
+def test_before_a_run_is_prepared_nothing_is_hidden(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyError):
+        fails(workplace, monkeypatch, broken, prepared=False)
+
+
+# --- a server that goes away ----------------------------------------------------------------------
+
+
+def test_a_server_that_went_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    again = "start the same command again"
+    with pytest.raises(ServerLostError, match=again) as told, servers.prefect_server():
+        raise httpx.ConnectError("[Errno 111] Connection refused")
+    assert told.value.exit_code == ServerUnreachableError.exit_code
+    assert told.value.__suppress_context__
+    with pytest.raises(KeyError), servers.prefect_server():
+        broken()
+
+
+def test_what_a_server_of_the_run_s_own_says_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "600")
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    real = subprocess.Popen
+    words = ["sh", "-c", "echo Traceback >&2; exit 3"]
+    monkeypatch.setattr(servers.subprocess, "Popen", lambda _, **given: real(words, **given))
+    with servers.prefect_server() as wait, pytest.raises(ServerUnreachableError) as told:
+        wait()
+    log = tmp_path / "run-server.log"
+    assert str(told.value).endswith(f"stands in {os.path.relpath(log)}")
+    assert log.read_text() == "Traceback\n"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert capfd.readouterr() == ("", "")
