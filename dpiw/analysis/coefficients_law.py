@@ -11,6 +11,7 @@ Everything here is post-processing of released values; it costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +62,7 @@ class CoefficientsLaw:
     nominal_rows: int
     fitting_rows: int
     debias: bool
+    bins = MappingProxyType[str, np.ndarray]({})
 
     @property
     def variance(self) -> float:
@@ -224,12 +226,10 @@ class Tilt:
 
 
 def spread(base: Spectrum) -> float:
-    """The prior's variance: squared posterior median of the spread, which has a flat prior.
-
-    The median, because with few directions the posterior's tail is too heavy for a mean.
-    """
+    """The prior's variance: squared posterior median of the spread, which has a flat prior."""
     s, b = base.shrinkage, base.coefficients
     error = base.noise + base.fitting
+    # The median: with few directions the posterior's tail is too heavy for a mean.
     spreads = np.concatenate([[0.0], np.geomspace(*_SPREADS, 120)]) * np.sqrt(base.noise)
     total = s**2 * spreads[:, None] ** 2 + error
     score = -0.5 * (np.log(total) + b**2 / total).sum(axis=1)

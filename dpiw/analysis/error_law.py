@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     from dpiw.analysis.sample import Array, Estimate
@@ -21,6 +23,11 @@ class ErrorLaw(Protocol):
     @property
     def nominal_rows(self) -> float:
         """How many private rows there are, as far as is public."""
+        ...
+
+    @property
+    def bins(self) -> Mapping[str, np.ndarray]:
+        """In which bin of its generator each row's value lies, by column where that is known."""
         ...
 
     def parts(self, estimate: Estimate) -> dict[str, Array]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,8 +129,14 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
         influence=estimate.influence[:, own], refit=lambda w: estimate.refit(w)[own],
         group=estimate.groups[:, own], sides=None if sides is None else sides[:, :, own],
         level=None if level is None else level[:, own],
-        limits=estimate.least_and_most[:, own], ends=ends,
+        limits=estimate.least_and_most[:, own], ends=ends, facts=_of(estimate.facts, own),
     )  # fmt: skip
+
+
+def _of(facts: Mapping[str, Any], own: list[int]) -> dict[str, Any]:
+    """Facts of some of an estimate's values."""
+    inside = facts.get("inside")
+    return dict(facts) | ({} if inside is None else {"inside": inside[own]})
 
 
 def joint(*estimates: Estimate) -> Estimate:
@@ -146,6 +153,8 @@ def joint(*estimates: Estimate) -> Estimate:
     smooth = {bool(one.facts.get("smooth", True)) for one in estimates}
     if len(smooth) > 1:
         raise ReleaseError("joint: a quantile has an error law of its own; join it with quantiles")
+
+    inside = [one.facts["inside"] for one in estimates if "inside" in one.facts]
 
     def refit(weights: Array) -> Array:
         return np.concatenate([one.refit(weights) for one in estimates])
@@ -173,5 +182,6 @@ def joint(*estimates: Estimate) -> Estimate:
         facts={
             "smooth": smooth.pop(),
             "normalised": all(one.facts.get("normalised", True) for one in estimates),
-        },
+        }
+        | ({"inside": np.concatenate(inside)} if inside else {}),
     )

@@ -12,6 +12,12 @@ from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
 
+INSIDE = 0.5
+"""Standard deviation of a share t of a bin's people, over that of one of them, sqrt(t (1 - t)): as
+of three people. A generator spreads rows evenly inside a bin, and no feature of `measured` weights
+tells of so narrow a place. Chosen on columns whose density has a gap (docs/method.md section 14).
+"""
+
 
 def weighted_quantile(values: Array, weights: Array, probabilities: Array) -> Array:
     """Smallest value whose weighted share of rows at or below it reaches each probability."""
@@ -35,8 +41,9 @@ def quantile(
     Its interval goes from the quantile of the share's lower end to that of its upper end (Woodruff
     1952): as wide as a gap, or a column of few values, asks for. The standard error divides the
     share's by the density there, taken from the quantiles on both sides; among ties the share is
-    that at or below the quantile, or below it, whichever is nearer to the probability. `where` and
-    `by` as in `mean`.
+    that at or below the quantile, or below it, whichever is nearer to the probability. Where in its
+    generator's bin it lies is known as `INSIDE` says: cuts where quantiles are asked for make it
+    narrower. `where` and `by` as in `mean`.
 
     Raises:
         ReleaseError: `probability` is not inside (0, 1), or as `mean`.
@@ -48,10 +55,13 @@ def quantile(
         )
     told = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
 
-    def one(sample: WeightedSample, values: Array, name: str) -> Estimate:
-        return _quantile(sample, values, name, probability)
-
     sample = weighted_sample(source)
+    known = {} if sample.law is None else sample.law.bins
+    bins = known.get(column) if isinstance(column, str) else None
+
+    def one(sample: WeightedSample, values: Array, name: str) -> Estimate:
+        return _quantile(sample, values, name, probability, bins)
+
     estimate = grouped(sample, column, where, by, told, one)
     return replace(estimate, limits=bounds(sample, column))
 
@@ -64,7 +74,13 @@ def median(
     return quantile(source, column, 0.5, where=where, by=by, name=told)
 
 
-def _quantile(sample: WeightedSample, values: Array, name: str, probability: float) -> Estimate:
+def _quantile(
+    sample: WeightedSample,
+    values: Array,
+    name: str,
+    probability: float,
+    bins: np.ndarray | None,
+) -> Estimate:
     present = present_rows(values, name, sample)
     kept = values[present]
 
@@ -84,6 +100,8 @@ def _quantile(sample: WeightedSample, values: Array, name: str, probability: flo
     reached = under if tied else reached
     pull = np.where(present, (reached - below) / (density * share), 0.0)
 
+    inside = np.nan if bins is None else _inside(kept, mass, bins[present], estimate[0], tied)
+
     def ends(reach: Array) -> Array:
         apart = float(reach[0]) * density if np.isfinite(density) else 0.0
         sides = np.array([probability - apart, probability + apart])
@@ -97,8 +115,25 @@ def _quantile(sample: WeightedSample, values: Array, name: str, probability: flo
 
     return Estimate(
         names=(name,), values=estimate, influence=pull[:, None], refit=refit, sample=sample,
-        group=present[:, None], ends=ends, facts={"density": density, "smooth": False},
+        group=present[:, None], ends=ends,
+        facts={"density": density, "smooth": False, "inside": np.array([inside / density])},
     )  # fmt: skip
+
+
+def _inside(values: Array, weights: Array, bins: np.ndarray, found: float, below: bool) -> float:
+    """Standard deviation of the share below one of the values, from where those of its bin lie.
+
+    Args:
+        values: of the rows, shape (n,).
+        weights: likewise.
+        bins: in which each value lies, likewise.
+        found: the value.
+        below: whether ties count as above.
+    """
+    own = bins == bins[int(np.argmax(values == found))]
+    whole = float(weights[own].sum())
+    under = float(weights[own & (values < found if below else values <= found)].sum())
+    return INSIDE * float(np.sqrt(under * (whole - under))) / float(weights.sum())
 
 
 def _density(values: Array, weights: Array, probability: float) -> float:

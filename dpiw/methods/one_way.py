@@ -84,6 +84,12 @@ class OneWayLaw:
             start += size - 1
         return indicators
 
+    def bins_of(self, scaled: ScaledTable) -> dict[str, NDArray[np.int32]]:
+        """The rows' codes of the known columns of numbers, shape (n,) each, by name."""
+        own = {self.schema.released[j].name: j for j in self.columns}
+        codes = self.domain.codes(scaled)
+        return {n: codes[:, j] for n, j in own.items() if self.schema.released[j].is_numeric}
+
     def covariance(self, shares: Array, rows: float) -> Array:
         """Of the targets' noise, shape (dimension, dimension), positive definite.
 

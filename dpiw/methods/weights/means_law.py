@@ -19,6 +19,7 @@ All is post-processing. Source: docs/method.md section 14.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-STEP = 4.0
+STEP, STEP_IN_BIN = 4.0, 16.0
 """By what a quantile's prior variance is less, as its influence steps between two rows: independent
-errors of neighbours make more of it than a distribution does."""
+errors of neighbours make more of it than a distribution does. The second where it is known how a
+generator's bins lie: what is open inside one stands beside it (`dpiw.analysis.quantile`)."""
 
 PULL, PULLED = 16.0, 0.5
 """By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise. And
@@ -73,6 +75,8 @@ class MeansLaw:
         calibration: credit with which the rows' means were calibrated to the base's; infinite
             where they were not.
         relative: credit of each feature's part over alpha (`Targets.relative`); None: one for all.
+        bins: in which bin each row's value lies, shape (n,), of columns of numbers whose marginal
+            the generator knows.
         residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
             not known, and intervals rest on the doubt alone.
     """
@@ -87,6 +91,7 @@ class MeansLaw:
     calibration: float = np.inf
     relative: Array | None = field(default=None, repr=False)
     residual: Array | None = field(default=None, repr=False)
+    bins: Mapping[str, NDArray[np.int32]] = field(default_factory=dict, repr=False)
 
     @property
     def nominal_rows(self) -> float:
@@ -197,7 +202,7 @@ class MeansLaw:
         cross = self.features.T @ (w[:, None] * g) / n
         return np.asarray(w @ g**2 / n), self.fit @ cross
 
-    def variances(self, influence: Array, *, step: float = 1.0) -> tuple[Array, Array]:
+    def variances(self, influence: Array, *, step: float | Array = 1.0) -> tuple[Array, Array]:
         """Variances of weighted estimates of known law, and what is a guess, (p,) each.
 
         mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha R)^-1 K_Fg and v_j = t/alpha +
@@ -211,13 +216,13 @@ class MeansLaw:
 
         Args:
             influence: shape (n, p), as of `dpiw.analysis.Estimate`.
-            step: by what the prior's variance is less.
+            step: by what the prior's variance is less, of all or of each, shape (p,).
         """
         _, half = self._seen(influence)
         slope = self.fit.T @ half
         share = self.weights / len(self.weights)
         missed = influence - share @ influence - (self.features - self.means) @ slope
-        left = (share * self.prior / step) @ missed**2
+        left = (share * self.prior) @ missed**2 / step
         seen = (slope * (self.error @ slope)).sum(axis=0)
         cross = self.features.T @ self._weighted(influence)
         seen += ((self.base_error.T @ cross) ** 2).sum(axis=0)
@@ -253,9 +258,13 @@ class MeansLaw:
         pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
         rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
-        smooth = estimate.facts.get("smooth", True)
-        means, prior = self.variances(estimate.influence, step=1.0 if smooth else STEP)
-        return {"rows": self.repeats * rows, "means": means, "prior": prior}
+        step, inside = np.ones(len(rows)), np.zeros(len(rows))
+        if not estimate.facts.get("smooth", True):
+            known = np.isfinite(estimate.facts["inside"])
+            step = np.where(known, STEP_IN_BIN, STEP)
+            inside = np.where(known, estimate.facts["inside"], 0.0)
+        means, prior = self.variances(estimate.influence, step=step)
+        return {"rows": self.repeats * rows, "means": means, "prior": prior + inside**2}
 
     def support(self, estimate: Estimate) -> Array:
         """`share_seen` of an estimate."""

@@ -66,6 +66,7 @@ def law_of_means(
         known=known,
     )
     law = MeansLaw(
+        bins={} if known is None else known.bins_of(rows),
         features=features,
         weights=weights,
         covariance=noise,

@@ -1,0 +1,132 @@
+"""Where in its generator's bin a quantile lies: nothing measured tells, and intervals say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.bootstrap import played_sample
+from dpiw.analysis.groups import picked
+from dpiw.analysis.quantiles import INSIDE
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.methods.play import play
+from dpiw.methods.weights.means_law import STEP, STEP_IN_BIN
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import parse_spec
+from dpiw.privacy.randomness import SeededNoise
+
+ROWS = 6000
+SCHEMA = PublicSchema.from_mapping(
+    {
+        "name": "bills",
+        "columns": [
+            {"name": "bill", "kind": "continuous", "lower": 0, "upper": 80},
+            {"name": "paid", "kind": "categorical", "levels": ["yes", "no"]},
+            {"name": "district", "kind": "categorical", "levels": ["north", "south"]},
+        ],
+    }
+)
+
+
+def bills(rng: np.random.Generator, rows: int) -> pd.DataFrame:
+    """A least charge: nobody's bill lies between 20 and 24, within bins of five."""
+    bill = np.clip(rng.gamma(4, 7, rows), 0.0, 80.0)
+    bill = np.where((bill > 20) & (bill < 25), 24 + (bill - 20) / 5, bill)
+    paid = np.where(rng.random(rows) < 0.3, "no", "yes")
+    district = np.where(rng.random(rows) < 0.4, "north", "south")
+    return pd.DataFrame({"bill": bill, "paid": paid, "district": district})
+
+
+@pytest.fixture(scope="module")
+def sample() -> analysis.WeightedSample:
+    """Of a release in memory, with the law of its weights."""
+    plan = compile_plan(
+        parse_spec(
+            {
+                "format": 1, "name": "bills", "population": "bills", "schema": "unused",
+                "source": {"path": "unused", "format": "csv"}, "epsilon": 3, "delta": "1e-6",
+                "nominal_rows": ROWS, "synthetic_rows": 3000,
+                "generator": {"method": "histogram", "settings": {"bins": 16}},
+                "weights": {
+                    "method": "measured", "settings": {"omega_seed": 1, "frequencies": 60},
+                    "when_infeasible": "keep",
+                },
+                "state": "unused", "signing_key": "unused", "publish_to": "unused",
+            }
+        ),
+        SCHEMA,
+    )  # fmt: skip
+    scaled = SCHEMA.scale(bills(np.random.default_rng(5), ROWS))
+    table = PrivateTable(schema=SCHEMA, scaled=scaled)
+    played = play(plan.recipe, table, noise=SeededNoise(6), rng=np.random.default_rng(7))
+    return played_sample(played, nominal_rows=ROWS)
+
+
+TRUTH = bills(np.random.default_rng(8), 400_000)
+
+
+def test_a_gap_inside_a_bin_is_in_the_interval(sample):
+    """Within the bin from 20 to 25 a quantile is told too low by more than noise brings."""
+    probability = float((TRUTH.bill < 24.4).mean())
+    truth = float(TRUTH.bill.quantile(probability))
+    found = analysis.quantile(sample, "bill", probability).interval()
+    assert found.lower[0] <= truth <= found.upper[0]
+    blind = replace(sample, law=replace(sample.law, bins={}))
+    narrow = analysis.quantile(blind, "bill", probability).interval()
+    assert narrow.upper[0] < truth
+    assert found.upper[0] - found.lower[0] < 7.5
+
+
+def test_what_is_open_inside_a_bin_is_that_of_three_people(sample):
+    values, w = sample.table["bill"].to_numpy(), sample.weights
+    bins = sample.law.bins["bill"]
+    np.testing.assert_array_equal(bins, np.minimum(values // 5, 15))
+    for probability in (0.1, 0.37, 0.8):
+        told = analysis.quantile(sample, "bill", probability)
+        own = bins == min(told.value // 5, 15)
+        share, below = w[own].sum() / w.sum(), w[own & (values <= told.value)].sum() / w[own].sum()
+        sd = share * np.sqrt(below * (1 - below) / 4) / told.facts["density"]
+        assert told.facts["inside"] == pytest.approx(sd, rel=0.01)  # one row, above or below
+        blind = analysis.quantile(
+            replace(sample, law=replace(sample.law, bins={})), "bill", probability
+        )
+        assert np.isnan(blind.facts["inside"]).all()
+        ours, others = told.interval().parts["prior"], blind.interval().parts["prior"]
+        law = sample.law
+        apart = law.variances(told.influence, step=STEP)[1]
+        assert others == pytest.approx(apart)
+        assert ours == pytest.approx(
+            law.variances(told.influence, step=STEP_IN_BIN)[1] + told.facts["inside"] ** 2
+        )
+    assert INSIDE == 0.5
+
+
+def test_groups_and_joint_estimates_keep_it_by_value(sample):
+    by = analysis.quantile(sample, "bill", 0.6, by="district")
+    single = [
+        analysis.quantile(sample, "bill", 0.6, where=lambda t, one=one: t["district"] == one)
+        for one in ("north", "south")
+    ]
+    np.testing.assert_allclose(
+        by.facts["inside"], [one.facts["inside"][0] for one in single], rtol=1e-9
+    )
+    assert picked(by, [1]).facts["inside"] == pytest.approx(single[1].facts["inside"])
+    both = analysis.joint(by, analysis.median(sample, lambda t: t["bill"] + 1))
+    assert np.isfinite(both.facts["inside"]).tolist() == [True, True, False]
+    np.testing.assert_allclose(both.interval().parts["prior"][:2], by.interval().parts["prior"])
+
+
+def test_a_bin_of_one_value_leaves_nothing_open(sample):
+    """A whole number that is a bin by itself, and the last value of a bin."""
+    table = pd.DataFrame({"k": np.repeat([1.0, 2.0, 3.0], 1000)})
+    codes = {"k": np.repeat(np.arange(3, dtype=np.int32), 1000)}
+    law = replace(sample.law, bins=codes)
+    told = analysis.quantile(analysis.WeightedSample(table=table, weights=np.ones(3000), law=law),
+                             "k", 0.5)  # fmt: skip
+    assert told.value == 2.0
+    assert told.facts["inside"] == 0.0
