@@ -23,6 +23,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
     """
     unit = plan.spec.privacy_unit
     late = isinstance(plan.generator, FindsLevels)
+    elsewhere = isinstance(plan.generator, MadeElsewhere)
     levels = "levels (but those of unseen columns, which this release found)" if late else "levels"
     sentences = [
         f"The schema, its bounds and {levels}, nominal_rows and every setting were declared without"
@@ -40,7 +41,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
     else:
         sentences.append(
             f"One value of {unit.id_column} is one person; at most {unit.max_rows} of their rows"
-            " was used."
+            f" was used{' by what is drawn here' if elsewhere else ''}."
         )
     if unit.relation is NeighbouringRelation.REPLACE_ONE:
         sentences.append("The number of rows is public.")
@@ -59,7 +60,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
             " differs from the ideal one by less than 2^-150 in total variation."
         )
     if isinstance(plan.generator, MadeElsewhere):
-        sentences.append(made_elsewhere.assumption(plan.generator))
+        sentences.append(made_elsewhere.assumption(plan.generator, unit))
     if late:
         sentences.append(found_levels.ASSUMPTION)
     step = _calibrate(plan)

@@ -13,6 +13,7 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
 from dpiw.privacy.rounding import float_below
+from dpiw.privacy.units import PrivacyUnit
 
 if TYPE_CHECKING:
     from dpiw.plan.plan import Plan
@@ -147,15 +148,42 @@ def told(generator: MadeElsewhere) -> str:
     )
 
 
-def assumption(generator: MadeElsewhere) -> str:
-    """The sentence that the total rests on."""
+def assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
+    """The sentence that the total rests on.
+
+    Args:
+        generator: whose rows they are.
+        unit: that the release protects.
+    """
     said = generator.declaration()
     return (
         f"The rows (SHA-256 {said['sha256']}) were made by {said['tool']} {said['version']} at"
         f" epsilon={said['epsilon']}, delta={said['delta']} under {said['relation']}: this is the"
         f" word of {said['declared_by']}, on this evidence: {said['evidence']}. Nothing"
-        " here checked it."
+        f" here checked it.{_for_unit(generator, unit)}"
     )
+
+
+def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
+    """Of whom that holds, and what it comes to for whom the release protects."""
+    said, cost = generator.declaration(), generator.declared(unit)
+    of = "person" if unit.id_column is None else f"value of {unit.id_column}"
+    group = said["rows_per_unit"]
+    if group is None:
+        told = ""
+    elif group == 1:
+        told = f" It is stated for all rows of one {of} together."
+    else:
+        told = (
+            f" It is stated for single rows, of which at most {group} were one {of}: a public"
+            f" bound, kept before {said['tool']} read its table."
+        )
+    if (cost.epsilon, cost.delta) != (float(said["epsilon"]), float(said["delta"])):
+        told += (
+            f" For one {of}, under {unit.relation.value}, that is epsilon={cost.epsilon},"
+            f" delta={cost.delta}."
+        )
+    return told
 
 
 def caveats(generator: MadeElsewhere) -> tuple[str, ...]:

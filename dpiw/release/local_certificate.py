@@ -26,6 +26,13 @@ _TRUST = (
     " the promise does not depend on their honesty.",
 )
 
+_TRUST_BARE = (
+    "Local: every report was made private by its own person's client before it was sent, but for"
+    " {bare}: the collector has these as they are, of every person.",
+    "Of the rest the collector never had a record; the promise, which is of the rest alone, does"
+    " not depend on their honesty. It spends nothing of a ledger.",
+)
+
 _ASSUMPTIONS = (
     "Epsilon and delta are of one report. A person whose client draws a second one, or who reports"
     " to another collection too, spends that as well; clients keep their report.",
@@ -33,8 +40,11 @@ _ASSUMPTIONS = (
     " generator; run time is not protected.",
     "Bounds, levels, radius and noise were declared without looking at anybody's values.",
     "That a person reported, and the number of reports, are not protected.",
+)
+
+_LATTICE = (
     "Lattice noise is accounted as continuous noise of 1e-4 less scale; the lattice is finer than"
-    " 2^-20 of the scale.",
+    " 2^-20 of the scale."
 )
 
 _BARE = (
@@ -147,8 +157,14 @@ class LocalCertificate:
             noise=noise,
             unprotected=bare,
             parameters_digest=parameters.digest,
-            trust=_TRUST,
-            assumptions=(*_ASSUMPTIONS, *([_BARE] if bare else [])),
+            trust=tuple(one.format(bare=", ".join(bare)) for one in _TRUST_BARE)
+            if bare
+            else _TRUST,
+            assumptions=(
+                *_ASSUMPTIONS,
+                *([_LATTICE] if parameters.dimension else []),
+                *([_BARE] if bare else []),
+            ),
             caveats=_CAVEATS,
             versions=versions,
         )

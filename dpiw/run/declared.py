@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dpiw.errors import SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger, Population, StageState
@@ -47,7 +49,8 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
 
     A payment is a committed `fit_generator` stage of the run that `counted_by` names, charged with
     this declared event and no other. What the ledger committed is the digest of that stage's
-    output, and the output names the SHA-256 of the rows: a charge pays for one file alone.
+    output, and the output holds all that was declared, the SHA-256 of the rows among it: a charge
+    pays for one file alone, on one declarer's word and evidence.
 
     Raises:
         SpecError: a declared delta, or one of thresholds, under `composition: renyi`, whose vectors
@@ -78,22 +81,30 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
         or paid.population != spec.population
         or stage.state is not StageState.COMMITTED
         or not stage.declares([accounting.event_to_json(event)])
-        or _rows_of(run, paid.run_key, stage.output_digest) != generator.declaration()["sha256"]
+        or _declared_by(run, paid.run_key, stage.output_digest) != _words(generator.declaration())
     ):
         raise SpecError(
             "generator.settings.counted_by: expected the key of a run of population"
             f" {spec.population}, kept in this state folder, whose {GENERATOR_STAGE} is committed"
             f" and was charged with epsilon={event.epsilon}, delta={event.delta} for rows of this"
-            " sha256; left out, this release pays"
+            " sha256, declared in the same words; left out, this release pays"
         )
 
 
-def _rows_of(run: ReleaseRun, payer: str, committed: str | None) -> str | None:
-    """SHA-256 of the rows that a run paid for, by its committed output; None: it is not here."""
+def _words(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is declared, but who paid."""
+    return {name: said for name, said in declaration.items() if name != "counted_by"}
+
+
+def _declared_by(run: ReleaseRun, payer: str, committed: str | None) -> dict[str, Any] | None:
+    """What a run declared of the rows it paid for, by its committed output; None: it is not here.
+
+    The SHA-256 of the rows is among it.
+    """
     folder = run_folder(Path(run.spec.state), run.spec.population, payer)
     with contextlib.suppress(OSError):
         data = measurement_file(folder, GENERATOR_STAGE).read_bytes()
         if hashlib.sha256(data).hexdigest() == committed:
-            rows = Measurement.from_bytes(data).facts.get("sha256")
-            return rows if isinstance(rows, str) else None
+            said = Measurement.from_bytes(data).facts.get("declaration")
+            return _words(said) if isinstance(said, Mapping) else None
     return None

@@ -228,7 +228,7 @@ class External:
         return Measurement(
             kind=self.method,
             arrays={},
-            facts={"sha256": self.sha256},
+            facts={"sha256": self.sha256, "declaration": self.declaration()},
             publishable=noise.publishable,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ def unsupported(support: float, *, use: float, care: float) -> list[Fault]:
     if support >= use:
         return []
     leaves = Verdict.CARE if support >= care else Verdict.DO_NOT_USE
-    return [Fault(leaves, f"support {support:.2f} (expected >= {use:g})")]
+    # Cut, not rounded: nobody is told 0.85 where 0.85 is what was expected.
+    return [Fault(leaves, f"support {math.floor(100 * support) / 100:.2f} (expected >= {use:g})")]
 
 
 def worst(faults: Iterable[Fault]) -> Verdict:

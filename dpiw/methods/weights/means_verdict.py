@@ -7,6 +7,7 @@ others. Thresholds: our choice, made after looking at simulations (docs/method.m
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
 """Least support for `use` and `use with care`: below, the interval is most of what is told."""
 
 QUANTILE_USE = 0.85
-"""The same of a quantile, which rests on what is within a generator's bins."""
+"""The same of a quantile where nobody knows how a generator's bins lie, in which it is decided."""
 
 GUESSED = 0.6
 """Most that the part `prior` may be of the variance for `use`. Chosen on the held-out populations
@@ -35,9 +36,10 @@ ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
 
-def least_support(estimate: Estimate) -> float:
-    """For the verdict `use`."""
-    return SUPPORT_USE if estimate.facts.get("smooth", True) else QUANTILE_USE
+def least_support(estimate: Estimate) -> Array:
+    """For the verdict `use`, of each value, shape (p,)."""
+    inside = estimate.facts.get("inside", np.zeros(estimate.values.size))
+    return np.where(np.isfinite(inside), SUPPORT_USE, QUANTILE_USE)
 
 
 def guessed(parts: dict[str, Array]) -> Array:
@@ -60,8 +62,10 @@ def faults(
     least, few = least_support(estimate), few_rows(base_rows)
     shares = guessed(parts) if estimate.facts.get("smooth", True) else np.zeros(support.size)
     return [
-        unsupported(seen, use=least, care=SUPPORT_CARE) + guess(share) + few
-        for seen, share in zip(support.tolist(), shares.tolist(), strict=True)
+        unsupported(seen, use=enough, care=SUPPORT_CARE) + guess(share) + few
+        for seen, enough, share in zip(
+            support.tolist(), least.tolist(), shares.tolist(), strict=True
+        )
     ]
 
 
@@ -69,7 +73,7 @@ def guess(share: float) -> list[Fault]:
     """What so large a part of a guess leaves."""
     if share <= GUESSED:
         return []
-    told = f"{share:.0%} of its variance is a guess (expected at most {GUESSED:.0%})"
+    told = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
     return [Fault(Verdict.CARE, told)]
 
 
@@ -78,5 +82,6 @@ def few_rows(base_rows: float) -> list[Fault]:
     if base_rows >= ROWS_USE:
         return []
     leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE
-    told = f"{base_rows:.0f} effective rows are behind the weights (expected >= {ROWS_USE:.0f})"
+    told = f"{math.floor(base_rows)} effective rows are behind the weights"
+    told += f" (expected >= {ROWS_USE:.0f})"
     return [Fault(leaves, told)]

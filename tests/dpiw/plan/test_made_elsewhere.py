@@ -1,12 +1,15 @@
 """What a plan refuses of rows made elsewhere, and what its key depends on; no data is read."""
 
 import shutil
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from dpiw.errors import NotPublishableError, SpecError
+from dpiw.plan.assumptions import assumptions
+from dpiw.plan.made_elsewhere import assumption
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.promise import run_key
 from dpiw.plan.rehearsal.candidates import candidates
@@ -15,6 +18,7 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
 
 
@@ -162,3 +166,37 @@ def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace: Any) -> N
     (event,) = plan.stages[0].events
     assert (event.epsilon, plan.cost.epsilon_units) == (1.0, 2 * 10**12)  # type: ignore[union-attr]
     assert Decimal(repr(event.delta)) > Decimal("2e-7")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("group", "relation", "told"),
+    [
+        (None, "add_or_remove_one", "Nothing here checked it."),
+        (1, "add_or_remove_one", "It is stated for all rows of one value of pid together."),
+        (5, "add_or_remove_one", "at most 5 were one value of pid: a public bound, kept before sdg"
+         " read its table. For one value of pid, under add_or_remove_one, that is epsilon=2.5,"),
+        (1, "replace_one", "For one value of pid, under replace_one, that is epsilon=1.0,"),
+    ],
+)  # fmt: skip
+def test_the_sentence_that_a_total_rests_on_says_for_whom_it_holds(
+    workplace: Any, group: int | None, relation: str, told: str
+) -> None:
+    """What group privacy makes of a declaration for single rows depends on a bound that is told."""
+    made: Any = planned(workplace).generator
+    unit = PrivacyUnit(
+        relation=NeighbouringRelation(relation), id_column=None if group is None else "pid"
+    )
+    said = assumption(replace(made, rows_per_unit=group), unit)
+    assert told in said
+    cost = (
+        made.declared(unit) if group is None else replace(made, rows_per_unit=group).declared(unit)
+    )
+    assert (f"epsilon={cost.epsilon}, delta={cost.delta}." in said) == (cost.epsilon != 0.5)
+
+
+def test_a_bound_on_rows_is_said_of_what_is_drawn_here_alone(workplace: Any) -> None:
+    plan = planned(workplace, rows_per_unit=3, epsilon="0.2")
+    unit = plan.spec.unit.model_copy(update={"id_column": "pid", "max_rows": 2})
+    plan = replace(plan, spec=plan.spec.model_copy(update={"unit": unit}))
+    said = assumptions(plan, max_unpaid_reads=3)
+    assert any("at most 2 of their rows was used by what is drawn here." in one for one in said)

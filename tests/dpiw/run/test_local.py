@@ -85,7 +85,11 @@ def test_a_collection_is_published_verified_and_read(desk, capsys):
     stated = json.loads(capsys.readouterr().out)
     assert (stated["model"], stated["unprotected"]) == ("local", ["city"])
     assert stated["mechanisms"] == ["client:gaussian", "client:randomised_response"]
-    assert "no confidential zone" in " ".join(stated["trust"])
+    trust = " ".join(stated["trust"])
+    assert "but for city: the collector has these as they are" in trust
+    assert "Of the rest the collector never had a record" in trust
+    assert "no confidential zone" not in trust  # which holds where nothing is told as it is
+    assert any(one.startswith("Lattice noise") for one in stated["assumptions"])
     sample = load_local(folder, desk / "collector.pub")
     sent = pd.read_csv(desk / "reports.csv")
     assert sorted(sample.features[:, 0]) == sorted(sent["age"])

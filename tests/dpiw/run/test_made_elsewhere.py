@@ -200,14 +200,27 @@ def test_a_copy_that_changed_is_not_gone_on_from(make_workplace: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["unknown", "dearer", "cheaper", "another file", "paid by another", "output gone"]
+    "case",
+    [
+        "unknown",
+        "dearer",
+        "cheaper",
+        "another file",
+        "paid by another",
+        "output gone",
+        "another declarer",
+        "other evidence",
+    ],
 )
 def test_only_a_run_that_paid_for_these_rows_has_paid(published: Any, case: str) -> None:
     place, (run, _), (again, _) = published
     made, kept = place.root / "made.parquet", run.measurement("fit_generator")
     before, rows, output = str(spent(place)), made.read_bytes(), kept.read_bytes()
     key = {"unknown": "ab" * 32, "paid by another": again.key}.get(case, run.key)
-    more = {"dearer": {"epsilon": 0.6}, "cheaper": {"epsilon": 0.4}}.get(case, {})
+    more = {
+        "dearer": {"epsilon": 0.6}, "cheaper": {"epsilon": 0.4},
+        "another declarer": {"declared_by": "B. Curator"}, "other evidence": {"evidence": "none"},
+    }.get(case, {})  # fmt: skip
     if case == "another file":
         written(made, rows_of_town(seed=77))
     write_spec(place, counted_by=key, top={"name": f"after-{case.replace(' ', '-')}"}, **more)

@@ -12,7 +12,7 @@ from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.faults import worst
+from dpiw.methods.weights.faults import unsupported, worst
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.means_verdict import (
     GUESSED,
@@ -21,6 +21,8 @@ from dpiw.methods.weights.means_verdict import (
     ROWS_USE,
     SUPPORT_CARE,
     SUPPORT_USE,
+    few_rows,
+    guess,
     guessed,
     least_support,
 )
@@ -407,11 +409,13 @@ def test_what_belongs_to_coefficients_is_refused():
     assert analysis.total(sample, "a", population=10.0).interval().parts["means"][0] > 0
 
 
-def test_a_quantile_needs_more_support_than_a_mean():
+def test_a_quantile_in_a_bin_that_nobody_knows_needs_more_support_than_a_mean():
     sample = sample_of(np.random.default_rng(531))
-    assert least_support(ESTIMANDS["mean"](sample)) == SUPPORT_USE
+    assert least_support(ESTIMANDS["mean"](sample)).tolist() == [SUPPORT_USE]
     found = ESTIMANDS["quantile"](sample)
-    assert least_support(found) == QUANTILE_USE > SUPPORT_USE
+    assert least_support(found).tolist() == [QUANTILE_USE] > [SUPPORT_USE]
+    known = replace(found, facts={**found.facts, "inside": np.zeros(1)})
+    assert least_support(known).tolist() == [SUPPORT_USE]
     parts = found.interval().parts
     share = sample.law.support(found)
     assert (not sample.law.faults(found, parts)[0]) == (share[0] >= QUANTILE_USE)
@@ -453,3 +457,10 @@ def test_the_reason_names_what_decides():
         few = f"{base_rows:.0f} effective rows are behind the weights (expected >= 500)"
         guess = "90% of its variance is a guess (expected at most 60%)"
         assert told == [guess] * (base_rows > 50) + [few] * (base_rows < 500)
+
+
+def test_no_reason_is_rounded_to_its_threshold():
+    (support,) = unsupported(0.8499, use=0.85, care=0.3)
+    assert support.reason == "support 0.84 (expected >= 0.85)"
+    assert guess(0.6001)[0].reason.startswith("61% of its variance")
+    assert few_rows(499.9)[0].reason.startswith("499 effective rows")
