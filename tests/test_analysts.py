@@ -132,7 +132,8 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     assert (means_verdict.ROWS_USE, means_verdict.ROWS_CARE) == (500, 50)
     assert means_verdict.QUANTILE_USE == 0.85
     assert means_verdict.GUESSED == 0.6
-    assert "support of at least 0.5 (of a quantile 0.85), `use with care` from 0.3" in text
+    told = "support of at least 0.5 (of a quantile of a formula, or of rows from networks, 0.85)"
+    assert f"{told}, `use with care` from 0.3" in text
     assert "fewer than 500 or 50 of the rows" in text
     assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 
