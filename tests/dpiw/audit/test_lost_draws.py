@@ -100,7 +100,10 @@ def test_without_its_folder_all_of_it_is_told_and_still_adds_up(place: Any, tmp_
     assert whys == ["lost: armed, and left no output", "published, no such folder"]
     assert parts(report) == (2 + total, 2, total, 0)
     assert f"with no folder: {float(total):.4g}" in words(report)
-    assert f"no folder: population town, epsilon={total}, delta=2E-6" in "\n".join(found(report))
+    told = f"spent with no folder: population town, epsilon={total}, delta=2E-6"
+    assert f"{told} (lost" in "\n".join(found(report))
+    report.counted.populations["town"].composition = "renyi"  # where no sum is what is spent
+    assert f"{told}, each charge alone: together they count for less (" in "\n".join(found(report))
 
 
 def test_a_folder_that_was_changed_is_taken_for_what_the_ledger_published(
