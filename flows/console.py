@@ -32,7 +32,7 @@ from dpiw.release.report.report import load_report
 from dpiw.release.verification import verify
 from dpiw.run.ahead import paid_anew
 from dpiw.run.commands import filled_in, ledger_place, program
-from dpiw.run.continuation import goes_on
+from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.imports import importing
 from dpiw.run.process import failure_file, failure_text, stages_ahead
 from dpiw.run.publish import published
@@ -81,10 +81,11 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
             said = filled_in(said, load_spec(spec))
         return said
     run = ReleaseRun.prepare(spec, period=period)
-    reason = failure_text(run.directory, error.stage) or str(error)
+    reason = failure_text(run.directory, error.stage)
     held = held_rows(run.plan, error.stage)
-    told_of = [f"stage {error.stage}: {reason}", f"(confidential log: {run.directory / 'log'})"]
-    return "\n".join([*told_of, *_next(run, error), *([held] if held else []), _reads(run)])
+    told = f"stage {error.stage}: {reason}" if reason else str(error)
+    told_of = [told, f"(confidential log: {run.directory / 'log'})"]
+    return "\n".join([*told_of, *_next(run, error), *([held] if held else []), _reads(run, error)])
 
 
 def _unexpected(error: Exception, run: ReleaseRun) -> str:
@@ -115,17 +116,19 @@ def _mend(run: ReleaseRun, stage: str) -> str:
     )
 
 
-def _reads(run: ReleaseRun) -> str:
+def _reads(run: ReleaseRun, error: StageFailedError) -> str:
     """What is left of the reads that may end like this one: a count that epsilon does not pay."""
     try:
         account = run.open_ledger().account(run.spec.population)
-    except DPIWError as error:  # the reason above is not to be lost for this line
-        return f"reads without a draw: not known ({type(error).__name__})"
+        died = error.exit_code == StageFailedError.exit_code and counts_more(run, error.stage)
+    except DPIWError as reason:  # the reason above is not to be lost for this line
+        return f"reads without a draw: not known ({type(reason).__name__})"
+    more = f"; {account.unpaid_reads + 1} from the next start on, which counts this draw too"
     return (
         f"reads without a draw: {account.unpaid_reads} of at most"
         f" {account.population.max_unpaid_reads} in the life of population"
         f" {account.population.name}"
-    )
+    ) + more * died
 
 
 def _again(parsed: argparse.Namespace) -> str:

@@ -29,7 +29,7 @@ from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, listed_row_files
 from dpiw.release.parquet import read_synthetic
-from dpiw.release.verification import VerifiedRelease, file_digest, verify
+from dpiw.release.verification import GET_AGAIN, VerifiedRelease, file_digest, verify
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
@@ -93,7 +93,7 @@ class Release:
             return None
         path = self.verified.folder / REPLICATES
         if file_digest(path) != manifest.files[REPLICATES].sha256:
-            raise ChecksumError(f"{REPLICATES}: its SHA-256 differs from the manifest")
+            raise ChecksumError(f"{REPLICATES}: its SHA-256 differs from the manifest{GET_AGAIN}")
         return read_replicates(path, self.certificate, rows=len(self.table))
 
     # The functions of `dpiw.analysis` with this release as their source: `release.mean("age")`.

@@ -17,7 +17,7 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.folders import release_folders
 from dpiw.release.verification import VerifiedRelease
 
-__all__ = ["FolderFacts", "between", "check_folders", "release_folders"]
+__all__ = ["FolderFacts", "between", "check_folders", "release_folders", "stated_attempts"]
 
 _Value = TypeVar("_Value")
 
@@ -176,7 +176,7 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
     if first not in run.certified or first >= last:
         return ["ledger_head"]
     moments = between(run.history, first, last)
-    stated = _stated_attempts(certificate)
+    stated = stated_attempts(certificate)
     checks = {
         "population": certificate.population == run.population,
         "period": certificate.period == run.period,
@@ -220,7 +220,8 @@ def _held(moment: Snapshot) -> Units:
     return total
 
 
-def _stated_attempts(certificate: Certificate) -> Snapshot | None:
+def stated_attempts(certificate: Certificate) -> Snapshot | None:
+    """What a certificate says of its run's attempts; None: nothing that could be read."""
     try:
         return tuple(
             (_units(a["epsilon"], a["delta"]), tuple(sorted(a["stages"].items())))

@@ -24,7 +24,7 @@ from dpiw.audit.records import (
 )
 from dpiw.audit.signatures import FolderFacts
 from dpiw.audit.statements import UNPINNED, checked, next_steps, not_checked
-from dpiw.audit.unreleased import Unreleased, total_text, unreleased
+from dpiw.audit.unreleased import Unreleased, alone, in_folders, total_text, unreleased
 from dpiw.ledger.accounts import MOST_ADMITTED
 from dpiw.ledger.authors import Author
 from dpiw.ledger.history import count_text
@@ -120,33 +120,29 @@ def _sound(report: AuditReport) -> str:
 def _population(population: PopulationTally, counted: Tally, report: AuditReport) -> PopulationView:
     runs = counted.runs_of(population.name)
     attempts = [(run, attempt) for run in runs for attempt in run.attempts]
-    released = Units()
-    for run in runs:
-        if run.manifest_digest is not None:
-            released = released.plus(run.held)
-    recovered = any(one.population == population.name for one in counted.recovered.values())
-    rest = f"not released{', or recovered' * recovered}"
+    shown = in_folders(report, population.name)
     return PopulationView(
         terms=population,
         unit=told_column(population.id_column or "no column: each row is a person"),
         unpaid_reads=counted.unpaid_reads(population.name),
         budgets={
-            letter: _budget(population, released, letter, name, rest)
+            letter: _budget(population, shown, letter, name, _rest(population, counted))
             for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
         charges=tuple(_charge(run, attempt) for run, attempt in attempts),
         costs=tuple(_cost(run, attempt, report) for run, attempt in attempts),
-        unreleased=_unreleased(unreleased(report, population.name)),
+        unreleased=_unreleased(unreleased(report, population.name), population),
         forecast=_forecast(population, counted),
     )
 
 
-def _unreleased(rows: list[Unreleased]) -> tuple[tuple[str, ...], ...]:
+def _unreleased(rows: list[Unreleased], population: PopulationTally) -> tuple[tuple[str, ...], ...]:
     told = [
         (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, total_text([row]))
         for row in rows
     ]
-    return (*told, *[("", "", "spent with no folder", total_text(rows))] * bool(rows))
+    total = total_text(rows) + alone(population)
+    return (*told, *[("", "", "spent with no folder", total)] * bool(rows))
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
@@ -164,16 +160,24 @@ def _forecast(population: PopulationTally, counted: Tally) -> str:
     return f"{count_text(count)}, such as {_release(runs[-1], runs[-1].attempts[0])}"
 
 
+def _rest(population: PopulationTally, counted: Tally) -> str:
+    """What is spent beyond the totals of the folders, in words: the lines below list it."""
+    name = population.name
+    more = any(one.population == name for one in counted.recovered.values())
+    stated = any(one == name for _, one, _ in counted.losses)
+    return "with no folder" + ", or recovered" * (more or stated)
+
+
 def _budget(
-    population: PopulationTally, released: Units, letter: str, name: str, rest: str
+    population: PopulationTally, shown: Units, letter: str, name: str, rest: str
 ) -> Budget | None:
     if name == "delta" and population.composition == "renyi":
         return None
     exact = {"epsilon": epsilon_of, "delta": delta_of}[name]
-    totals = (population.budget, *(worth(population, u) for u in (population.spent, released)))
+    totals = (population.budget, *(worth(population, u) for u in (population.spent, shown)))
     budget, spent, out = (exact(total) for total in totals)
     return budget_bar(
-        letter, budget, spent, {"released": out, rest: spent - out},
+        letter, budget, spent, {"in these folders": out, rest: spent - out},
         title=f"Lifetime {name} of population {population.name}",
     )  # fmt: skip
 

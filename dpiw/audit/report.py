@@ -16,7 +16,7 @@ from dpiw.audit.page import author, build_page
 from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, worth
 from dpiw.audit.signatures import FolderFacts
 from dpiw.audit.statements import checked, next_steps, not_checked
-from dpiw.audit.unreleased import Unreleased, unreleased
+from dpiw.audit.unreleased import Unreleased, in_folders, unreleased
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
@@ -76,7 +76,7 @@ def report_json(report: AuditReport) -> bytes:
         if counted is None
         else [
             _population(population, counted, [_run(run, report) for run in counted.runs_of(name)])
-            | {"spent_with_no_folder": [_no_folder(one) for one in unreleased(report, name)]}
+            | _spent(report, population)
             for name, population in sorted(counted.populations.items())
         ],
         "releases": [_folder(folder) for folder in report.folders],
@@ -120,6 +120,18 @@ def _population(
         "budget": _amount(population.budget),
         "spent": _amount(worth(population, population.spent)),
         "runs": runs,
+    }
+
+
+def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
+    """What is spent, in three parts: under `basic` composition they add up to `spent`."""
+    name, runs = population.name, Units()
+    for run in report.counted.runs_of(name) if report.counted else ():
+        runs = runs.plus(run.held)
+    return {
+        "spent_in_folders": _amount(worth(population, in_folders(report, name))),
+        "spent_with_no_folder": [_no_folder(one) for one in unreleased(report, name)],
+        "spent_by_recoveries": _amount(worth(population, population.spent.beyond(runs))),
     }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
-from dpiw.audit.records import AttemptTally, RunTally
+from dpiw.audit.folders import FolderFacts, stated_attempts
+from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Snapshot
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 
@@ -21,43 +23,90 @@ class Unreleased:
 
 
 def unreleased(report: AuditReport, population: str) -> list[Unreleased]:
-    """Every charge of a population's runs for which none of the given folders shows."""
-    if report.counted is None:
-        return []
-    seen = {folder.manifest_digest for folder in report.folders}
+    """Every charge of a population's runs that no total of the given folders contains."""
     return [
         Unreleased(run=run, entry=attempt.seq, amount=amount.amount, why=why)
-        for run in report.counted.runs_of(population)
-        for attempt in run.attempts
-        for amount, why in _parts(run, attempt, shown=run.manifest_digest in seen)
+        for run, attempt, inside in _charges(report, population)
+        for amount, why in _parts(run, attempt, inside)
     ]
 
 
-def _parts(run: RunTally, attempt: AttemptTally, *, shown: bool) -> list[tuple[Units, str]]:
-    if attempt.voided:
-        return []
-    conflicts = sum(stage.conflicts for stage in attempt.stages.values())
-    parts = [(attempt.cost.times(conflicts), "further output, charged again")] * bool(conflicts)
+def in_folders(report: AuditReport, population: str) -> Units:
+    """What the totals of the given folders contain of a population's charges: all other ones.
+
+    A release's total has every attempt of its run in it, also one whose draw was lost.
+    """
+    total = Units()
+    for _, attempt, inside in _charges(report, population):
+        total = total.plus(attempt.cost.times(inside))
+    return total
+
+
+def _charges(report: AuditReport, population: str) -> Iterator[tuple[RunTally, AttemptTally, int]]:
+    """Each attempt that holds something, and how often a given folder's total has its cost."""
+    for run in report.counted.runs_of(population) if report.counted else ():
+        stated = _stated(run, report.folders)
+        held = [attempt for attempt in run.attempts if not attempt.voided]
+        for place, attempt in enumerate(held):
+            amount = stated[place][0] if place < len(stated) else Units()
+            times = range(1, _conflicts(attempt) + 2)
+            inside = sum(amount.covers(attempt.cost.amount.times(count)) for count in times)
+            yield run, attempt, inside
+
+
+def _stated(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snapshot:
+    """What the release of a run says of its attempts; nothing where no folder is that release.
+
+    A folder that is not sound is taken to say what the ledger held when it was published.
+    """
+    digest = run.manifest_digest
+    given = [one for one in folders if one.manifest_digest == digest and digest is not None]
+    stated = [stated_attempts(one.release.certificate) for one in given if one.release is not None]
+    if not given or any(stated):
+        return next((one for one in stated if one), ())
+    return [attempts for seq, attempts in run.history if seq <= (run.published or 0)][-1]
+
+
+def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Units, str]]:
+    """What of an attempt's charges is in no total, with what became of it."""
+    more = _conflicts(attempt) + 1 - max(1, inside)
+    parts = [(attempt.cost.times(more), "further output, charged again")] * bool(more)
+    if inside:
+        return parts
     states = {stage.state for stage in attempt.stages.values()}
     if "lost" in states:
         return [*parts, (attempt.cost, "lost: armed, and left no output")]
     if run.manifest_digest is not None:
-        return parts if shown else [*parts, (attempt.cost, "published, no such folder")]
+        return [*parts, (attempt.cost, "published, no such folder")]
     if not attempt.armed:
         return [*parts, (attempt.cost, "reserved, nothing drawn")]
     why = "drawn, not published" if states == {"committed"} else "armed, not all drawn"
     return [*parts, (attempt.cost, why)]
 
 
+def _conflicts(attempt: AttemptTally) -> int:
+    """How often it was charged again for an output that claimed the same draw."""
+    return sum(stage.conflicts for stage in attempt.stages.values())
+
+
 def spent_lines(report: AuditReport) -> list[str]:
     """For each population, what is spent with no folder, in one line; none where all is shown."""
+    if report.counted is None:
+        return []
     lines = []
-    for name in sorted(report.counted.populations) if report.counted else ():
+    for name, population in sorted(report.counted.populations.items()):
         rows = unreleased(report, name)
         if rows:
             reasons = ", ".join(dict.fromkeys(row.why for row in rows))
-            lines.append(f"spent with no folder: population {name}, {total_text(rows)} ({reasons})")
+            told = total_text(rows) + alone(population)
+            lines.append(f"spent with no folder: population {name}, {told} ({reasons})")
     return lines
+
+
+def alone(population: PopulationTally) -> str:
+    """What such a sum leaves out, if anything."""
+    renyi = population.composition == "renyi"
+    return ", each charge alone: together they count for less" * renyi
 
 
 def total_text(rows: list[Unreleased]) -> str:

@@ -121,6 +121,11 @@ def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
         "remaining": str(ledger.remaining(one.name)),
         "unpaid_reads": ledger.account(one.name).unpaid_reads,
         "max_unpaid_reads": one.max_unpaid_reads,
+        "armed": sum(
+            stage.state.value == "armed"
+            for run in ledger.runs(one.name)
+            for stage in run.stages.values()
+        ),
         "forecast": _forecast(ledger, one.name),
         "recoveries": [
             {
@@ -192,7 +197,8 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
             f"  spent      {population['spent']}",
             f"  remaining  {population['remaining']}",
             f"  reads      {population['unpaid_reads']} ended without a draw, of at most"
-            f" {population['max_unpaid_reads']} that may, for life",
+            f" {population['max_unpaid_reads']} that may, for life"
+            + _armed_text(population["armed"]),
         ]
         lines += [
             f"  recovered  by entry {one['seq']}: {len(one['releases'])} releases, charged"
@@ -212,6 +218,13 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
             for one in facts["entries"]
         ]
     return lines
+
+
+def _armed_text(armed: int) -> str:
+    """What the count of reads leaves out so far: nobody sees from here whether a draw goes on."""
+    if not armed:
+        return ""
+    return f"; {armed} armed: if cut off, {'each' if armed > 1 else 'it'} will count one more"
 
 
 def _spending_lines(population: dict[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from dpiw.privacy.units import PrivacyUnit
 if TYPE_CHECKING:
     from dpiw.plan.plan import Plan
     from dpiw.plan.spec import ReleaseSpec
-
+    from dpiw.plan.stages import StagePlan
 
 _LEAST_BASE = 100
 """As a spec may state at least."""
@@ -136,6 +136,19 @@ def _promised(spec: ReleaseSpec, events: Sequence[PrivacyEvent]) -> dict[str, fl
     delta = float_below(spec.delta - taken) if own else 0.0
     epsilon = accounting.epsilon(own, delta=delta) if own else 0.0
     return {"promised_epsilon": epsilon, "promised_delta": delta}
+
+
+def told_alone(plan: Plan, stage: StagePlan) -> str:
+    """Why what our stage costs alone is not what a release promises of it; empty where it is."""
+    events = [event for one in plan.stages for event in one.events]
+    declared = [event for event in events if isinstance(event, DeclaredEvent)]
+    if not any(one.delta for one in declared) or set(declared) & set(stage.events):
+        return ""
+    promised = _promised(plan.spec, events)
+    return (
+        f" at the whole delta; the release promises epsilon={promised['promised_epsilon']:.6g}, at"
+        f" the delta={promised['promised_delta']:.6g} that the declared part leaves"
+    )
 
 
 def told(generator: MadeElsewhere) -> str:

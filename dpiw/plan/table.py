@@ -12,7 +12,7 @@ from dpiw.data.provenance import provenance_summary
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.forecast import RESOLUTION_FLOOR
-from dpiw.plan.made_elsewhere import told
+from dpiw.plan.made_elsewhere import told, told_alone
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.privacy import accounting
 
@@ -38,7 +38,9 @@ def _stage(stage: StagePlan, plan: Plan) -> list[str]:
         kind = facts.pop("type")
         lines.append(f"      {kind:<34}{_pairs(facts)}")
     alone = plan.stage_cost(frozenset({stage.name}))
-    lines.append(f"      {'alone it would cost':<34}epsilon={alone.epsilon:.4g}")
+    lines.append(
+        f"      {'alone it would cost':<34}epsilon={alone.epsilon:.4g}{told_alone(plan, stage)}"
+    )
     lines.append(f"      {'parameters':<34}{_pairs(stage.parameters)}")
     return lines
 

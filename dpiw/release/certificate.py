@@ -157,7 +157,21 @@ class Certificate:
             f"declared by {said['declared_by']}, not promised: epsilon={stated['epsilon']:.6g},"
             f" delta={stated['delta']:.6g} for rows of {said['tool']} {said['version']}, {paid};"
             f" promised by dpiw: epsilon={stated['promised_epsilon']:.6g},"
-            f" delta={stated['promised_delta']:.6g}"
+            f" delta={stated['promised_delta']:.6g}{self._alone(stated)}"
+        )
+
+    def _alone(self, stated: Mapping[str, Any]) -> str:
+        """Why a plan says another epsilon of our own stage alone; empty where it does not."""
+        own = [
+            one.standalone_epsilon
+            for one in self.stages
+            if all(event.get("type") != "declared" for event in one.events)
+        ]
+        if not (stated["charged"] and stated["delta"] and own and own[0]):
+            return ""
+        return (
+            f", the delta that the declared part leaves (a plan's `alone`, epsilon={own[0]:.4g}, is"
+            " at the whole delta)"
         )
 
     @property

@@ -29,3 +29,14 @@ def _beside(root: Path) -> list[str]:
     with suppress(OSError):
         return [one.name for one in root.parent.iterdir() if any(one.glob(f"*/{MANIFEST}"))]
     return []
+
+
+def no_release(folder: Path) -> str:
+    """What is there instead of a release, in words; which one was meant, if that can be seen."""
+    told = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
+    if folder.is_file():
+        return f"{folder.name}: a file; expected the folder of one release, in which it lies"
+    if not folder.is_dir():
+        return f"{folder.name}: no such folder; expected the folder of one release"
+    inside = sorted(one.parent.name for one in folder.glob(f"*/{MANIFEST}"))
+    return f"{told}, such as {folder.name}/{inside[0]}" if inside else told

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.certificate import Certificate
+from dpiw.release.folders import no_release
 from dpiw.release.manifest import (
     CERTIFICATE,
     MANIFEST,
@@ -31,6 +32,9 @@ STAGING_PREFIX = ".staging-"
 """Folders of this name are being built and are never a release, however complete they look."""
 
 AnyManifest = TypeVar("AnyManifest", bound=SignedManifest)
+
+GET_AGAIN = "; do not use this folder: get it again from its publisher"
+"""What a reader does about a folder that is not as it was signed."""
 
 REQUIRED = (CERTIFICATE, SCHEMA)
 
@@ -71,7 +75,9 @@ def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> st
     return f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
 
 
-def verify(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedRelease:
+def verify(
+    folder: Path, *, public_key: Path | Sequence[Path] | None = None, then: str = GET_AGAIN
+) -> VerifiedRelease:
     """Check signature, manifest, files and facts of a release folder, in this order.
 
     Args:
@@ -79,6 +85,7 @@ def verify(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> 
         public_key: the curator's public key file, known from elsewhere; or those of several
             curators, one of whom must have signed. Without it integrity is checked against the
             key inside the manifest, which proves nothing about who signed.
+        then: what is said after the fault of a folder that is not as it was signed.
 
     Raises:
         SignatureError: no signature, a wrong one, or none of the expected keys (there may be 0).
@@ -88,7 +95,7 @@ def verify(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> 
         ReleaseError: the key file cannot be read.
     """
     folder = Path(folder)
-    manifest = verified_manifest(folder, kind=Manifest, public_key=public_key)
+    manifest = verified_manifest(folder, kind=Manifest, public_key=public_key, then=then)
     return VerifiedRelease(
         folder=folder,
         manifest=manifest,
@@ -99,7 +106,11 @@ def verify(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> 
 
 
 def verified_manifest(
-    folder: Path, *, kind: type[AnyManifest], public_key: Path | Sequence[Path] | None
+    folder: Path,
+    *,
+    kind: type[AnyManifest],
+    public_key: Path | Sequence[Path] | None,
+    then: str = GET_AGAIN,
 ) -> AnyManifest:
     """The manifest of a kind of release whose signature and files are as they should be.
 
@@ -110,8 +121,8 @@ def verified_manifest(
         raise ManifestError("this folder is being built and was never published")
     given = [public_key] if isinstance(public_key, (str, Path)) else public_key
     expected = None if given is None else [load_public_key(Path(one)) for one in given]
-    manifest = read_signed(folder, kind=kind, expected=expected)
-    check_files(folder, manifest)
+    manifest = read_signed(folder, kind=kind, expected=expected, then=then)
+    check_files(folder, manifest, then=then)
     return manifest
 
 
@@ -121,21 +132,26 @@ def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifes
 
 
 def read_signed(
-    folder: Path, *, kind: type[AnyManifest], expected: Sequence[PublicKey] | None
+    folder: Path,
+    *,
+    kind: type[AnyManifest],
+    expected: Sequence[PublicKey] | None,
+    then: str = "",
 ) -> AnyManifest:
     """The manifest of a kind of release, signed by one of the expected keys (or the embedded)."""
     if not (folder / MANIFEST).is_file():
-        raise ManifestError(_no_release(folder))
+        raise ManifestError(no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
     signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError)
     if expected is None:
         manifest = kind.from_bytes(data)
-        manifest.signer.check(data, signature)
+        if _vouching(data, signature, [manifest.signer]) is None:
+            raise SignatureError(_signed_by(data, signature, kind, [manifest.signer], then))
         return manifest
     # Nothing of the file is interpreted before an expected key vouches for it.
     vouching = _vouching(data, signature, expected)
     if vouching is None:
-        raise SignatureError(_signed_by(data, signature, kind, expected))
+        raise SignatureError(_signed_by(data, signature, kind, expected, then))
     manifest = kind.from_bytes(data)
     if manifest.signer != vouching:
         raise SignatureError(f"the manifest names another key than key id {vouching.key_id}")
@@ -151,7 +167,11 @@ def _vouching(data: bytes, signature: bytes, keys: Sequence[PublicKey]) -> Publi
 
 
 def _signed_by(
-    data: bytes, signature: bytes, kind: type[SignedManifest], expected: Sequence[PublicKey]
+    data: bytes,
+    signature: bytes,
+    kind: type[SignedManifest],
+    expected: Sequence[PublicKey],
+    then: str,
 ) -> str:
     """What does not hold: another key signed this, or nothing is signed by the key it names."""
     ids = list(dict.fromkeys(key.key_id for key in expected))
@@ -164,20 +184,10 @@ def _signed_by(
             f"signed by key id {signer.key_id}, {not_by(ids)}, id {', '.join(ids)}: ask the"
             " curator, by another way than this folder, which is theirs"
         )
-    return f"the signature does not verify under key id {' or '.join(ids)}"
+    return f"the signature does not verify under key id {' or '.join(ids)}{then}"
 
 
-def _no_release(folder: Path) -> str:
-    told = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
-    if folder.is_file():
-        return f"{folder.name}: a file; expected the folder of one release, in which it lies"
-    if not folder.is_dir():
-        return f"{folder.name}: no such folder; expected the folder of one release"
-    inside = sorted(one.parent.name for one in folder.glob(f"*/{MANIFEST}"))
-    return f"{told}, such as {folder.name}/{inside[0]}" if inside else told
-
-
-def check_files(folder: Path, manifest: SignedManifest) -> None:
+def check_files(folder: Path, manifest: SignedManifest, *, then: str = "") -> None:
     """Compare the folder's files with the manifest: names, kinds, sizes and digests.
 
     Raises:
@@ -187,17 +197,17 @@ def check_files(folder: Path, manifest: SignedManifest) -> None:
     entries = {entry.name: entry for entry in os.scandir(folder)}
     listed = {*manifest.files, MANIFEST, SIGNATURE}
     for name in sorted(listed - set(entries)):
-        raise ManifestError(f"{name}: listed in the manifest and missing in the folder")
+        raise ManifestError(f"{name}: listed in the manifest and missing in the folder{then}")
     for name in sorted(set(entries) - listed):
-        raise ManifestError(f"{name!r}: in the folder and not listed in the manifest")
+        raise ManifestError(f"{name!r}: in the folder and not listed in the manifest{then}")
     for name, entry in entries.items():
         if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-            raise ManifestError(f"{name}: expected a regular file")
+            raise ManifestError(f"{name}: expected a regular file{then}")
     for name, expected in sorted(manifest.files.items()):
         if entries[name].stat(follow_symlinks=False).st_size != expected.size:
-            raise ChecksumError(f"{name}: its size differs from the manifest")
+            raise ChecksumError(f"{name}: its size differs from the manifest{then}")
         if file_digest(folder / name) != expected.sha256:
-            raise ChecksumError(f"{name}: its SHA-256 differs from the manifest")
+            raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
 
 
 def file_digest(path: Path) -> str:

@@ -48,6 +48,21 @@ def goes_on(run: ReleaseRun, name: str) -> str:
     )
 
 
+def counts_more(run: ReleaseRun, name: str) -> bool:
+    """Whether a stage that ended counts as one more read without a draw, once it is settled.
+
+    The ledger counts a fit that died when the next start finds it: as lost, or when its training is
+    resumed. Until then it is armed, as one that goes on; one that left its output is committed.
+
+    Raises:
+        LedgerError: it is out of reach.
+    """
+    record = run.open_ledger().find_run(run.key)
+    stage = None if record is None else record.stages.get(name)
+    armed = stage is not None and stage.state is StageState.ARMED
+    return armed and not run.measurement(name).exists()
+
+
 def _kept(run: ReleaseRun, stage: StageRecord) -> bool:
     """Whether an armed draw is whole, or goes on from a checkpoint."""
     if stage.state is not StageState.ARMED:
@@ -59,4 +74,4 @@ def _left(record: RunRecord) -> int:
     return record.max_attempts - record.counted_attempts
 
 
-__all__ = ["goes_on", "used_up"]
+__all__ = ["counts_more", "goes_on", "used_up"]

@@ -21,13 +21,17 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
 from dpiw.cli.heartbeat import FIRST, PACE
+from dpiw.cli.main import main as dpiw
 from dpiw.errors import SourceError, StageFailedError
+from dpiw.ledger import Ledger
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.weights.beta import BetaDebiased
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import UNSEEN
+from dpiw.run import steps
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, release, server
@@ -470,6 +474,47 @@ def test_a_stage_that_was_killed_comes_with_how_it_goes_on(workplace, monkeypatc
 
     assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
     assert "next: the same command goes on: this stage drew nothing, and" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("left", ["nothing", "its output", "no arm"])
+def test_reads_that_are_told_are_those_that_the_ledger_will_count(
+    make_workplace, monkeypatch, capsys, left
+):
+    """A draw that was cut off is armed until the next start, which counts it as lost."""
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    place = make_workplace(max_attempts=2)
+    show = ["ledger", "show", "--ledger", str(place.ledger)]
+
+    def flow(*_):
+        run = ReleaseRun.prepare(place.spec, period=None)
+        steps.reserve(run)
+        steps.ingest(run)
+        if left == "its output":  # and dies before it commits
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Ledger, "commit", lambda *_: sys.exit())
+                with pytest.raises(SystemExit):
+                    steps.fit_generator(run, noise=SecureNoise())
+        elif left == "nothing":
+            run.open_ledger().arm(run.key, 1, "fit_generator")
+        raise StageFailedError("fit_generator", StageFailedError.exit_code)
+
+    assert console.main(flow, [str(place.spec)]) == StageFailedError.exit_code
+    told = capsys.readouterr().out
+    assert "not published: stage fit_generator ended with code 70; its log" in told
+    dpiw(show)
+    shown = capsys.readouterr().out
+    (line,) = [one for one in told.splitlines() if one.startswith("reads without a draw: ")]
+    assert "1 of at most 20 in the life of population town" in line
+    assert ("; 2 from the next start on, which counts this draw too" in line) == (left == "nothing")
+    assert ("1 armed: if cut off, it will count one more" in shown) == (left != "no arm")
+    steps.reserve(ReleaseRun.prepare(place.spec, period=None))
+    counted = {"nothing": 2, "its output": 0, "no arm": 1}[left]
+    assert Ledger.open(place.ledger).account("town").unpaid_reads == counted
+    dpiw(show)
+    assert f"reads      {counted} ended without a draw, of at most 20 that may, for life\n" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])

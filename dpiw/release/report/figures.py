@@ -25,12 +25,27 @@ Array = NDArray[np.float64]
 
 _BARS = 12
 
+_SLACK = 1.001
+"""Of a total that was stated, and costs that were computed and rounded up."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What stages cost, the lifetime budgets by letter, and what each accountant computed."""
+    """What a release cost.
 
-    stages: Drawing
+    Attributes:
+        drawing: its parts, and all together: stages, or attempts where several were paid.
+        joint: whether its stages cost no more than their sum: where nothing was paid twice.
+        attempts: what became of each paid attempt, in words; none where there was one.
+        alone: what each stage would cost as the only one.
+        budgets: the lifetime budgets by letter.
+        accountants: what each computed for one complete attempt.
+    """
+
+    drawing: Drawing
+    joint: bool
+    attempts: tuple[str, ...]
+    alone: tuple[str, ...]
     budgets: Mapping[str, Budget | None]
     accountants: tuple[str, ...]
 
@@ -81,23 +96,47 @@ class Repairs:
 
 def cost_of(certificate: Certificate) -> Cost:
     """Draw a release's costs, as its certificate states them."""
-    rows = [
-        (f"{record.stage}: {record.method}", record.standalone_epsilon,
-         f"{record.standalone_epsilon:.3g}")
-        for record in certificate.stages
-        if record.standalone_epsilon is not None and math.isfinite(record.standalone_epsilon)
-    ]  # fmt: skip
-    rows.append(("all together", float(certificate.epsilon), short_decimal(certificate.epsilon)))
+    total = float(certificate.epsilon)
+    stages, attempts = _stages(certificate), _attempts(certificate)
+    parts = attempts or stages
     return Cost(
-        stages=plots.cost_bars(
-            rows, axis="privacy loss ε, a stage as if alone", title="Privacy loss by stage"
+        drawing=plots.cost_bars(
+            [*parts, ("all together", total, short_decimal(certificate.epsilon))],
+            axis="privacy loss ε" if attempts else "privacy loss ε, a stage as if alone",
+            title=f"Privacy loss by {'attempt' if attempts else 'stage'}",
         ),
+        joint=len(stages) > 1 and total <= _SLACK * sum(epsilon for _, epsilon, _ in stages),
+        attempts=tuple(
+            f"{name}: {', '.join(f'{stage} {state}' for stage, state in one['stages'].items())}"
+            for (name, _, _), one in zip(attempts, certificate.attempts, strict=False)
+        ),
+        alone=tuple(f"{name}: ε = {text}" for name, _, text in stages),
         budgets={
             letter: _budget(certificate, letter, name)
             for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
         accountants=tuple(f"{k}: ε = {number(v)}" for k, v in certificate.accountants.items()),
     )
+
+
+def _stages(certificate: Certificate) -> list[tuple[str, float, str]]:
+    """Each stage as if it were the only one."""
+    return [
+        (f"{record.stage}: {record.method}", record.standalone_epsilon,
+         f"{record.standalone_epsilon:.3g}")
+        for record in certificate.stages
+        if record.standalone_epsilon is not None and math.isfinite(record.standalone_epsilon)
+    ]  # fmt: skip
+
+
+def _attempts(certificate: Certificate) -> list[tuple[str, float, str]]:
+    """What each attempt paid, where a draw was lost and paid again; their sum is the total."""
+    if len(certificate.attempts) < 2:
+        return []
+    return [
+        (f"attempt {place}", float(one["epsilon"]), short_decimal(one["epsilon"]))
+        for place, one in enumerate(certificate.attempts, start=1)
+    ]
 
 
 def _budget(certificate: Certificate, letter: str, name: str) -> Budget | None:

@@ -82,7 +82,7 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     assert page == build_page(report)
     assert noise["mechanisms"] in page
     for words in ("No errors and no warnings", "2026-11", "2026-12", facts["head"]["hash"],
-                  "released: 4", "left: 1 of 5", "Not checked",
+                  "in these folders: 4", "left: 1 of 5", "Not checked",
                   "fit_generator committed: "):  # fmt: skip
         assert words in page
     assert not re.search(r"<script|https?://|src=|@import", page)

@@ -41,6 +41,26 @@ def test_the_declared_cost_is_part_of_the_total(workplace: Any) -> None:
     assert "made by sdg 1.2 at a cost declared by A. Curator, charged here" in plan_table(plan)
 
 
+def alone_lines(plan: Plan) -> list[str]:
+    return [line for line in plan_table(plan).splitlines() if "alone it would cost" in line]
+
+
+def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(
+    workplace: Any,
+) -> None:
+    """The one is at the release's whole delta, the other at what the declared delta leaves."""
+    plan = planned(workplace, delta=5e-7)
+    events = plan.stages[1].events
+    whole, rest = (accounting.epsilon(events, delta=delta) for delta in (1e-6, 5e-7))
+    assert whole < 0.5 < rest
+    declared, own = alone_lines(plan)
+    assert declared.endswith("epsilon=0.5")
+    assert f"epsilon={whole:.4g} at the whole delta; the release promises" in own
+    assert f"epsilon={rest:.6g}, at the delta=5e-07 that the declared part leaves" in own
+    for same in (planned(workplace, delta=0), planned(workplace, counted_by="a" * 64)):
+        assert not any("whole delta" in line for line in alone_lines(same))
+
+
 def forgetting(plan: Plan) -> list[str]:
     """Plans that a declared cost is missing in, by what they say of themselves."""
     declared = [e for stage in plan.stages for e in stage.events if isinstance(e, DeclaredEvent)]

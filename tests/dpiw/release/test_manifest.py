@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpiw.analysis.release import load_release
+from dpiw.cli.main import main as dpiw
 from dpiw.data.documents import decimal_of, document_json
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.manifest import Manifest, check_file_name
@@ -207,6 +209,52 @@ def test_size_and_digest_are_compared(folder: Path) -> None:
     (folder / "report.html").write_bytes(page[:-1] + b"x")
     with pytest.raises(ChecksumError, match=r"report\.html: its SHA-256"):
         verify(folder)
+
+
+def changed(folder: Path) -> None:
+    (folder / "certificate.json").write_bytes((folder / "certificate.json").read_bytes() + b" ")
+
+
+def missing(folder: Path) -> None:
+    (folder / "report.html").unlink()
+
+
+def extra(folder: Path) -> None:
+    (folder / "more.txt").write_text("x")
+
+
+def linked(folder: Path) -> None:
+    (folder / "report.html").rename(folder.parent / "report.html")
+    (folder / "report.html").symlink_to(folder.parent / "report.html")
+
+
+def forged(folder: Path) -> None:
+    data = (folder / "manifest.json").read_bytes()
+    (folder / "manifest.json").write_bytes(data.replace(b"example-2027", b"example-2028"))
+
+
+@pytest.mark.parametrize("harm", [changed, missing, extra, linked, forged])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_reader_is_told_what_to_do_about_a_folder_that_was_tampered_with(
+    folder: Path, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None], pinned: bool
+) -> None:
+    harm(folder)
+    key = folder.parent / "curator.pub" if pinned else None
+    told = "do not use this folder: get it again from its publisher"
+    with pytest.raises(ReleaseError, match=f"{told}$"):
+        load_release(folder, key)
+    for command in ("verify", "describe"):
+        assert dpiw([command, str(folder), *(["--key", str(key)] if pinned else [])]) > 50
+        assert told in capsys.readouterr().err
+    with pytest.raises(ReleaseError) as plain:  # a curator's own folder is nobody's to send again
+        verify(folder, public_key=key, then="")
+    assert told not in str(plain.value)
+
+
+def test_what_is_no_release_is_not_to_be_got_again(folder: Path) -> None:
+    with pytest.raises(ManifestError) as told:
+        verify(folder / "sub")
+    assert "get it again" not in str(told.value)
 
 
 def test_a_folder_in_the_making_is_no_release(folder: Path) -> None:

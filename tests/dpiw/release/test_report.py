@@ -93,6 +93,48 @@ def test_the_report_says_what_was_promised_and_what_it_cost() -> None:
     assert "dpiw verify example-2027-q1 --key curator.pub" in words
 
 
+def _paid_twice() -> Certificate:
+    """A draw of the weights was lost, and the weights alone drawn again."""
+    example = example_certificate()
+    states = {"generator": "committed", "weights": "lost"}
+    return replace(
+        example, epsilon="1.512345678901", delta="2E-6", spent_epsilon="4", spent_delta="4E-6",
+        attempts=(
+            {"epsilon": "1", "delta": "1E-6", "stages": states},
+            {"epsilon": "0.512345678901", "delta": "1E-6", "stages": {"weights": "committed"}},
+        ),
+    )  # fmt: skip
+
+
+def test_what_earlier_attempts_paid_has_a_row_and_the_rows_add_up() -> None:
+    page = _report(_paid_twice())
+    words = _words(page)
+    assert "attempt 1 attempt 2 all together" in words
+    assert "1 0.5124 1.5124" in words  # 1 + 0.5124 = 1.5124
+    assert "Of each attempt that was paid, and of all together, which is their sum." in words
+    assert "A draw of this release was lost, and drawn again: what was paid for it stays" in words
+    assert "attempt 1: generator committed, weights lost" in words
+    assert "attempt 2: weights committed" in words
+    assert "A complete attempt was computed as pld: ε = 0.9999, rdp: ε = 1.12: the first" in words
+    assert "rests on the sum of all attempts, ε = 1.512345678901." in words
+    assert "a stage costs: generator: privbayes: ε = 0.7; weights: beta_debiased: ε = 0.5" in words
+    for contradiction in ("accounted jointly", "promise rests on it", "a stage as if alone"):
+        assert contradiction not in words
+
+
+def test_one_attempt_is_told_as_before() -> None:
+    words = _words(_usual())
+    assert "accounted jointly, which costs no more than their sum" in words
+    assert "promise rests on it" in words
+    assert "attempt 1" not in words
+
+
+def test_a_charge_beyond_the_sum_of_stages_is_not_called_joint() -> None:
+    """A second output of one draw is charged again, and the certificate has one attempt."""
+    words = _words(_report(replace(example_certificate(), epsilon="2")))
+    assert "accounted jointly" not in words
+
+
 @pytest.mark.parametrize(
     ("unit", "words"),
     [

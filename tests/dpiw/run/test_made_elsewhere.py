@@ -51,6 +51,12 @@ def test_the_declared_cost_is_charged_once_and_named_ever_after(
     assert [event["type"] for s in second.stages for event in s.events] == ["gaussian"]
     assert first.generator["made_elsewhere"]["charged"] is True
     assert DECLARED + ", in the total; promised by dpiw: epsilon=0.5" in str(first.declared)
+    own = first.stages[1].standalone_epsilon
+    assert str(first.declared).endswith(
+        "delta=9e-07, the delta that the declared part leaves (a plan's `alone`,"
+        f" epsilon={own:.4g}, is at the whole delta)"
+    )
+    assert "whole delta" not in str(second.declared)
     assert f"{DECLARED}, paid by run {run.key}; promised by dpiw: epsilon=0.99" in str(
         second.declared
     )
