@@ -155,27 +155,26 @@ def _cells(spec: Path, population: str, key: str) -> str:
     return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
 
 
-def _advice(verdict: str, spec: Path, *, unseen: str = "") -> list[str]:
+def _advice(verdict: str, spec: Path, *, unseen: str = "", rehearsed: bool = True) -> list[str]:
     """What to do about weights that are not simply to be used.
 
     Args:
         verdict: the certificate's.
         spec: of the release.
         unseen: the certificate's.
+        rehearsed: whether such a release can be, on stand-ins.
     """
+    before = f"           before the next one, at no cost: {program()} rehearse {spec}"
     if verdict == Verdict.CARE.value:
         return ["           give each result with and without weights; each interval has a verdict"]
     if verdict not in (DO_NOT_USE, "none"):
         return []
     if unseen:
-        return [
-            f"           {unseen}",
-            f"           before the next one, at no cost: {program()} rehearse {spec}",
-        ]
+        return [f"           {unseen}", *([before] if rehearsed else [])]
+    start = f"{before}; what helps is" if rehearsed else "           what helps is"
     return [
         "           the rows keep the privacy promise, and the generator's bias",
-        f"           before the next one, at no cost: {program()} rehearse {spec}; what helps is"
-        " more epsilon, fewer columns, more people",
+        f"{start} more epsilon, fewer columns, more people",
     ]
 
 
@@ -213,7 +212,16 @@ def _summary(folder: Path, spec: Path, seconds: float) -> str:
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
         *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
-        *([] if lists else _advice(certificate.verdict, spec, unseen=certificate.unseen)),
+        *(
+            []
+            if lists
+            else _advice(
+                certificate.verdict,
+                spec,
+                unseen=certificate.unseen,
+                rehearsed="made_elsewhere" not in certificate.generator,
+            )
+        ),
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(shown) / "report.html"),

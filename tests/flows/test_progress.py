@@ -477,6 +477,9 @@ def test_weights_of_no_use_come_with_what_to_do(verdict):
     told = "\n".join(_advice(verdict, Path("town.yaml")))
     assert ("rehearse town.yaml" in told) == (verdict in ("do not use", "none"))
     assert ("with and without weights" in told) == (verdict == "use with care")
+    told = "\n".join(_advice(verdict, Path("town.yaml"), rehearsed=False))
+    assert "rehearse" not in told  # rows of another tool: there is no stand-in
+    assert ("           what helps is more" in told) == (verdict in ("do not use", "none"))
 
 
 def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():

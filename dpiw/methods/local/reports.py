@@ -129,7 +129,7 @@ def _number(record: Mapping[str, Any], name: str) -> float:
     number = math.nan
     if good and not isinstance(value, bool):
         try:
-            number = float(value)  # type: ignore[arg-type]
+            number = float(value)
         except OverflowError:
             number = math.nan
     if not math.isfinite(number):
