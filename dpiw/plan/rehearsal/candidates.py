@@ -116,8 +116,8 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
     )
     if none.plan is None or not rehearsable(none.plan.generator):
         raise SpecError(  # of no field: there is nothing to mend
-            f"rehearse: not of the generator {spec.generator.method}, whose rows are of the real"
-            " population, as no stand-in is; what can be known before a release says `dpiw plan`"
+            f"rehearse: the generator {spec.generator.method} cannot be rehearsed: its rows are of"
+            " the real population, and no stand-in is; `dpiw plan` says what can be known before"
         )
     compiled = [none]
     own = spec.weights

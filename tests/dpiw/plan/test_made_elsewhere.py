@@ -145,7 +145,7 @@ def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace: Any) -> N
 
 def test_no_stand_in_population_rehearses_rows_of_the_real_one(workplace: Any) -> None:
     spec = load_spec(write_spec(workplace))
-    with pytest.raises(SpecError, match="rehearse: not of the generator external, whose rows"):
+    with pytest.raises(SpecError, match="rehearse: the generator external cannot be rehearsed"):
         candidates(spec, load_schema(spec))
 
 
