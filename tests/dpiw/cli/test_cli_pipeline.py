@@ -209,8 +209,9 @@ def test_a_budget_of_another_size_says_what_can_be_done(
     words = ["ledger", "register", "--spec", str(workplace.spec), "--epsilon", "99", "--delta"]
     assert main([*words, "1e-3"]) == LedgerConflictError.exit_code
     told = capsys.readouterr().err
+    place = os.path.relpath(workplace.ledger)
     for part in (
-        "other terms (delta, epsilon)", f"dpiw ledger show --ledger {os.path.relpath(workplace.ledger)}",
+        "other terms (delta, epsilon)", f"dpiw ledger show --ledger {place}",
         "`dpiw plan` says which release fits", "While nothing was ever reserved from it: register",
     ):  # fmt: skip
         assert part in told
