@@ -242,7 +242,7 @@ def test_what_is_advised_for_a_date_works(zone):
 
 def test_a_truth_value_of_two_words_is_told_as_it_is_typed():
     other = TABLE.rename(columns={"smoker": "odd one"})
-    with pytest.raises(ReleaseError, match="; write `odd one`, or not `odd one`$"):
+    with pytest.raises(ReleaseError, match=r"; write `odd one`, or not `odd one`$"):
         condition(other, "`odd one` == 'no'")
     assert condition(other, "not `odd one`").sum() == (~TABLE["smoker"]).sum()
 
