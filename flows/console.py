@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import logging
 import os
 import sys
@@ -19,29 +18,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpiw.data.levels import level_file
 from dpiw.errors import DPIWError, SourceError, StageFailedError
-from dpiw.ledger import Ledger
-from dpiw.ledger.history import more_such
-from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
-from dpiw.release.certificate import DO_NOT_USE
-from dpiw.release.manifest import SCHEMA
 from dpiw.release.report.report import load_report
-from dpiw.release.verification import verify
 from dpiw.run.ahead import paid_anew
-from dpiw.run.commands import filled_in, ledger_place, program
+from dpiw.run.commands import filled_in, program
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.imports import importing
 from dpiw.run.process import failure_file, failure_text, stages_ahead
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead
-from dpiw.run.run import ReleaseRun, cells_file, ledger_url
+from dpiw.run.run import ReleaseRun
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
 from flows.reading import read_source
 from flows.step_log import StepLog
+from flows.summary import summary
 from tasks.failures import StepFailedError, record
 
 
@@ -78,7 +71,7 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
         said = f"{type(error).__name__}: {error}"
         with contextlib.suppress(DPIWError):
-            said = filled_in(said, load_spec(spec))
+            said = filled_in(said, load_spec(spec), spec)
         return said
     run = ReleaseRun.prepare(spec, period=period)
     reason = failure_text(run.directory, error.stage)
@@ -111,8 +104,9 @@ def _mend(run: ReleaseRun, stage: str) -> str:
     """What follows a fault of the source: the same, whether or not its place is known."""
     log = os.path.relpath(failure_file(run.directory, stage))
     return (
-        "next: mend the file, and start the same command again; which row it is, where that is"
-        f" known, stands in {log}, for the custodian alone"
+        "next: mend what is wrong, file, spec or data dictionary, and start the same command again;"
+        f" which row of the file it is, where that is known, stands in {log}, for the custodian"
+        " alone"
     )
 
 
@@ -135,99 +129,6 @@ def _again(parsed: argparse.Namespace) -> str:
     """The command that goes on with this run."""
     period = "" if parsed.period is None else f" --period {parsed.period}"
     return f"{program()} release {parsed.spec}{period}"
-
-
-def _left(spec: Path, population: str, key: str) -> str:
-    """What the population has left, and how many more such releases that allows."""
-    try:
-        ledger = Ledger.open(ledger_url(load_spec(spec)))
-        run = next(one for one in ledger.runs(population) if one.run_key.startswith(key))
-        return f"{ledger.remaining(population)}; {more_such(ledger.account(population), run)}"
-    except (DPIWError, StopIteration) as error:  # the release is published all the same
-        return f"not known ({type(error).__name__})"
-
-
-def _key(spec: Path) -> str:
-    """The option that names the public key beside the signing key, if it lies there."""
-    public = Path(load_spec(spec).signing_key).with_suffix(".pub")
-    return f" --key {os.path.relpath(public)}" if public.exists() else ""
-
-
-def _cells(spec: Path, population: str, key: str) -> str:
-    """Where to look; the same for every table, whether or not there is anything to see."""
-    return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
-
-
-def _advice(verdict: str, spec: Path, *, unseen: str = "") -> list[str]:
-    """What to do about weights that are not simply to be used.
-
-    Args:
-        verdict: the certificate's.
-        spec: of the release.
-        unseen: the certificate's.
-    """
-    if verdict == Verdict.CARE.value:
-        return ["           give each result with and without weights; each interval has a verdict"]
-    if verdict not in (DO_NOT_USE, "none"):
-        return []
-    if unseen:
-        return [
-            f"           {unseen}",
-            f"           before the next one, at no cost: {program()} rehearse {spec}",
-        ]
-    return [
-        "           the rows keep the privacy promise, and the generator's bias",
-        f"           before the next one, at no cost: {program()} rehearse {spec}; what helps is"
-        " more epsilon, fewer columns, more people",
-    ]
-
-
-def _lists(folder: Path, dictionary: Path) -> list[str]:
-    """What a data dictionary beside this one says to take the levels that a release found."""
-    if not (folder / level_file(1)).exists():
-        return []
-    kept = ("name", "kind", "nullable", "normaliser", "other", "provenance")
-    lines = ["", f"to take these levels, in a dictionary beside {os.path.relpath(dictionary)}:"]
-    for place, column in enumerate(json.loads((folder / SCHEMA).read_bytes())["columns"], start=1):
-        told = {name: column[name] for name in kept if name in column}
-        levels = folder / level_file(place)
-        told["levels_file"] = os.path.relpath(levels, dictionary.parent)
-        lines.append(f"  - {json.dumps(told, ensure_ascii=False)}")
-    return lines
-
-
-def _summary(folder: Path, spec: Path, seconds: float) -> str:
-    verified = verify(folder)
-    certificate, diagnostics = verified.certificate, verified.certificate.diagnostics
-    size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
-    noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
-    stated, shown = load_spec(spec), os.path.relpath(folder)
-    lists = _lists(folder, Path(stated.schema_path))
-    lines = [
-        "",
-        f"release    {shown}",
-        f"cost       epsilon={certificate.epsilon}, delta={certificate.delta}"
-        f" ({certificate.relation.value})",
-        f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
-        f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
-        f" {certificate.budget_delta} spent so far",
-        f"left       {_left(spec, certificate.population, certificate.release_id[-8:])}",
-        f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
-        + ("" if noise is None else f", log-weight noise {noise:.3f}")
-        + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
-        *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
-        *([] if lists else _advice(certificate.verdict, spec, unseen=certificate.unseen)),
-        f"time       {seconds:.0f} s",
-        "",
-        "next, look at it:          open " + str(Path(shown) / "report.html"),
-        f"     check it, offline:    {program()} verify {shown}{_key(spec)}",
-        f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
-        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(stated)}",
-        "     how cells were read (exact counts, for the custodian alone): "
-        + _cells(spec, certificate.population, certificate.release_id[-8:]),
-        *lists,
-    ]
-    return "\n".join(lines)
 
 
 def release_flow(spec: str, period: str | None) -> str:
@@ -299,5 +200,5 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             raise
         print(f"\nnot published: {_unexpected(error, interrupts.run)}")
         return DPIWError.exit_code
-    print(_summary(folder, parsed.spec, time.monotonic() - started))
+    print(summary(folder, parsed.spec, time.monotonic() - started))
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpiw.plan.local import LocalSpec
-from dpiw.run.local import Reports, read_reports
+from dpiw.run.local_reports import Reports, read_reports
 from tasks.step import step
 
 

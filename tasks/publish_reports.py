@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpiw.plan.local import LocalSpec
 from dpiw.run import local
-from dpiw.run.local import Reports
+from dpiw.run.local_reports import Reports
 from tasks.step import step
 
 

@@ -72,12 +72,17 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
     if len(values) != sample.rows:
         raise ReleaseError(f"{expected}; {told} {len(values):,} for {sample.rows:,} rows")
     if not pd.api.types.is_numeric_dtype(values.dtype):
-        dated = pd.api.types.is_datetime64_any_dtype(values.dtype)
+        if not pd.api.types.is_datetime64_any_dtype(values.dtype):
+            raise ReleaseError(
+                f"{expected}; {told} text: for text give a function such as lambda table:"
+                " table['sex'] == 'female'"
+            )
+        dates = f"table[{column if isinstance(column, str) else 'born'!r}]"
+        zone = "" if values.dt.tz is None else f", tz='{values.dt.tz}'"
         raise ReleaseError(
-            f"{expected}; {told} {'dates' if dated else 'text'}: for "
-            + ("a date" if dated else "text")
-            + " give a function such as lambda table: "
-            + ("table['born'].dt.year" if dated else "table['sex'] == 'female'")
+            f"{expected}; {told} dates: for a date give a function such as lambda table:"
+            f" {dates}.dt.year, or of days, which have quantiles: lambda table: ({dates} -"
+            f" pandas.Timestamp('2000-01-01'{zone})).dt.days"
         )
     return values
 

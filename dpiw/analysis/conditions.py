@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import io
 import re
 import tokenize
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column, checked_column, moment, numbers
 from dpiw.analysis.sample import WeightedSample
+from dpiw.analysis.spelling import nearest_first
 from dpiw.errors import ReleaseError
 
 _ALLOWED = (
@@ -24,9 +24,6 @@ _ALLOWED = (
     ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Name, ast.Load, ast.Constant, ast.List,
     ast.Tuple,
 )  # fmt: skip
-
-_MOST_TOLD = 10
-"""Levels that a message lists."""
 
 Levels = Mapping[str, Sequence[str]]
 """By column of text: the levels it is declared to have."""
@@ -168,10 +165,13 @@ class _Literals(ast.NodeTransformer):
             if pd.api.types.is_datetime64_any_dtype(values.dtype):
                 return self._dated(node, values)
             if pd.api.types.is_numeric_dtype(values.dtype):
-                kind = "truth values" if pd.api.types.is_bool_dtype(values.dtype) else "numbers"
+                kind, told = "numbers", "numbers compare with numbers, text with text"
+                if pd.api.types.is_bool_dtype(values.dtype):
+                    typed = f"`{self.names[name]}`" if name in self.names else name
+                    kind, told = "truth values", f"write {typed}, or not {typed}"
                 raise ReleaseError(
                     f"where={self.text!r}: column {self._name(name)!r} holds {kind}, not text;"
-                    " numbers compare with numbers, text with text"
+                    f" {told}"
                 )
             self._check_levels(name, literals)
         return node
@@ -184,11 +184,9 @@ class _Literals(ast.NodeTransformer):
         known = [str(level) for level in levels]
         for one in (str(literal.value) for literal in literals):
             if one not in known:
-                near = difflib.get_close_matches(one, known, n=len(known), cutoff=0)
-                rest = f" and {len(near) - _MOST_TOLD} more" if len(near) > _MOST_TOLD else ""
                 raise ReleaseError(
                     f"where={self.text!r}: column {self._name(name)!r} has no level {one!r}; its"
-                    f" levels, nearest first: {', '.join(map(repr, near[:_MOST_TOLD]))}{rest}"
+                    f" levels, {nearest_first(one, known)}"
                 )
 
     def _dated(self, node: ast.Compare, values: pd.Series) -> ast.AST:

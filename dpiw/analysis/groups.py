@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Column, levels, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.sample import Array, Estimate, WeightedSample
-from dpiw.errors import ReleaseError, one_of
+from dpiw.analysis.spelling import nearest_first
+from dpiw.errors import ReleaseError
 
 Estimator = Callable[[WeightedSample, Array, str], Estimate]
 """From one number per row, NaN where it does not count, and a name."""
@@ -50,8 +51,17 @@ def place_of(name: str, names: Sequence[str]) -> int:
         return names.index(name)
     ends = [k for k, one in enumerate(names) if one.endswith(f"={name}")]
     if len(ends) != 1:
-        raise ReleaseError(f"estimate: no value {name!r}; {one_of(name, names)}")
+        word = "no value" if not ends else "several values"
+        known = names if ends else [_level_of(one) for one in names]
+        raise ReleaseError(
+            f"estimate: {word} {name!r}; its values, {nearest_first(str(name), known)}"
+        )
     return ends[0]
+
+
+def _level_of(name: str) -> str:
+    """`south` of `mean(age) | region=south`, else the whole name."""
+    return name.rpartition(" | ")[2].partition("=")[2] or name
 
 
 def grouped(

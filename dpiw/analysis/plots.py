@@ -18,12 +18,12 @@ _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
 def histogram(source: Source, column: str, *, bins: int = 30, ax: Any = None) -> Any:
-    """Draw the weighted shares of a column of numbers, or of a column's levels.
+    """Draw the weighted shares of a column of numbers or dates, or of a column's levels.
 
     Args:
         source: a release, or (table, weights).
         column: its name.
-        bins: equal parts of the range, for numbers.
+        bins: equal parts of the range, for numbers and dates.
         ax: where to draw; a new figure if None.
 
     Returns:
@@ -46,6 +46,11 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: int) -> None:
         raw = numbers(sample, column)
         known = ~np.isnan(raw)
         ax.hist(raw[known], bins=bins, weights=share[known])
+        return
+    if values.dtype.kind == "M":
+        days = values.dt.tz_localize(None)  # as the clocks there showed
+        known = days.notna().to_numpy()
+        ax.hist(days[known].to_numpy(), bins=bins, weights=share[known])
         return
     parts = levels(sample, column)
     heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))

@@ -1,8 +1,9 @@
-"""What other libraries call an argument of ours."""
+"""What was typed and is not ours: arguments of other libraries, and names that are nearly right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -10,6 +11,17 @@ from dpiw.errors import ReleaseError
 
 B = TypeVar("B")
 P = ParamSpec("P")
+
+_MOST_TOLD = 10
+"""Names that a message lists."""
+
+
+def nearest_first(word: str, known: Iterable[str]) -> str:
+    """`its levels, nearest first: 'south', 'north' and 12 more`, without the first two words."""
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0)
+    rest = f" and {len(near) - _MOST_TOLD} more" if len(near) > _MOST_TOLD else ""
+    return f"nearest first: {', '.join(map(repr, near[:_MOST_TOLD]))}{rest}"
 
 
 def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:

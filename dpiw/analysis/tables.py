@@ -22,7 +22,7 @@ def describe(source: Source, *, where: Column | None = None) -> pd.DataFrame:
     """One row per column: share known; mean, spread and quarters of numbers; the main level.
 
     Numbers without intervals. Least and largest are left out: in synthetic rows they are the
-    public bounds.
+    public bounds. Of dates, too, only how many there are: the most frequent day says nothing.
 
     Args:
         source: a release, or (table, weights).
@@ -53,6 +53,8 @@ def _described(values: pd.Series, weights: Array) -> dict[str, object]:
         quarters = weighted_quantile(raw, mass[known], QUARTERS)
         facts |= {"mean": center, "std": spread}
         return facts | {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
+    if pd.api.types.is_datetime64_any_dtype(values.dtype):
+        return facts | {"levels": values.nunique()}
     codes, labels = pd.factorize(values, sort=True)
     shares = np.bincount(codes[known], weights=mass[known], minlength=len(labels)) / mass.sum()
     top = int(np.argmax(shares))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,20 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import told_in
     from dpiw.errors import SpecError
     from dpiw.plan.local import load_local_spec, told_plan, write_parameters
+    from dpiw.run.local_reports import reports_so_far
 
     spec = load_local_spec(arguments.spec)
     with told_in(arguments.spec, SpecError):
         parameters = write_parameters(spec)
-    write_lines(arguments, [*told_plan(parameters), f"for clients: {spec.parameters}"])
+    so_far, given = reports_so_far(spec) or 0, shlex.quote(os.path.relpath(spec.parameters))
+    lines = [
+        f"reports    {so_far:,} so far in {os.path.relpath(spec.reports)}; published once, from"
+        f" {spec.least_reports:,} on (least_reports)",
+        f"for clients: {spec.parameters}",
+        f"next, each client:    dpiw local report {given} RECORD.json --out REPORT.json",
+        f"      with all reports: dpiw local collect {shlex.quote(str(arguments.spec))}",
+    ]
+    write_lines(arguments, [*told_plan(parameters), *lines])
     return 0
 
 
@@ -50,7 +61,11 @@ def _report(arguments: argparse.Namespace) -> int:
     bare = [feature.name for feature in parameters.features if not feature.private]
     promise = f"epsilon={parameters.epsilon}, delta={parameters.delta}"
     unprotected = f"; told as it is, not protected: {', '.join(bare)}" if bare else ""
-    write_lines(arguments, [f"report {arguments.out}: drawn once, {promise}{unprotected}"])
+    lines = [
+        f"report {arguments.out}: drawn once, {promise}{unprotected}",
+        f"next: send {arguments.out} to the collector, and keep it; the record stays here",
+    ]
+    write_lines(arguments, lines)
     return 0
 
 
@@ -58,10 +73,12 @@ def _record(path: Path) -> dict[str, Any]:
     """A person's values; what a parser says of them is not repeated."""
     try:
         record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except OSError as reason:
+        raise SourceError(f"record {path}: {reason.strerror}") from None
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise SourceError("record: expected a readable JSON object, a value for each name")
+        raise SourceError(f"record {path}: expected a JSON object, a value for each name")
     return record
 
 

@@ -63,9 +63,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         _say("\n".join([plan_table(plan), *warned]))
     try:
-        left = budget_line(plan)  # refuses what a release would
+        left = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
-        raise type(error)(filled_in(str(error), spec)) from None
+        raise type(error)(filled_in(str(error), spec, arguments.spec)) from None
     if arguments.json:
         warned = [one for one in left.splitlines() if one.startswith("warning: ")]
         sys.stderr.writelines(f"{line}\n" for line in warned)

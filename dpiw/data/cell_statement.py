@@ -40,7 +40,8 @@ _HEADER = ("column", "kind", "missing", "unreadable", "out of bounds", "rounded"
 _OPENING = """\
 How the cells of the source were read. Exact counts: confidential, for the custodian alone.
 Missing and unreadable cells became missing, or the fill of a column that is not nullable. Cells out
-of bounds were clamped to the nearer bound. Cells that are no level became `other`, or missing.
+of bounds were clamped to the nearer bound. Cells that are no level became `other`, or as
+missing ones.
 """
 _NUMBERS = {
     "1669,78": CellFormat(decimal=",", thousands="none"),
@@ -181,7 +182,7 @@ def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
         what = "hold bytes that are no text in the declared encoding; is `source.encoding` right?"
         say(tally.undecoded[column.name], what)
     if counts.unreadable:
-        what = f"could not be read as {column.kind.value}"
+        what = f"could not be read as {column.kind.value} and {_fate(column)}"
         hint = _hint(column, counts.unreadable, tally.first_texts(column), written)
         say(counts.unreadable, what + hint)
     if counts.outside > _SOME * rows:
@@ -189,14 +190,29 @@ def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
     if counts.rounded:
         say(counts.rounded, "were not whole and were rounded; see also `thousands`")
     if counts.unknown > (0.5 if column.other else _SOME) * rows:
-        fate = "became `other`" if column.other else "became missing, or the fill"
+        fate = f"became {column.other!r} (`other`)" if column.other else _fate(column)
         say(counts.unknown, f"were none of the levels and {fate}; see also `normaliser`")
     filled = not column.nullable and column.role is not ColumnRole.IDENTIFIER
     if filled and counts.missing > _SOME * rows:
-        say(counts.missing, "were missing and became the fill; `nullable: true` keeps them missing")
+        say(counts.missing, f"were missing and {_fate(column)}; `nullable: true` keeps them so")
     elif rows and counts.missing == rows:
         say(counts.missing, "were missing")
     return told
+
+
+def _fate(column: Column) -> str:
+    """What became of a cell that says nothing; the value is the data dictionary's."""
+    if column.nullable:
+        return "became missing"
+    if column.fill is not None:
+        return f"became {column.fill!r}, the `fill`"
+    if column.is_numeric:
+        return f"became {column.lower!r}, the lower bound, as no `fill` is declared"
+    if column.kind is ColumnKind.BOOLEAN:
+        return "became false, as no `fill` is declared"
+    if column.other is not None:
+        return f"became {column.other!r} (`other`)"
+    return f"became {column.level_names[0]!r}, the first level, as no `fill` is declared"
 
 
 # Hints

@@ -188,6 +188,11 @@ def load_file(
     raise error(f"{what}: {failure}")
 
 
+def flow_text(mapping: dict[str, Any]) -> str:
+    """One line of YAML, for people to put into a file."""
+    return yaml.safe_dump(mapping, default_flow_style=True, sort_keys=False, width=10**6).strip()
+
+
 def _unreadable(path: Path, problem: OSError) -> str:
     if isinstance(problem, IsADirectoryError):
         inside = ", ".join(sorted(_documents(path))[:_MOST_TOLD])

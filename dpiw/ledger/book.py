@@ -12,7 +12,7 @@ from dpiw.errors import LedgerConflictError, UnknownPopulationError, nearest
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import Entry, EntryKind, PublishedHead, check_genesis, check_name
-from dpiw.ledger.location import REGISTER
+from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.transitions import RULES
@@ -37,7 +37,7 @@ class Book:
             raise UnknownPopulationError(
                 f"no population {name!r} is registered in this ledger"
                 f"{nearest(name, self._accounts)}; to register it, once for its life: {command}"
-                " (RELATION, --id-column and --max-rows as in the spec)"
+                f"{AS_IN_THE_SPEC}"
             )
         return self._accounts[name]
 

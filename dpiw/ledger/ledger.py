@@ -138,9 +138,11 @@ class Ledger(AttemptLedger):
             if known.to_payload() != population.to_payload():
                 raise LedgerConflictError(
                     f"population {population.name}: registered with other terms"
-                    f" ({known.differing(population)}); a budget is set once, for life"
-                    " (docs/sharp-edges.md: a wrong registration). What it is:"
-                    " dpiw ledger show"
+                    f" ({known.differing(population)}); a budget is set once, for life, and"
+                    " does not grow. What is left of it: dpiw ledger show; `dpiw plan` says which"
+                    " release fits. While nothing was ever reserved from it: register these people"
+                    " under another name, and never use this one (docs/sharp-edges.md: a wrong"
+                    " registration)"
                 )
             return known
 

@@ -19,6 +19,9 @@ _TERMS = "--epsilon E --delta D --relation RELATION"
 REGISTER = f"dpiw ledger register {{name}} --ledger {{ledger}} {_TERMS}"
 """What a custodian types to register a population: a format of its name and the location."""
 
+AS_IN_THE_SPEC = " (RELATION, --id-column and --max-rows as in the spec)"
+"""What goes with it where no spec is known."""
+
 BEGIN = f"{REGISTER.format(name='NAME', ledger='PATH')} --create"
 
 HOW_TO_BEGIN = (

@@ -5,7 +5,7 @@ A YAML file of the collector's, read as strictly as a release spec; see docs/loc
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,13 @@ from dpiw.errors import DPIWError, SpecError
 from dpiw.methods.local import Feature, LocalParameters, calibrated
 from dpiw.plan.spec_faults import told
 from dpiw.plan.spec_paths import located
-from dpiw.plan.spec_types import Exact, Name, PlainText, Section
+from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section
+
+LEAST_REPORTS = 1000
+"""Usual `least_reports`: an average of so many still has a thirtieth of one report's noise."""
+
+_FIELDS = {"collection": "name", "levels": "label"}
+"""What a spec calls parameters that it does not call as they are."""
 
 
 def _number(value: object) -> float:
@@ -76,6 +82,7 @@ class LocalSpec(Section):
         reports: a folder of reports, or a `.csv` or `.parquet` file.
         signing_key: the collector's private key file.
         publish_to: the folder in which the release's folder will lie.
+        least_reports: with fewer of them nothing is published, as a release is never replaced.
     """
 
     format: Literal[1]
@@ -90,6 +97,7 @@ class LocalSpec(Section):
     reports: PlainText
     signing_key: PlainText
     publish_to: PlainText
+    least_reports: Annotated[Count, Field(ge=1, le=10**12)] = LEAST_REPORTS
 
     def calibrated(self) -> LocalParameters:
         """The public parameters with the least noise that keeps the promise.
@@ -170,10 +178,15 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
         ReleaseError, PrivacyError: as `LocalParameters.read`.
     """
     given, meant = LocalParameters.read(spec.parameters), spec.calibrated()
-    if replace(given, stddev=meant.stddev, kept=meant.kept) != meant:
+    asked = replace(given, stddev=meant.stddev, kept=meant.kept)
+    other = [f.name for f in fields(meant) if getattr(asked, f.name) != getattr(meant, f.name)]
+    if other:
         raise SpecError(
-            "parameters: the file that clients were given is of another spec; a collection that"
-            " changes needs another name and another file"
+            f"parameters: {Path(spec.parameters).name}, which clients were given, is of another"
+            f" spec ({', '.join(_FIELDS.get(name, name) for name in other)}); put the spec back to"
+            " publish their reports, also to publish more of them: for that change `publish_to`"
+            " alone. Another collection, of new reports, needs another `name`, `parameters` and"
+            " `reports`"
         )
     return given
 

@@ -18,6 +18,7 @@ from dpiw.errors import NotPublishableError
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
@@ -53,6 +54,11 @@ class StagePlan:
         """SHA-256 of method and parameters, hexadecimal."""
         text = compact_json({"method": self.method, "parameters": self.parameters})
         return hashlib.sha256(b"dpiw-stage-settings-v1\n" + text.encode()).hexdigest()
+
+
+def rehearsable(generator: Synthesizer) -> bool:
+    """Whether a stand-in can play the release: not of rows or levels of the real population."""
+    return not isinstance(generator, MadeElsewhere | FindsLevels)
 
 
 @dataclass(frozen=True, kw_only=True)

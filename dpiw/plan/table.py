@@ -14,6 +14,7 @@ from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.made_elsewhere import told, told_alone
 from dpiw.plan.plan import Plan, StagePlan
+from dpiw.plan.stages import rehearsable
 from dpiw.privacy import accounting
 
 _MANY_BINS, _WIDE = 30, 0.25
@@ -155,7 +156,9 @@ def plan_table(plan: Plan) -> str:
             f"weights: {plan.forecast.method},"
             f" {'published' if plan.weights is not None else 'not published'}; forecast: resolution"
             f" {plan.forecast.shown} (at least {RESOLUTION_FLOOR:.0%}), noise"
-            f" tau={plan.forecast.tau:.3f}; dpiw rehearse tells whether they help"
+            f" tau={plan.forecast.tau:.3f}"
+            + "; dpiw rehearse tells whether they help"
+            * rehearsable(plan.generator)
         )
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is not None and step.sha256 is not None:

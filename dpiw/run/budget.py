@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dpiw.errors import DPIWError, ReleaseError
 from dpiw.ledger import Ledger
 from dpiw.ledger.accounts import Account
@@ -19,13 +21,17 @@ _SHOWN = 3
 """Names of releases that are told; one shows it as well as all."""
 
 
-def budget_line(plan: Plan) -> str:
+def budget_line(plan: Plan, path: Path) -> str:
     """How many releases such as this plan's still fit, and whether one is there, for people.
 
     Counted by the ledger's own accountant, under the population's rule of composition, at what a
     whole run of the plan reserves. Where the ledger or the population is not there, it says so: a
     plan needs neither. Where the ledger lacks releases that are published, it says that, and no
     count.
+
+    Args:
+        plan: of the release.
+        path: of its spec, as it was typed.
 
     Raises:
         UnsupportedRelationError, SpecError: the population is registered with other terms than the
@@ -36,7 +42,7 @@ def budget_line(plan: Plan) -> str:
         ledger = Ledger.open(ledger_url(plan.spec))
         account = ledger.account(name)
     except DPIWError as error:
-        return f"ledger: not known what is left: {filled_in(str(error), plan.spec)}"
+        return f"ledger: not known what is left: {filled_in(str(error), plan.spec, path)}"
     check_registered(plan.spec, account.population)
     if doubt := _doubt(plan.spec, ledger, account):
         return doubt

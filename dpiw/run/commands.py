@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from dpiw.ledger.location import REGISTER
+from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.run import ledger_url
 
@@ -38,24 +38,31 @@ def recover_command(spec: ReleaseSpec) -> str:
     return " ".join(["dpiw ledger recover", *words, loss])
 
 
-def filled_in(told: str, spec: ReleaseSpec) -> str:
+def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
     """A message with the spec's own names in the commands that it advises.
 
-    A population keeps for life what it was registered with, so its command says what the spec
-    promises. The budget is for people to decide.
+    A population keeps for life what it was registered with, so its command takes that from the
+    spec. The budget is for people to decide.
 
     Args:
         told: an error's text.
         spec: of the run that it ended; its paths are absolute.
+        path: of the spec, as it was typed.
     """
     unit, place = spec.privacy_unit, shlex.quote(ledger_place(spec))
     person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"
     terms = f"--epsilon E --delta D --relation {unit.relation.value}{person}"
-    terms += "" if unit.max_rows == 1 else f" --max-rows {unit.max_rows}"
-    for generic in ("NAME", spec.population, "OTHER"):
-        name = spec.population if generic == "NAME" else generic
-        command = REGISTER.format(name=generic, ledger="PATH")
-        told = told.replace(command, f"dpiw ledger register {name} --ledger {place} {terms}")
+    terms += "" if unit.id_column is None else f" --max-rows {unit.max_rows}"
+    commands = {
+        "OTHER": f"dpiw ledger register OTHER --ledger {place} {terms}",
+        **dict.fromkeys(
+            ("NAME", spec.population),
+            f"dpiw ledger register --spec {shlex.quote(str(path))} --epsilon E --delta D",
+        ),
+    }
+    for generic, typed in commands.items():
+        told = told.replace(REGISTER.format(name=generic, ledger="PATH"), typed)
+    told = told.replace(AS_IN_THE_SPEC, "")
     told = told.replace("dpiw ledger show", f"dpiw ledger show --ledger {place}")
     told = told.replace("`dpiw ledger recover`", f"`{recover_command(spec)}`")
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))

@@ -31,6 +31,7 @@ parameters: parameters.json
 reports: reports.csv
 signing_key: collector.key
 publish_to: releases
+least_reports: 10
 """
 
 

@@ -35,8 +35,9 @@ from dpiw.run import steps
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, release, server
-from flows.console import StepLog, _advice, suit_the_terminal
+from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
+from flows.summary import advice
 from tasks import window
 from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
@@ -458,7 +459,7 @@ def test_the_reason_of_a_failed_stage_is_told(workplace, monkeypatch, capsys, re
 
     assert console.main(flow, [str(workplace.spec)]) == SourceError.exit_code
     shown = capsys.readouterr().out
-    assert "next: mend the file, and start the same command again; which row it is" in shown
+    assert "next: mend what is wrong, file, spec or data dictionary, and start the same" in shown
     assert f"{os.path.relpath(told)}, for the custodian alone\n" in shown
     assert "17" not in shown.replace(os.path.relpath(told), "").replace(str(told.parent), "")
     assert "not published: stage ingest: SourceError: column age: not as declared" in shown
@@ -519,14 +520,17 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(
 
 @pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])
 def test_weights_of_no_use_come_with_what_to_do(verdict):
-    told = "\n".join(_advice(verdict, Path("town.yaml")))
+    told = "\n".join(advice(verdict, Path("town.yaml")))
     assert ("rehearse town.yaml" in told) == (verdict in ("do not use", "none"))
     assert ("with and without weights" in told) == (verdict == "use with care")
+    told = "\n".join(advice(verdict, Path("town.yaml"), rehearsed=False))
+    assert "rehearse" not in told  # rows of another tool: there is no stand-in
+    assert ("           what helps is more" in told) == (verdict in ("do not use", "none"))
 
 
 def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():
-    seen = "\n".join(_advice("do not use", Path("town.yaml")))
-    unseen = "\n".join(_advice("do not use", Path("town.yaml"), unseen=UNSEEN))
+    seen = "\n".join(advice("do not use", Path("town.yaml")))
+    unseen = "\n".join(advice("do not use", Path("town.yaml"), unseen=UNSEEN))
     assert "fewer columns" in seen
     assert UNSEEN not in seen
     assert "fewer columns" not in unseen  # they do not make a generator wrong

@@ -177,7 +177,7 @@ def share_of(
             for table in pair
         )  # fmt: skip
     assert scales == [ready.law.scale] * 2  # one draw each, of the stated scale
-    stack = own.stack(schema, Ranges.of(public))
+    stack = own.stack(schema, own.ranges)
     exact = [exact_sum(stack, [table], constant=ready.constant) for table in pair]
     assert np.abs(one - exact[0]).max() <= lattice_step(scales[0]) / 2
     assert np.linalg.norm(exact[0] - exact[1]) <= ready.sensitivity

@@ -122,12 +122,14 @@ def privatise(
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:
-    value = record.get(name)
+    if name not in record:
+        raise SourceError(f"feature {name}: missing in the record; expected a number")
+    value = record[name]
     good = isinstance(value, int | float | np.integer | np.floating)
     number = math.nan
     if good and not isinstance(value, bool):
         try:
-            number = float(value)  # type: ignore[arg-type]
+            number = float(value)
         except OverflowError:
             number = math.nan
     if not math.isfinite(number):
@@ -136,7 +138,9 @@ def _number(record: Mapping[str, Any], name: str) -> float:
 
 
 def _level(record: Mapping[str, Any], parameters: LocalParameters) -> int:
-    value = record.get(str(parameters.label))
+    if str(parameters.label) not in record:
+        raise SourceError(f"label {parameters.label}: missing in the record; expected a level")
+    value = record[str(parameters.label)]
     if not isinstance(value, str) or value not in parameters.levels:
         known = ", ".join(parameters.levels)
         raise SourceError(f"label {parameters.label}: expected under this name one of {known}")

@@ -7,17 +7,17 @@ read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpiw.data.schema import PublicSchema
+from dpiw.data.yaml import flow_text
 from dpiw.errors import SpecError
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.weights.registry import NONE, WEIGHTS
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.sections import SharesSpec
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.stages import StagePlan, rehearsable
 
 OWN = "spec"
 
@@ -32,6 +32,10 @@ MEASURED: Mapping[str, tuple[Mapping[str, Any], SharesSpec | None]] = {
 }
 """Settings of `measured`, all others at their defaults, and how the effort is shared between
 generator and weights; None: as the spec says, or as is usual. The frequencies' seed is public."""
+
+_NO_LAW = ("omega_seed", "replicates")
+"""Settings of weights that a rehearsal cannot tell apart: which public frequencies of one law, and
+what is published beside the rows."""
 
 MOST_STAND_IN_ROWS = 100_000
 """Most rows of a stand-in table: a spec of more nominal rows is rehearsed at this size."""
@@ -53,12 +57,24 @@ class Candidate:
     plan: Plan | None
     reason: str = ""
 
+    def spec_lines(self) -> list[str]:
+        """What a spec that is published so says, in YAML; empty where there is no plan."""
+        if self.plan is None:
+            return []
+        spec, forecast = self.plan.spec, self.plan.forecast
+        weights = spec.weights.model_dump(exclude_defaults=True, exclude={"when_infeasible"})
+        if forecast is not None and not forecast.feasible:
+            weights["when_infeasible"] = spec.weights.when_infeasible
+        lines = [f"weights: {flow_text(weights)}"]
+        return lines + [f"shares: {flow_text(spec.shares.model_dump())}"] * spec.weights.wanted
+
     def to_json(self) -> dict[str, Any]:
         """JSON values: what it is, how it was calibrated, what the plan forecasts."""
         plan, facts = self.plan, {"name": self.name, "told": self.told, "reason": self.reason}
         if plan is None:
             return facts
         return facts | {
+            "spec": self.spec_lines(),
             "stages": [
                 {"name": stage.name, "method": stage.method, "parameters": dict(stage.parameters)}
                 for stage in plan.stages
@@ -86,7 +102,7 @@ def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
 def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]:
     """Compile every candidate; `none` first, then the spec's own weights, then `MEASURED`.
 
-    One whose plan equals the spec's own is left out.
+    One that only repeats another, but for settings that change no law, is left out.
 
     Raises:
         SpecError: the spec's own plan, or `none`, cannot be compiled; or its rows were made
@@ -98,10 +114,10 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
         told="the generator alone, with the whole budget",
         plan=compile_plan(_weighted(spec, NONE, {}), schema),
     )
-    if isinstance(none.plan and none.plan.generator, MadeElsewhere | FindsLevels):
-        raise SpecError(
-            f"generator.method={spec.generator.method}: cannot be rehearsed; its rows are of the"
-            " real population, and no stand-in is"
+    if none.plan is None or not rehearsable(none.plan.generator):
+        raise SpecError(  # of no field: there is nothing to mend
+            f"rehearse: the generator {spec.generator.method} cannot be rehearsed: its rows are of"
+            " the real population, and no stand-in is; `dpiw plan` says what can be known before"
         )
     compiled = [none]
     own = spec.weights
@@ -154,7 +170,12 @@ def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> Re
 def _same(one: Candidate, other: Candidate) -> bool:
     if one.plan is None or other.plan is None or other.plan.weights is None:
         return False
-    return one.plan.stages == other.plan.stages
+    return [*map(_of_law, one.plan.stages)] == [*map(_of_law, other.plan.stages)]
+
+
+def _of_law(stage: StagePlan) -> StagePlan:
+    parameters = {k: v for k, v in stage.parameters.items() if k not in _NO_LAW}
+    return replace(stage, parameters=parameters)
 
 
 def _told(method: str, settings: Mapping[str, Any]) -> str:

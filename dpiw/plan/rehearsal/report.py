@@ -59,7 +59,17 @@ def report_lines(
     texts = (LEGEND, f"rule: {RULE}", f"recommendation: {advice.removesuffix('.')}")
     for text in texts:
         report += ["", *textwrap.wrap(f"{text}.", width=100, break_on_hyphens=False)]
+    if finished:
+        named = advise(lines).named
+        report += [one for c in rehearsal.candidates if c.name in named for one in _typed(c)]
     return report
+
+
+def _typed(candidate: Candidate) -> list[str]:
+    """What to write into the spec for a candidate that the recommendation names."""
+    what = "no" if candidate.name == NONE else f"`{candidate.name}`"
+    head = f"to publish {what} weights, in the spec, in the place of its `weights` and `shares`:"
+    return ["", head, *(f"  {line}" for line in candidate.spec_lines())]
 
 
 def candidate_lines(rehearsal: Rehearsal) -> list[str]:

@@ -173,10 +173,12 @@ class Advice:
     Attributes:
         candidate: to publish with, `none` included.
         text: a sentence or three.
+        named: the candidates that the text names, but for the spec's own.
     """
 
     candidate: str
     text: str
+    named: tuple[str, ...]
 
 
 def advise(lines: Sequence[Line]) -> Advice:
@@ -196,7 +198,8 @@ def advise(lines: Sequence[Line]) -> Advice:
     if not order or not where(order[0], HELPS):
         traded = sorted(of, key=lambda name: (-len(where(name, TRADES)), name != OWN))[:1]
         text = "".join(_trade(name, of[name], where(name, TRADES)) for name in traded)
-        return Advice(candidate=NONE, text=f"publish none: no weights help.{text}")
+        named = tuple(name for name in traded if where(name, TRADES))
+        return _advice(NONE, f"publish none: no weights help.{text}", of, *named)
     best = order[0]
     told = _weights(best)
     helped = _listed(where(best, HELPS))
@@ -212,14 +215,20 @@ def advise(lines: Sequence[Line]) -> Advice:
         )
         text = f"publish none, unless public knowledge says that the table is like {helped}: there"
         verdicts = _verdicts(of[best], where(best, HELPS))
-        return Advice(candidate=NONE, text=f"{text} {told} help{rest}.{verdicts}{price}")
+        return _advice(NONE, f"{text} {told} help{rest}.{verdicts}{price}", of, best)
     text = f"publish {told}: they help on {helped}.{_verdicts(of[best], asked)}{price}"
     if best != OWN and OWN in of:
         own = where(OWN, HELPS)
         text += (
             f" The spec's own help on {_listed(own)}." if own else " The spec's own do not help."
         )
-    return Advice(candidate=best, text=text)
+    return _advice(best, text, of)
+
+
+def _advice(candidate: str, text: str, of: Mapping[str, Any], *others: str) -> Advice:
+    """`none` needs no words where the spec has no weights."""
+    named = {candidate, *others} - ({OWN} if OWN in of else {OWN, NONE})
+    return Advice(candidate=candidate, text=text, named=tuple(sorted(named)))
 
 
 def _gain(lines: Sequence[Line], asked: Sequence[str]) -> float:

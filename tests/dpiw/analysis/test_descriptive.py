@@ -262,10 +262,10 @@ def test_an_estimate_of_one_value_has_its_interval_at_hand():
 def test_a_value_is_found_by_its_name_or_by_its_level_alone():
     found = analysis.mean(SOURCE, "x", by="g")
     assert found["q"] == found["mean(x) | g=q"] == found.values[1]
-    with pytest.raises(ReleaseError, match=r"no value 'Q'; expected one of mean\(x\) \| g=p, "):
-        found["Q"]
+    with pytest.raises(ReleaseError, match=r"no value 'qq'; its values, nearest first: 'q', "):
+        found["qq"]
     both = analysis.joint(found, analysis.mean(SOURCE, "positive", by="g"))
-    with pytest.raises(ReleaseError, match="no value 'q'"):  # of two
+    with pytest.raises(ReleaseError, match=r"several values 'q'; .*'mean\(x\) \| g=q'"):  # of two
         both["q"]
 
 

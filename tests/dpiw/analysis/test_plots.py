@@ -28,18 +28,28 @@ def source(rows=300, seed=81):
             "visits": pd.array(rng.choice([1, 2, 3, None], rows), dtype="Int64"),
             "region": rng.choice(list("pqr"), rows),
             "smoker": rng.random(rows) < 0.3,
+            "born": pd.Timestamp("1960-01-01") + pd.to_timedelta(rng.integers(0, 9999, rows), "D"),
         }
     )
     return frame, rng.gamma(2.0, 1.0, rows)
 
 
-@pytest.mark.parametrize("column", ["age", "visits", "region", "smoker"])
+@pytest.mark.parametrize("column", ["age", "visits", "region", "smoker", "born"])
 def test_bars_sum_to_the_weight_that_is_known(column):
     frame, w = source()
     axes = analysis.histogram((frame, w), column, bins=10)
     known = frame[column].notna().to_numpy() if column == "visits" else np.ones(len(w), dtype=bool)
     assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(w[known].sum() / w.sum())
     assert axes.get_xlabel() == column
+
+
+def test_bars_of_dates_are_parts_of_the_range():
+    frame, w = source()
+    frame["born"] = frame["born"].mask(frame["smoker"]).dt.tz_localize("Asia/Tokyo")
+    axes = analysis.histogram((frame, w), "born", bins=7)
+    known = ~frame["smoker"].to_numpy()
+    assert len(axes.patches) == 7
+    assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(w[known].sum() / w.sum())
 
 
 def test_boxes_are_weighted_quantiles():

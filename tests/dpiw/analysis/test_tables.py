@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -93,7 +94,7 @@ def test_conditions_choose_what_they_say(text, naive):
         ("age + 1", "expected one truth value per row"),
         ("region > 3", "numbers compare with numbers"),
         ("age == '40'", "column 'age' holds numbers, not text"),
-        ("smoker == 'yes'", "column 'smoker' holds truth values, not text"),
+        ("smoker == 'yes'", "'smoker' holds truth values, not text; write smoker, or not smoker$"),
         (
             "region == 'sout'",
             "no level 'sout'; its levels, nearest first: 'south', 'west', 'north'",
@@ -219,8 +220,31 @@ def test_a_description_of_every_column():
     assert shown.loc["region", "levels"] == 3
     shares = analysis.value_counts(SOURCE, "region", where="age > 30")
     assert shown.loc["region", "top share"] == pytest.approx(shares.values.max())
+    assert shown.loc["born", "levels"] == TABLE["born"].nunique()
+    assert shown.loc["born", ["top", "top share", "50%"]].isna().all()  # some day is no main one
     with pytest.raises(ReleaseError, match="no row with weight"):
         analysis.describe(SOURCE, where="age > 1000")
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_what_is_advised_for_a_date_works(zone):
+    born = TABLE["born"].dt.tz_localize(zone)
+    source = (TABLE.assign(born=born), SOURCE[1])
+    with pytest.raises(ReleaseError, match="holds dates: for a date give") as refused:
+        analysis.median(source, "born")
+    advice = re.findall(r"lambda table: .*?\.dt\.\w+", str(refused.value))
+    assert len(advice) == 2
+    for text in advice:
+        advised = eval(text, {"pandas": pd})
+        found = analysis.median(source, advised).value
+        assert found == pytest.approx(np.median(advised(source[0])), abs=400)
+
+
+def test_a_truth_value_of_two_words_is_told_as_it_is_typed():
+    other = TABLE.rename(columns={"smoker": "odd one"})
+    with pytest.raises(ReleaseError, match=r"; write `odd one`, or not `odd one`$"):
+        condition(other, "`odd one` == 'no'")
+    assert condition(other, "not `odd one`").sum() == (~TABLE["smoker"]).sum()
 
 
 def test_many_numbers_are_no_levels():

@@ -18,10 +18,13 @@ import pytest
 from dpiw.cli import pipeline
 from dpiw.cli.main import main
 from dpiw.data.yaml import load_file
-from dpiw.errors import SchemaError, SourceError
+from dpiw.errors import LedgerConflictError, SchemaError, SourceError
 from dpiw.ledger import CompositionRule, Ledger
+from dpiw.ledger.location import REGISTER
 from dpiw.plan.json_schema import SCHEMAS
+from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
+from dpiw.run.commands import filled_in
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
@@ -155,10 +158,15 @@ def test_plan_says_how_many_such_releases_the_budget_allows(
     spec = workplace.spec.read_text()
     workplace.spec.write_text(spec.replace("population: town", "population: nobody"))
     assert main(["plan", str(workplace.spec)]) == 0
-    assert "not known what is left: no population 'nobody'" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "not known what is left: no population 'nobody'" in told
+    command = f"dpiw ledger register --spec {workplace.spec} --epsilon E --delta D"
+    assert f"once for its life: {command}\n" in told
     workplace.ledger.unlink()
     assert main(["plan", str(workplace.spec)]) == 0
-    assert "not known what is left: ledger " in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "not known what is left: ledger " in told
+    assert f"to begin one: {command} --create\n" in told
     assert not workplace.ledger.exists()
 
 
@@ -193,6 +201,31 @@ def test_plan_refuses_what_a_release_would_refuse(
     command = "dpiw ledger register OTHER --ledger "
     assert command in shown.err
     assert "--relation add_or_remove_one" in shown.err.partition(command)[2]
+
+
+def test_a_budget_of_another_size_says_what_can_be_done(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["ledger", "register", "--spec", str(workplace.spec), "--epsilon", "99", "--delta"]
+    assert main([*words, "1e-3"]) == LedgerConflictError.exit_code
+    told = capsys.readouterr().err
+    place = os.path.relpath(workplace.ledger)
+    for part in (
+        "other terms (delta, epsilon)", f"dpiw ledger show --ledger {place}",
+        "`dpiw plan` says which release fits", "While nothing was ever reserved from it: register",
+    ):  # fmt: skip
+        assert part in told
+
+
+def test_a_person_of_several_rows_is_told_whole_where_a_name_is_to_be_chosen(
+    workplace: Any,
+) -> None:
+    spec = load_spec(workplace.spec)
+    unit = spec.unit.model_copy(update={"id_column": "person", "max_rows": 3})
+    several = spec.model_copy(update={"unit": unit})
+    told = REGISTER.format(name="OTHER", ledger="PATH")
+    assert filled_in(told, several, Path("s.yaml")).endswith(" --id-column person --max-rows 3")
+    assert "--max-rows" not in filled_in(told, spec, Path("s.yaml"))
 
 
 def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any) -> None:

@@ -293,6 +293,48 @@ def test_other_counts_that_stand_out():
     assert "rows read: 0" in stated(frame_of(id=[]))
 
 
+@pytest.mark.parametrize(
+    ("change", "cell", "told"),
+    [
+        ({"nullable": True}, "x", "none of the levels and became missing; see also"),
+        ({}, "x", "none of the levels and became 'a', the first level, as no `fill` is declared"),
+        ({"fill": "b"}, "x", "none of the levels and became 'b', the `fill`"),
+        ({"fill": "b"}, "", "were missing and became 'b', the `fill`; `nullable: true` keeps them"),
+        ({"other": "b"}, "x", "none of the levels and became 'b' (`other`)"),
+        ({"other": "b"}, "", "were missing and became 'b' (`other`)"),
+        ({"kind": "boolean"}, "x", "be read as boolean and became false, as no `fill`"),
+        ({"kind": "boolean", "fill": True}, "x", "be read as boolean and became True, the `fill`"),
+        (
+            {"kind": "integer"},
+            "x",
+            "be read as integer and became 3, the lower bound, as no `fill`",
+        ),
+        ({"kind": "date"}, "x", "be read as date and became '2020-01-01', the lower bound"),
+    ],
+)
+def test_what_became_of_a_cell_is_what_it_became(change, cell, told):
+    """Of the two that may be, the one that was; and its value is the one that is released from."""
+    kind = change.get("kind", "categorical")
+    bounds = {"integer": {"lower": 3, "upper": 9},
+              "date": {"lower": "2020-01-01", "upper": "2020-12-31"},
+              "categorical": {"levels": ["a", "b"]}, "boolean": {}}[kind]  # fmt: skip
+    schema = PublicSchema.from_mapping(
+        {"name": "one", "columns": [{"name": "c", "kind": kind, **bounds, **change}]}
+    )
+    tally, frame = CellTally(schema), pd.DataFrame({"c": pd.Series([cell], dtype="str")})
+    tally.add(frame, frame)
+    assert f"column c: 1 of 1 cells {'could not ' if 'be read' in told else ''}" in (
+        shown := statement(tally, schema, {"c": CANONICAL})
+    )
+    assert told in shown
+    became = schema.unscale(schema.scale(frame))["c"].iloc[0]
+    word = re.search(r"became '?(\w[\w-]*)", told)
+    assert word
+    assert (word[1] == "missing") == bool(pd.isna(became))
+    if word[1] != "missing":
+        assert str(became).removesuffix(" 00:00:00").casefold() == word[1].casefold()
+
+
 @settings(PROPERTY, max_examples=60)
 @given(
     name=st.sampled_from([column.name for column in SCHEMA.columns]),

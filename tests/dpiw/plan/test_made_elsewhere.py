@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dpiw.cli.main import main
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.plan.assumptions import assumptions
 from dpiw.plan.made_elsewhere import assumption
@@ -164,8 +165,23 @@ def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace: Any) -> N
 
 def test_no_stand_in_population_rehearses_rows_of_the_real_one(workplace: Any) -> None:
     spec = load_spec(write_spec(workplace))
-    with pytest.raises(SpecError, match="method=external: cannot be rehearsed"):
+    with pytest.raises(SpecError, match="rehearse: the generator external cannot be rehearsed"):
         candidates(spec, load_schema(spec))
+
+
+def test_no_rehearsal_is_advised_where_there_can_be_none(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is anything to be mended where one is asked for all the same."""
+    place = write_spec(workplace)
+    spec = load_spec(place)
+    table = plan_table(compile_plan(spec, load_schema(spec)))
+    assert "forecast: resolution" in table
+    assert "rehearse" not in table
+    assert main(["rehearse", str(place)]) == SpecError.exit_code
+    told = capsys.readouterr().err
+    assert "of the real population" in told
+    assert "mend" not in told
 
 
 def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -> None:

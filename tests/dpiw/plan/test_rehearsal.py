@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpiw.data import yaml
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError, WeightError
+from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module
 from dpiw.plan.rehearsal.candidates import Candidate, candidates, played_spec
 from dpiw.plan.rehearsal.populations import KINDS, random_law
@@ -20,6 +22,7 @@ from dpiw.plan.rehearsal.rehearsal import (
     rehearse,
     rehearse_release,
 )
+from dpiw.plan.rehearsal.report import report_lines
 from dpiw.plan.rehearsal.summary import Change, Line, advise, summarise
 from dpiw.plan.spec import parse_spec
 
@@ -95,6 +98,36 @@ def test_the_spec_s_own_weights_are_played_once():
     assert [c.name for c in candidates(own, SCHEMA)] == [
         "none", "spec", "linear", "fourier 50:50", "fourier 30:70",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{"omega_seed": 7}, {"omega_seed": 1, "replicates": 60}])
+def test_settings_that_change_no_law_make_no_other_candidate(more):
+    own = spec(weights={"method": "measured", "settings": more})
+    assert "fourier" not in [c.name for c in candidates(own, SCHEMA)]
+    own = spec(weights={"method": "measured", "settings": more | {"frequencies": 100}})
+    assert "fourier" in [c.name for c in candidates(own, SCHEMA)]
+
+
+def test_what_to_type_for_a_candidate_is_the_candidate():
+    """Put into the spec, the lines give the plan that was played; of weights not worth it, too."""
+    few = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
+    post = [{"step": "clip", "at": 3}]
+    own = spec(
+        weights={"method": "beta_debiased", "settings": {"tau": 1e-3}, "post_processing": post}
+    )
+    for asked in (spec(), spec(shares={"generator": 0.6, "weights": 0.4}), few, own):
+        found = candidates(asked, SCHEMA)
+        assert len(found) > 4
+        for candidate in found:
+            if candidate.plan is None:
+                assert candidate.spec_lines() == []
+                continue
+            lines = yaml.load_text("\n".join(candidate.spec_lines()), what="lines")
+            typed = parse_spec(asked.model_dump(by_alias=True) | lines)
+            assert typed.shares == candidate.plan.spec.shares or not typed.weights.wanted
+            plan = compile_plan(typed, SCHEMA)
+            assert plan.stages == candidate.plan.stages
+            assert plan.recipe.weighing == candidate.plan.recipe.weighing
 
 
 def test_a_split_that_the_spec_asks_for_is_rehearsed():
@@ -336,6 +369,26 @@ def test_advice_needs_help_on_every_kind_that_asks_for_it():
         "publish none: no weights help. The spec's own weights trade on weak: better coefficients,"
         " worse sum 1-way TV and sum 1-D W; they are for analysts who need the former more."
     )
+
+
+def test_whatever_is_recommended_comes_with_what_to_type():
+    own, other = line("weak", "spec", *HURT), "fourier 50:50"
+    assert advise([own, line("weak", other, *HELP)]).named == (other,)
+    assert advise([line("weak", "spec", *HELP)]).named == ()  # it stands in the spec
+    assert advise([own, line("weak", other, *HURT)]).named == ("none",)
+    assert advise([line("weak", other, *HURT)]).named == ()  # the spec has no weights
+    assert advise([own, line("weak", other, *TRADE)]).named == (other, "none")
+    some = [own, line("weak", other, *HELP), line("strong", other, *HURT)]
+    assert advise(some).named == (other, "none")
+    played = rehearsal(spec(), names=("none", other), kinds=("weak",))
+    lines = [line("weak", other, *HELP)]
+    told = "\n".join(report_lines(played, lines))
+    assert told.endswith(
+        "\n\nto publish `fourier 50:50` weights, in the spec, in the place of its `weights` and"
+        " `shares`:\n  weights: {method: measured, settings: {omega_seed: 1}}\n"
+        "  shares: {generator: 0.5, weights: 0.5}"
+    )
+    assert "in the spec" not in "\n".join(report_lines(played, lines, finished=False))
 
 
 def test_advice_says_how_often_the_verdict_was_use():

@@ -25,7 +25,7 @@ from dpiw.plan.spec import load_schema, load_spec
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from flows.console import _summary
+from flows.summary import summary
 from tests.support.found_levels import without_list
 from tests.support.whole_runs import draw, loaded, prepared, publish_run, spent
 
@@ -73,7 +73,7 @@ def test_levels_are_found_and_a_later_release_takes_them(
     (column,) = release.schema["columns"]
     assert column["provenance"] == f"earlier release: {run.release_id}, run {run.key}"
     assert spent(place).epsilon == 2
-    told = _summary(folder, place.spec, 1.0)
+    told = summary(folder, place.spec, 1.0)
     assert "rehearse" not in told
     (line,) = [one for one in told.splitlines() if "levels_file" in one]
     ages = "  - {name: age, kind: integer, lower: 0, upper: 100}"
@@ -211,7 +211,7 @@ def test_no_rehearsal_knows_which_levels_there_are(
 ) -> None:
     place = without_list(make_workplace())
     assert dpiw(["rehearse", str(place.spec)]) == SpecError.exit_code
-    assert "generator.method=levels: cannot be rehearsed" in capsys.readouterr().err
+    assert "the generator levels cannot be rehearsed" in capsys.readouterr().err
 
 
 def test_a_population_that_sums_vectors_is_refused_before_it_is_charged(

@@ -27,7 +27,8 @@ from dpiw.release.local import is_local, verify_local
 from dpiw.release.manifest import CERTIFICATE, MANIFEST
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
-from dpiw.run.local import publish_reports, read_reports
+from dpiw.run.local import publish_reports
+from dpiw.run.local_reports import read_reports, reports_so_far
 from tests.support.local import people
 
 SPEC = """\
@@ -43,6 +44,7 @@ parameters: parameters.json
 reports: reports.csv
 signing_key: collector.key
 publish_to: releases
+least_reports: 12
 """
 
 
@@ -179,10 +181,80 @@ def test_another_reader_and_a_changed_byte_are_told(desk):
         load_local(folder)
 
 
-def test_more_reports_need_another_name(desk):
+def test_more_reports_need_another_place_and_get_it(desk):
+    """What the message advises works; what clients were given forbids another name."""
     collected(desk)
     reports_of(read_parameters(spec_of(desk)), 13).to_csv(desk / "reports.csv", index=False)
-    with pytest.raises(ReleaseError, match="another name"):
+    with pytest.raises(ReleaseError, match="change `publish_to` in the spec, and that alone"):
+        collected(desk)
+    (desk / "collection.yaml").write_text(SPEC.replace("name: commute", "name: commute-2"))
+    with pytest.raises(SpecError, match=r"parameters.json.*another spec \(name\).*`publish_to`"):
+        collected(desk)
+    (desk / "collection.yaml").write_text(SPEC.replace("publish_to: releases", "publish_to: more"))
+    assert verify_local(collected(desk)).certificate.rows == 13
+
+
+def test_few_reports_are_not_published_by_a_slip(desk, capsys):
+    """A release is never replaced: one report, published too early, would be the release."""
+    spec = SPEC.replace("least_reports: 12\n", "").replace("reports.csv", "folder")
+    (desk / "collection.yaml").write_text(spec)
+    (desk / "folder").mkdir()
+    report = pd.read_csv(desk / "reports.csv", dtype={"report_id": str}).iloc[0].to_dict()
+    (desk / "folder" / "one.json").write_text(json.dumps(report))
+    with pytest.raises(SourceError, match=r"1 so far, .* fewer than 1,000.*`least_reports`"):
+        collected(desk)
+    assert not (desk / "releases").exists()
+    assert main(["local", "plan", str(desk / "collection.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert "1 so far in " in shown
+    assert "published once, from 1,000 on (least_reports)" in shown
+    (desk / "collection.yaml").write_text(spec + "least_reports: 1\n")
+    assert verify_local(collected(desk)).certificate.rows == 1
+    (desk / "collection.yaml").write_text(spec + "least_reports: 0\n")
+    with pytest.raises(SpecError, match="least_reports: found 0; expected"):
+        spec_of(desk)
+
+
+@pytest.mark.parametrize("form", ["folder", "reports.csv", "reports.parquet"])
+def test_reports_are_counted_before_they_are_checked(form, desk):
+    sent = pd.read_csv(desk / "reports.csv", dtype={"report_id": str})
+    (desk / "folder").mkdir()
+    for place, row in enumerate(sent.to_dict("records")):
+        (desk / "folder" / f"{place}.json").write_text(json.dumps(row))
+    sent.to_parquet(desk / "reports.parquet")
+    (desk / "collection.yaml").write_text(SPEC.replace("reports.csv", form))
+    assert reports_so_far(spec_of(desk)) == 12
+    shutil.rmtree(desk / "folder")
+    for name in ("reports.csv", "reports.parquet"):
+        (desk / name).unlink()
+    assert reports_so_far(spec_of(desk)) is None
+
+
+def test_a_report_that_is_refused_is_named(desk):
+    """By its file, or by its row; two and more with how many there are."""
+    sent = pd.read_csv(desk / "reports.csv", dtype={"report_id": str})
+    sent.loc[[6, 8, 9, 10], "home"] = "canary"
+    sent.to_csv(desk / "reports.csv", index=False)
+    expected = "home: expected one of no, yes; not so in 4 of 12: row 7, row 9, row 10 and 1 more"
+    with pytest.raises(SourceError, match=expected):
+        collected(desk)
+    (desk / "collection.yaml").write_text(SPEC.replace("reports.csv", "folder"))
+    (desk / "folder").mkdir()
+    rows = sent.to_dict("records")
+    for place, row in enumerate([*rows[:8], rows[11]]):
+        (desk / "folder" / f"report-{place}.json").write_text(json.dumps(row))
+    with pytest.raises(SourceError, match=r"home: .* not so in 1 of 9: 'report-6\.json'$"):
+        collected(desk)
+    for fault in ("{", json.dumps({**rows[0], "more": 1}), json.dumps({"home": "no"}), "[]"):
+        (desk / "folder" / "report-6.json").write_text(fault)
+        with pytest.raises(SourceError, match=r"'report-6\.json': expected a JSON object of"):
+            collected(desk)
+    parameters = [*sent["parameters"][:11], "0" * 64]
+    sent.assign(home="no", parameters=parameters).to_csv(desk / "reports.csv", index=False)
+    (desk / "collection.yaml").write_text(SPEC)
+    with pytest.raises(
+        SourceError, match=r"SHA-256 of parameters\.json.* not so in 1 of 12: row 12"
+    ):
         collected(desk)
 
 
@@ -191,7 +263,8 @@ def test_parameters_are_written_once_and_belong_to_their_spec(desk):
     assert write_parameters(spec_of(desk)).to_json() == given
     for old, new in (("epsilon: 4", "epsilon: 3"), ("high: 90", "high: 91"), ('"yes"', '"y"')):
         (desk / "collection.yaml").write_text(SPEC.replace(old, new))
-        with pytest.raises(SpecError, match="of another spec"):
+        named = {"epsilon: 4": "epsilon", "high: 90": "features", '"yes"': "label"}[old]
+        with pytest.raises(SpecError, match=rf"of another spec \(.*{named}.*\)"):
             write_parameters(spec_of(desk))
 
 
@@ -218,12 +291,25 @@ def test_a_client_types_one_command(desk, capsys):
     (desk / "me.json").write_text(json.dumps({"age": 44, "city": 1, "home": "no"}))
     words = ["local", "report", str(desk / "parameters.json"), str(desk / "me.json"), "--out"]
     assert main([*words, str(desk / "report.json")]) == 0
-    assert "delta=0.000001; told as it is, not protected: city" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "delta=0.000001; told as it is, not protected: city" in shown
+    assert f"next: send {desk / 'report.json'} to the collector" in shown
     first = (desk / "report.json").read_bytes()
     assert main([*words, str(desk / "report.json")]) == 0
     assert (desk / "report.json").read_bytes() == first
     assert main(["local", "plan", str(desk / "collection.yaml")]) == 0
-    assert "not noised, not protected: city" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "not noised, not protected: city" in shown
+    assert "next, each client:    dpiw local report " in shown
+    assert f"with all reports: dpiw local collect {desk / 'collection.yaml'}\n" in shown
     (desk / "me.json").write_text('{"age": "canary"')
     assert main([*words, str(desk / "other.json")]) == SourceError.exit_code
     assert "canary" not in capsys.readouterr().err
+    parts = (({"city": 1, "home": "no"}, "feature age"), ({"age": 44, "city": 1}, "label home"))
+    for record, named in parts:
+        (desk / "me.json").write_text(json.dumps(record))
+        assert main([*words, str(desk / "other.json")]) == SourceError.exit_code
+        assert f"{named}: missing in the record" in capsys.readouterr().err
+    words[3] = str(desk / "you.json")
+    assert main([*words, str(desk / "other.json")]) == SourceError.exit_code
+    assert f"record {desk / 'you.json'}: No such file" in capsys.readouterr().err

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server",
-           "interrupts", "reading", "step_log"}  # fmt: skip
+           "interrupts", "reading", "step_log", "summary", "failures"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 
@@ -211,15 +211,15 @@ def test_counts_of_cells_stay_in_the_private_folder(workplace):
 
 
 def test_a_terminal_names_the_place_of_those_counts_and_nothing_of_them(workplace):
-    from flows.console import _summary
+    from flows.summary import summary
 
     run, folder = published(workplace)
-    shown = _summary(folder, workplace.spec, 1.0)
+    shown = summary(folder, workplace.spec, 1.0)
     (line,) = [line for line in shown.splitlines() if "how cells were read" in line]
     assert line.endswith(os.path.relpath(run.private / "cells.txt"))
     for change in (lambda path: path.write_text("other counts"), lambda path: path.unlink()):
         change(run.private / "cells.txt")
-        assert _summary(folder, workplace.spec, 1.0) == shown
+        assert summary(folder, workplace.spec, 1.0) == shown
 
 
 # Rows 24-27: randomness

@@ -124,7 +124,7 @@ BEGINNINGS: dict[str, Mistake] = {
     "a population that nobody registered": run(
         spec("population: town", "population: tawn"), 31, "no population 'tawn' is registered",
         "did you mean 'town'?",
-        "ledger register tawn --ledger state/ledger.sqlite --epsilon E --delta D --relation add_"),
+        "once for its life: dpiw ledger register --spec ", "--epsilon E --delta D"),
     "another relation": run(
         spec("relation: add_or_remove_one", "relation: replace_one"), 21,
         "relation=replace_one: population town is registered under add_or_remove_one"),

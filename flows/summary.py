@@ -1,0 +1,119 @@
+"""The page at the end of a release on a terminal: what was published, and what to do next."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from dpiw.data.levels import level_file
+from dpiw.errors import DPIWError
+from dpiw.ledger import Ledger
+from dpiw.ledger.history import more_such
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.plan.spec import load_spec
+from dpiw.release.certificate import DO_NOT_USE
+from dpiw.release.manifest import SCHEMA
+from dpiw.release.verification import verify
+from dpiw.run.commands import ledger_place, program
+from dpiw.run.run import cells_file, ledger_url
+
+
+def summary(folder: Path, spec: Path, seconds: float) -> str:
+    """Where the release is, what it cost and left, how good its weights are, what to do next."""
+    verified = verify(folder)
+    certificate, diagnostics = verified.certificate, verified.certificate.diagnostics
+    size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
+    noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
+    stated, shown = load_spec(spec), os.path.relpath(folder)
+    lists = _lists(folder, Path(stated.schema_path))
+    told_of_weights = advice(
+        certificate.verdict, spec, unseen=certificate.unseen,
+        rehearsed="made_elsewhere" not in certificate.generator,
+    )  # fmt: skip
+    lines = [
+        "",
+        f"release    {shown}",
+        f"cost       epsilon={certificate.epsilon}, delta={certificate.delta}"
+        f" ({certificate.relation.value})",
+        f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
+        f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
+        f" {certificate.budget_delta} spent so far",
+        f"left       {_left(spec, certificate.population, certificate.release_id[-8:])}",
+        f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
+        + ("" if noise is None else f", log-weight noise {noise:.3f}")
+        + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
+        *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
+        *([] if lists else told_of_weights),
+        f"time       {seconds:.0f} s",
+        "",
+        "next, look at it:          open " + str(Path(shown) / "report.html"),
+        f"     check it, offline:    {program()} verify {shown}{_key(spec)}",
+        f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
+        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(stated)}",
+        "     how cells were read (exact counts, for the custodian alone): "
+        + _cells(spec, certificate.population, certificate.release_id[-8:]),
+        *lists,
+    ]
+    return "\n".join(lines)
+
+
+def _left(spec: Path, population: str, key: str) -> str:
+    """What the population has left, and how many more such releases that allows."""
+    try:
+        ledger = Ledger.open(ledger_url(load_spec(spec)))
+        run = next(one for one in ledger.runs(population) if one.run_key.startswith(key))
+        return f"{ledger.remaining(population)}; {more_such(ledger.account(population), run)}"
+    except (DPIWError, StopIteration) as error:  # the release is published all the same
+        return f"not known ({type(error).__name__})"
+
+
+def _key(spec: Path) -> str:
+    """The option that names the public key beside the signing key, if it lies there."""
+    public = Path(load_spec(spec).signing_key).with_suffix(".pub")
+    return f" --key {os.path.relpath(public)}" if public.exists() else ""
+
+
+def _cells(spec: Path, population: str, key: str) -> str:
+    """Where to look; the same for every table, whether or not there is anything to see."""
+    return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
+
+
+def advice(verdict: str, spec: Path, *, unseen: str = "", rehearsed: bool = True) -> list[str]:
+    """What to do about weights that are not simply to be used.
+
+    Args:
+        verdict: the certificate's.
+        spec: of the release.
+        unseen: the certificate's.
+        rehearsed: whether such a release can be, on stand-ins.
+    """
+    before = f"           before the next one, at no cost: {program()} rehearse {spec}"
+    if verdict == Verdict.CARE.value:
+        return ["           give each result with and without weights; each interval has a verdict"]
+    if verdict not in (DO_NOT_USE, "none"):
+        return []
+    if unseen:
+        return [f"           {unseen}", *([before] if rehearsed else [])]
+    start = f"{before}; what helps is" if rehearsed else "           what helps is"
+    return [
+        "           the rows keep the privacy promise, and the generator's bias",
+        f"{start} more epsilon, fewer columns, more people",
+    ]
+
+
+def _lists(folder: Path, dictionary: Path) -> list[str]:
+    """What a data dictionary beside this one says to take the levels that a release found."""
+    if not (folder / level_file(1)).exists():
+        return []
+    kept = ("name", "kind", "nullable", "normaliser", "other", "provenance")
+    lines = ["", f"to take these levels, in a dictionary beside {os.path.relpath(dictionary)}:"]
+    for place, column in enumerate(json.loads((folder / SCHEMA).read_bytes())["columns"], start=1):
+        told = {name: column[name] for name in kept if name in column}
+        levels = folder / level_file(place)
+        told["levels_file"] = os.path.relpath(levels, dictionary.parent)
+        lines.append(f"  - {json.dumps(told, ensure_ascii=False)}")
+    return lines
+
+
+__all__ = ["advice", "summary"]
