@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.local import INTERCEPT, LocalEstimate, LocalSample
-from dpiw.analysis.local_descent import OFFSET, PassLaw, batch_count, descend, pass_law
+from dpiw.analysis.local_descent import OFFSET, Descent, PassLaw, descend, pass_law
 from dpiw.analysis.local_losses import NO_LOGISTIC, Loss, loss_named
-from dpiw.analysis.local_verdicts import curvature_fault, edge_fault, start_fault
+from dpiw.analysis.local_verdicts import bias_fault, curvature_fault, edge_fault
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError
 
@@ -163,8 +163,8 @@ def fit_margin(
         Coefficients. Covariance: of this very recursion, from the Hessian H and the gradients'
         covariance S at the end; it tends to H^-1 S H^-1 / n where mu is the curvature. Verdict:
         `do not use`, without an interval, at the ball's edge, where H is not above mu / 2, or where
-        what is still missing of the way from the start is above half a standard error; above a
-        quarter, `use with care`.
+        what is missing of the way from the start, and what the ball did on it, is above half a
+        standard error of some coefficient; above a quarter, `use with care`.
 
     Raises:
         ReleaseError: no such level, feature or loss; a setting out of range; parameters that
@@ -188,28 +188,27 @@ def fit_margin(
         variances=np.array([0.0, *sample.parameters.variances[places]]),
         loss=chosen,
     )
-    values = descend(
+    descent = descend(
         lambda theta, rows: risk.gradients(theta, rows).mean(axis=0) + penalty * theta,
         rng.permutation(len(sample)), dimension=1 + len(places), norm=norm, mu=mu, average=average,
     )  # fmt: skip
-    names = (INTERCEPT, *(sample.names[place] for place in places))
+    values, names = descent.end, (INTERCEPT, *(sample.names[place] for place in places))
     hessian = risk.hessian(values) + penalty * np.eye(values.size)
     faults = edge_fault(values, norm) + curvature_fault(hessian, mu)
     covariance = np.full_like(hessian, np.nan)
     if not faults:  # the law is of the inside of the ball, and of steps that forget
-        law = _law(risk, values, hessian, mu=mu, average=average)
-        covariance, faults = law.covariance, start_fault(law.bias(values), law.covariance)
+        law = _law(risk, descent, hessian, mu=mu, average=average)
+        covariance, faults = law.covariance, bias_fault(law.bias(values), law.covariance)
     return LocalEstimate.judged(names, values, covariance, faults)
 
 
 def _law(
-    risk: CorrectedRisk, values: Array, hessian: Array, *, mu: float, average: bool
+    risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float, average: bool
 ) -> PassLaw:
-    """Of the pass that ended at these values."""
-    rows = len(risk.matrix)
-    steps = batch_count(rows)
-    spread = np.atleast_2d(np.cov(risk.gradients(values), rowvar=False))
-    return pass_law(hessian, spread * steps / rows, steps=steps, mu=mu, average=average)
+    """Of this pass over all reports of the risk."""
+    spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
+    noise = spread * len(descent.pushes) / len(risk.matrix)
+    return pass_law(hessian, noise, descent.pushes, mu=mu, average=average)
 
 
 def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:

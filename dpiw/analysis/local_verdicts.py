@@ -35,19 +35,19 @@ def curvature_fault(hessian: Array, mu: float) -> list[Fault]:
     return [Fault(Verdict.DO_NOT_USE, f"curvature {least:.3g} (expected > {mu / 2:.3g})")]
 
 
-def start_fault(bias: Array, covariance: Array) -> list[Fault]:
-    """That some coefficient is still too near the start of the descent for its error of chance.
+def bias_fault(bias: Array, covariance: Array) -> list[Fault]:
+    """That start and ball still show in some coefficient beside its error of chance.
 
     Args:
-        bias: what coefficients still lack, shape (d,).
+        bias: of the coefficients, shape (d,).
         covariance: of the coefficients, shape (d, d).
     """
     ratio = float((np.abs(bias) / np.sqrt(np.diag(covariance))).max())
     if ratio <= USE_BIAS:
         return []
     leaves = Verdict.CARE if ratio <= CARE_BIAS else Verdict.DO_NOT_USE
-    told = f"{ratio:.2f} standard errors short of where the descent goes (expected <= {USE_BIAS:g})"
-    return [Fault(leaves, f"{told}: more reports, or a smaller mu")]
+    told = f"start and ball moved the end by {ratio:.2f} standard errors (expected <= {USE_BIAS:g})"
+    return [Fault(leaves, f"{told}: more reports, a smaller mu, or a larger ball")]
 
 
 def net_spread(told: Array, variances: Array) -> tuple[float, float]:
