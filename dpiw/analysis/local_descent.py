@@ -22,9 +22,9 @@ def batch_count(rows: int) -> int:
     """Batches of one pass over so many reports: at least 100 sqrt(n), or one a report.
 
     After K of them an axis of curvature mu still misses about 50 / K of the way from the start: at
-    most 1 / (2 sqrt(n)), below the errors of chance, as mu b is no more than a report's gradient;
-    where the curvature is above mu this bias shrinks faster than they do. Batches are of one size,
-    but for a few that have one report more.
+    most 1 / (2 sqrt(n)). As mu b is at most the mean gradient at zero, that is below the errors of
+    chance unless reports are nearly certain; where the curvature is above mu it shrinks faster than
+    they do. Batches are of one size, but for a few that have one report more.
     """
     size = max(1, rows // max(1, math.isqrt((2 * OFFSET) ** 2 * rows)))
     return rows // size
