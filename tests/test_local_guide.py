@@ -64,6 +64,8 @@ def test_the_guide_runs_from_an_empty_folder(tmp_path, monkeypatch, capsys):
     assert names["report"] == json.loads(Path("me.report.json").read_bytes())
     capsys.readouterr()
     exec(statistics, names)
+    shown = capsys.readouterr().out
+    assert "net of the noise" in shown  # least squares of two features wants more reports than this
     exec(learning, names)
     shown = capsys.readouterr().out
     assert len(names["sample"]) == 30_001
