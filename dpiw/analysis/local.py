@@ -23,8 +23,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.analysis.intervals import Interval
+from dpiw.analysis.local_verdicts import net_spread, spread_fault
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.faults import Fault, worst
 from dpiw.release.local import REPORTS, verify_local
 from dpiw.release.local_certificate import LocalCertificate
 
@@ -145,7 +148,8 @@ class LocalEstimate:
         covariance: of the values, shape (p, p): sampling and privacy noise together; NaN where
             nothing can be said.
         method: how it was made.
-        verdict: of the intervals.
+        verdict: of the intervals: `use`, `use with care`, or `do not use`, where there are none.
+        reasons: why it is not `use`.
     """
 
     names: tuple[str, ...]
@@ -153,6 +157,20 @@ class LocalEstimate:
     covariance: Array
     method: str = "sandwich"
     verdict: str = "use"
+    reasons: tuple[str, ...] = ()
+
+    @classmethod
+    def judged(
+        cls, names: tuple[str, ...], values: Array, covariance: Array, faults: Sequence[Fault]
+    ) -> LocalEstimate:
+        """Estimates with the verdict that these faults leave."""
+        verdict = worst(faults)
+        if verdict is Verdict.DO_NOT_USE:
+            covariance = np.full_like(covariance, np.nan)
+        return cls(
+            names=names, values=values, covariance=covariance, verdict=verdict.value,
+            reasons=tuple(fault.reason for fault in faults),
+        )  # fmt: skip
 
     def interval(self, level: float = 0.95) -> Interval:
         """Normal intervals: the estimates are means, or roots of means, of independent reports.
@@ -167,6 +185,7 @@ class LocalEstimate:
             names=self.names, values=self.values, lower=self.values - reach,
             upper=self.values + reach, level=level, method=self.method,
             support=np.full(self.values.size, np.nan), verdicts=(self.verdict,) * len(self.names),
+            reasons=(self.reasons,) * len(self.names),
         )  # fmt: skip
 
 
@@ -239,7 +258,9 @@ def least_squares(
 
     Returns:
         Coefficients. Covariance: A^-1 B A^-1 / n, A the corrected mean of w w', B the mean square
-        of the score w (v - w.b) + S b.
+        of the score w (v - w.b) + S b. Verdict: `use with care` where the least spread of the
+        features net of the noise is below 4 of its standard errors; `do not use`, without an
+        interval, below 2, where A may be positive by luck.
 
     Raises:
         ReleaseError: no such feature or level.
@@ -260,8 +281,8 @@ def least_squares(
     matrix = np.column_stack([np.ones(len(sample)), told])
     variances = np.array([0.0, *noise])
     moments = matrix.T @ matrix / len(sample) - np.diag(variances)
-    scale = np.sqrt(np.diag(matrix.T @ matrix) / len(sample))
-    if np.linalg.eigvalsh(moments / np.outer(scale, scale)).min() <= 1e-10:
+    net, ratio = net_spread(told, noise)
+    if net <= 1e-10:
         raise WeightError(
             "least squares: the noise outweighs the features' spread; fewer features, or more"
             " reports"
@@ -269,7 +290,7 @@ def least_squares(
     values = np.asarray(np.linalg.solve(moments, matrix.T @ response / len(sample)), np.float64)
     scores = matrix * (response - matrix @ values)[:, None] + variances * values
     names = (INTERCEPT, *(sample.names[place] for place in places))
-    return LocalEstimate(names=names, values=values, covariance=sandwich(moments, scores))
+    return LocalEstimate.judged(names, values, sandwich(moments, scores), spread_fault(ratio))
 
 
 def sandwich(hessian: Array, scores: Array) -> Array:

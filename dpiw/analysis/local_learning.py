@@ -18,16 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.local import INTERCEPT, LocalEstimate, LocalSample
+from dpiw.analysis.local_descent import OFFSET, Descent, PassLaw, descend, pass_law
 from dpiw.analysis.local_losses import NO_LOGISTIC, Loss, loss_named
+from dpiw.analysis.local_verdicts import bias_fault, curvature_fault, edge_fault
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError
 
 Array = NDArray[np.float64]
-
-OFFSET = 50
-"""k0 of the step 1 / (mu (k + k0)): the first steps are not too long."""
-
-_BATCHES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,9 +160,11 @@ def fit_margin(
         average: the mean of the second half of all steps instead of the last one.
 
     Returns:
-        Coefficients. Covariance: the limit of this very recursion, from the Hessian H and the
-        gradients' covariance at the end; H^-1 S H^-1 / n where mu is the curvature. Verdict: `do
-        not use` at the ball's edge, or where H is not above mu / 2.
+        Coefficients. Covariance: of this very recursion, from the Hessian H and the gradients'
+        covariance S at the end; it tends to H^-1 S H^-1 / n where mu is the curvature. Verdict:
+        `do not use`, without an interval, at the ball's edge, where H is not above mu / 2, or where
+        what is missing of the way from the start, and what the ball did on it, is above half a
+        standard error of some coefficient; above a quarter, `use with care`.
 
     Raises:
         ReleaseError: no such level, feature or loss; a setting out of range; parameters that
@@ -189,20 +188,27 @@ def fit_margin(
         variances=np.array([0.0, *sample.parameters.variances[places]]),
         loss=chosen,
     )
-    values = _descend(
-        risk, rng.permutation(len(sample)), norm=norm, penalty=penalty, mu=mu, average=average
-    )
-    covariance = limit_covariance(
-        risk.hessian(values) + penalty * np.eye(values.size),
-        np.atleast_2d(np.cov(risk.gradients(values), rowvar=False)), mu=mu, average=average,
-    ) / len(sample)  # fmt: skip
-    inside = float(np.linalg.norm(values)) < norm * (1 - 1e-9)
-    good = inside and bool(np.isfinite(covariance).all())
-    return LocalEstimate(
-        names=(INTERCEPT, *(sample.names[place] for place in places)), values=values,
-        covariance=covariance if good else np.full_like(covariance, np.nan),
-        method="sandwich", verdict="use" if good else "do not use",
+    descent = descend(
+        lambda theta, rows: risk.gradients(theta, rows).mean(axis=0) + penalty * theta,
+        rng.permutation(len(sample)), dimension=1 + len(places), norm=norm, mu=mu, average=average,
     )  # fmt: skip
+    values, names = descent.end, (INTERCEPT, *(sample.names[place] for place in places))
+    hessian = risk.hessian(values) + penalty * np.eye(values.size)
+    faults = edge_fault(values, norm) + curvature_fault(hessian, mu)
+    covariance = np.full_like(hessian, np.nan)
+    if not faults:  # the law is of the inside of the ball, and of steps that forget
+        law = _law(risk, descent, hessian, mu=mu, average=average)
+        covariance, faults = law.covariance, bias_fault(law.bias(values), law.covariance)
+    return LocalEstimate.judged(names, values, covariance, faults)
+
+
+def _law(
+    risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float, average: bool
+) -> PassLaw:
+    """Of this pass over all reports of the risk."""
+    spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
+    noise = spread * len(descent.pushes) / len(risk.matrix)
+    return pass_law(hessian, noise, descent.pushes, mu=mu, average=average)
 
 
 def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
@@ -210,53 +216,3 @@ def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
     private = parameters.private[list(places)]
     ball = min(parameters.radius**2, float(private.sum()))
     return math.sqrt(1 + ball + float((~private).sum()))
-
-
-def _descend(
-    risk: CorrectedRisk,
-    order: NDArray[np.int64],
-    *,
-    norm: float,
-    penalty: float,
-    mu: float,
-    average: bool,
-) -> Array:
-    theta = np.zeros(risk.matrix.shape[1])
-    batches = np.array_split(order, min(len(order), _BATCHES))
-    total, late = np.zeros_like(theta), len(batches) - len(batches) // 2
-    for k, rows in enumerate(batches, start=1):
-        gradient = risk.gradients(theta, rows).mean(axis=0) + penalty * theta
-        theta = theta - gradient / (mu * (k + OFFSET))
-        theta *= min(1.0, norm / max(float(np.linalg.norm(theta)), norm))
-        if k > late:
-            total += theta
-    return total / (len(batches) - late) if average else theta
-
-
-def limit_covariance(hessian: Array, noise: Array, *, mu: float, average: bool) -> Array:
-    """N times the covariance of the end of SGD with steps 1 / (mu k), as n grows.
-
-    The error moves by e <- (1 - H / (mu k)) e + noise / (mu k). In H's own axes the last iterate
-    has covariance S_ij / (mu (h_i + h_j - mu)); the mean of the second half of them is less.
-
-    Args:
-        hessian: H, shape (d, d).
-        noise: S, covariance of one row's gradient, shape (d, d).
-        mu: of the steps.
-        average: the mean of the second half, or the last.
-
-    Returns:
-        Shape (d, d); NaN unless every h > mu / 2, where the recursion forgets too slowly.
-    """
-    h, axes = np.linalg.eigh(hessian)
-    if h.min() <= mu / 2:
-        return np.full_like(hessian, np.nan)
-    turned = axes.T @ noise @ axes
-    last = turned / (mu * (h[:, None] + h - mu))
-    if average:
-        # Two times j < k of the second half, in units of n: cov = last / k * (j / k)^(h_i / mu - 1)
-        a = h / mu
-        one = np.where(np.abs(a - 1) < 1e-9, 1 + 1e-9, a)
-        halves = (0.5 - 2.0**-one * (1 - 2.0 ** (one - 1)) / (1 - one)) / one
-        last = 4 * last * (halves[:, None] + halves)
-    return np.asarray(axes @ last @ axes.T)

@@ -161,8 +161,11 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
     near = Chebyshev.interpolate(logistic, degree, domain=[-reach, reach])
     made = near.convert(domain=[-1, 1], kind=Polynomial, window=[-1, 1])
     grid = np.linspace(-reach, reach, 20_001)
-    # Between two points of the grid the difference moves by less than 1e-4 times its slope, < 2.
-    error = float(np.abs(made(grid) - logistic(grid)).max()) + 2e-4 * reach * 1e-4
+    # Where the difference is largest its slope is 0, or an end of the grid. So half a step of the
+    # grid from there it is less by at most step^2 / 8 times its second derivative: 1/4 for the loss
+    # and, of the polynomial, the sum of its Chebyshev coefficients.
+    curve = 0.25 + float(np.abs(near.deriv(2).coef).sum())
+    error = float(np.abs(made(grid) - logistic(grid)).max()) + (grid[1] - grid[0]) ** 2 / 8 * curve
     return PolynomialLoss(
         coefficients=tuple(float(one) for one in made.coef),
         name=f"logistic within {error:.2g}", reach=reach, error=error,
