@@ -43,6 +43,18 @@ MOVED = (
     _moved("nightly", "proof/test_noninterference.py::test_a_measurement_that_sees_is_not_the_same",
            "proof/test_noninterference.py::test_a_measurement_that_sees_is_not_the_same",
            "[aim]"),
+    _moved("nightly", "proof/test_canaries_weights.py::"
+           "test_weights_with_too_little_noise_are_refuted",
+           "proof/test_canaries_weights.py::test_weights_with_too_little_noise_are_refuted",
+           "measured, stack, three rows", "measured, linear, replace-one"),
+    _moved("nightly", "dpiw/methods/generators/test_marginals_stage.py::"
+           "test_a_planted_leak_is_found",
+           "dpiw/methods/generators/test_marginals_stage.py::test_a_planted_leak_is_found",
+           "DPCGAN-levelled_on_the_table"),
+    _moved("crash", "flows/test_failures.py::"
+           "test_a_killed_stage_shows_a_sentence_and_no_traceback",
+           "flows/test_failures.py::test_a_killed_stage_shows_a_sentence_and_no_traceback",
+           "words1"),
     _moved("crash", "flows/test_scheduled_release.py::"
            "test_a_scheduled_run_appears_and_ends_with_a_verified_release",
            "flows/test_scheduled_release.py::test_the_deployments_are_module_path_entries"),

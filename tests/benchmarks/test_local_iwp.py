@@ -13,7 +13,7 @@ local = load("local_iwp")
 def cells(power: float) -> list[object]:
     return [
         local.Cell(name="people", epsilon="2", size=size, runs=3, excess=5 * size**power,
-                   error=0.1, naive=0.2, covered=0.95, seconds=1.0)
+                   error=0.1, naive=0.2, given=1.0, covered=0.95, seconds=1.0)
         for size in local.SIZES
     ]  # fmt: skip
 

@@ -98,7 +98,9 @@ def world(tmp_path, monkeypatch):
     few |= {"pategan": {"rounds": 3}, "histogram": {}, "privbayes": {"degree": 1}}
     monkeypatch.setattr(cells, "GENERATORS", few)
     quick = {"method": "dp_mlp", "settings": {"replays": 0, "steps": 10}}
-    monkeypatch.setattr(cells, "WEIGHTS", cells.WEIGHTS | {"dp_mlp": quick})
+    few_rows = {"method": "measured", "settings": {"omega_seed": 1, "base_rows": 600}}
+    changed = {"dp_mlp": quick, "measured": few_rows}
+    monkeypatch.setattr(cells, "WEIGHTS", cells.WEIGHTS | changed)
     caches = (weights_cells.fingerprint, weights_cells.table, weights_cells.split,
               cells.plan_for, cells._fit)  # fmt: skip
     for cached in caches:
