@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -154,20 +155,33 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
 def noise_aware_covariance(estimate: Estimate) -> Array:
     """Covariance of the values with all that `variance_parts` holds, shape (p, p).
 
-    Every part is a quadratic form of the influence, so that cov(a, b) is half of
-    var(a + b) - var(a) - var(b): the laws of weights need to know variances only.
+    Every part is a quadratic form of the influence, so that cov(a, b) is a quarter of
+    var(a + b) - var(a - b): the laws of weights need to know variances only. Where quantiles lie in
+    their bins is each one's own error, and in no covariance.
 
     Raises:
         ReleaseError: the weights have no known law.
     """
-    single = np.asarray(sum(variance_parts(estimate).values()))
-    covariance = np.diag(single)
-    for i in range(single.size - 1):
-        pairs = estimate.influence[:, i, None] + estimate.influence[:, i + 1 :]
-        both = sum(variance_parts(replace(estimate, influence=pairs)).values())
-        covariance[i, i + 1 :] = (both - single[i] - single[i + 1 :]) / 2
+    covariance = np.diag(np.asarray(sum(variance_parts(estimate).values())))
+    for i in range(len(covariance) - 1):
+        one, others = estimate.influence[:, i, None], estimate.influence[:, i + 1 :]
+        facts = _of_pairs(estimate.facts, i)
+        apart, less = (
+            sum(variance_parts(replace(estimate, influence=pair, facts=facts)).values())
+            for pair in (one + others, one - others)
+        )
+        covariance[i, i + 1 :] = (apart - less) / 4
         covariance[i + 1 :, i] = covariance[i, i + 1 :]
     return covariance
+
+
+def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:
+    """Facts of value `i` with each later one; with a bin unknown to one it counts as known."""
+    inside = facts.get("inside")
+    if inside is None:
+        return facts
+    unknown = np.isnan(inside[i]) & np.isnan(inside[i + 1 :])
+    return {**facts, "inside": np.where(unknown, np.nan, 0.0)}
 
 
 def _verdicts(

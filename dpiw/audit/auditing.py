@@ -224,7 +224,7 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
 def _paid(run: RunTally, attempt: AttemptTally) -> str:
     """Where the charge of a lost draw went; a release's total has every attempt of its run."""
     inside = run.manifest_digest is not None
-    return f"; its attempt's charge, {_amount(attempt.held)}, is in its release's total" * inside
+    return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside
 
 
 def _declared(attempt: AttemptTally) -> list[str]:

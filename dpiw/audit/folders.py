@@ -227,7 +227,7 @@ def stated_attempts(certificate: Certificate) -> Snapshot | None:
             (_units(a["epsilon"], a["delta"]), tuple(sorted(a["stages"].items())))
             for a in certificate.attempts
         )
-    except (KeyError, AttributeError, TypeError, ArithmeticError):
+    except (KeyError, AttributeError, TypeError, ValueError, ArithmeticError):
         return None
 
 

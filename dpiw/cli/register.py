@@ -93,9 +93,11 @@ def run_register(arguments: argparse.Namespace) -> int:
     before = population.name in {one.name for one in ledger.populations()}
     known = ledger.register(population)
     lines = [_told(known, arguments.id_column), *pays]
-    if before:
+    if before:  # the count above is of what is left, not of what was given for life
+        lines[1:] = [] if spec is None else [f"terms as {arguments.spec} states them"]
         left = ledger.remaining(known.name)
-        lines.append(f"registered before, with the same terms; nothing was changed; left: {left}")
+        told = f"registered before, with the same terms; nothing was changed; left: {left}"
+        lines.append(told + (f"; what fits: dpiw plan {arguments.spec}" if spec else ""))
     elif spec is None:
         lines.append(_in_a_spec(arguments))
     write_lines(arguments, lines)

@@ -79,11 +79,12 @@ def _doubt(spec: ReleaseSpec, ledger: Ledger, account: Account) -> str:
         return ""
     shown = ", ".join(unknown[:_SHOWN]) + (", ..." if unknown[_SHOWN:] else "")
     return (
-        f"ledger: {name} has less left than its ledger says ({account.remaining} of"
-        f" {account.population.budget})\nwarning: it lacks what was published: {shown}. It was"
+        f"ledger: not known what is left of {name}: its ledger lacks releases, and says"
+        f" {account.remaining} of {account.population.budget}\n"
+        f"warning: it lacks what was published: {shown}. It was"
         " restored from an old copy, or is another ledger; a release is refused until it is put"
-        f" back or recovered: {recover_command(spec)} (state as loss what was drawn and not"
-        " published since the copy; 0 must be typed)"
+        f" back or recovered: {recover_command(spec)} (with the folder that holds them;"
+        " state as loss what was drawn and not published since the copy; 0 must be typed)"
     )
 
 

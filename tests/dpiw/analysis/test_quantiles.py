@@ -11,6 +11,7 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.bootstrap import played_sample
 from dpiw.analysis.groups import picked
+from dpiw.analysis.intervals import noise_aware_covariance
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.play import play
@@ -128,3 +129,23 @@ def test_a_bin_of_one_value_leaves_nothing_open(sample):
                              "k", 0.5)  # fmt: skip
     assert told.value == 2.0
     assert told.facts["inside"] == 0.0
+
+
+def test_quantiles_vary_together_as_the_prior_says_and_inside_bins_each_alone(sample):
+    """`wald_test` and differences; also where the bins of one are not known, or of none."""
+    blind = replace(sample, law=replace(sample.law, bins={}))
+    known = analysis.joint(*(analysis.quantile(sample, "bill", p) for p in (0.3, 0.6)))
+    mixed = analysis.joint(known, analysis.median(sample, lambda t: t["bill"] + 1))
+    for found in (known, mixed, analysis.quantile(blind, "bill", 0.6, by="district")):
+        covariance = noise_aware_covariance(found)
+        np.testing.assert_allclose(
+            np.diag(covariance), sum(found.interval().parts.values()), rtol=1e-9
+        )
+        assert np.linalg.eigvalsh(covariance).min() > 0
+        assert np.isfinite(analysis.wald_test(found).statistic)
+    law, (a, b) = sample.law, known.influence.T
+    pushed = law.weights[:, None] * law.calibrated(known.influence)
+    rows = law.repeats * np.cov(pushed.T, bias=True)[0, 1] / len(pushed)
+    both = [sum(law.variances(g[:, None], step=STEP_IN_BIN))[0] for g in (a + b, a - b)]
+    expected = rows + (both[0] - both[1]) / 4
+    assert noise_aware_covariance(known)[0, 1] == pytest.approx(expected)

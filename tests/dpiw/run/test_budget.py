@@ -38,7 +38,8 @@ def test_a_release_that_the_ledger_lacks_is_named_and_nothing_counted(
 ) -> None:
     place, name = forgetful
     left, warned = planned(capsys)[-2:]
-    assert left.startswith("ledger: population town has less left than its ledger says (epsilon=5,")
+    assert left.startswith("ledger: not known what is left of population town: its ledger lacks")
+    assert ", and says epsilon=5," in left
     assert warned.startswith(f"warning: it lacks what was published: {name}. It was restored from")
     assert "such release" not in left + warned
     assert warned in planned(capsys, "--json")
@@ -50,7 +51,7 @@ def test_the_command_that_is_named_recovers_it(
     forgetful: tuple[Any, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     warned = planned(capsys)[-1]
-    command = warned.partition("recovered: ")[2].partition(" (state as loss")[0]
+    command = warned.partition("recovered: ")[2].partition(" (with the folder")[0]
     for letter in ("epsilon E", "delta D", "reads N"):
         assert f"--loss-{letter}" in command
         command = command.replace(letter, f"{letter.split()[0]} 0")
