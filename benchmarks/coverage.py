@@ -58,8 +58,8 @@ MAPS: dict[str, tuple[str, dict[str, Any]]] = {
     "measured": ("measured", {"omega_seed": 1, "frequencies": 150}),
     "none": ("none", {}),
 }
-"""Feature maps of `beta_debiased` weights, and `measured` weights with features by their rule; and
-no weights, whose generator has the whole budget."""
+"""Feature maps of `beta_debiased` weights, and `measured` weights with features by their rule, of
+half the usual frequencies for their time; and no weights, whose generator has all the budget."""
 
 METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk", "replicates")
 ORDER = ("use", "use with care", "do not use")
