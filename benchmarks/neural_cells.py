@@ -40,10 +40,10 @@ MEASURED = "measured"
 """Weights that choose the rows to publish from a base of the generator's."""
 
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
-    **weights_cells.GENERATORS,
+    **{name: weights_cells.GENERATORS[name] for name in weights_cells.TABULAR},
     **{name: {} for name in (*NEURAL, *EXACT)},
 }
-"""Settings: those of the weights table, and the neural generators' defaults."""
+"""Settings: of the weights table's tabular generators, and the neural generators' defaults."""
 
 WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     "none": weights_cells.WEIGHTS["none"],
