@@ -62,7 +62,7 @@ class CoefficientsLaw:
     nominal_rows: int
     fitting_rows: int
     debias: bool
-    bins = MappingProxyType[str, np.ndarray]({})
+    bins = MappingProxyType[str, np.ndarray]({})  # of no column: quantiles are not `use` here
 
     @property
     def variance(self) -> float:

@@ -139,14 +139,14 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
         influence=estimate.influence[:, own], refit=lambda w: estimate.refit(w)[own],
         group=estimate.groups[:, own], sides=None if sides is None else sides[:, :, own],
         level=None if level is None else level[:, own],
-        limits=estimate.least_and_most[:, own], ends=ends, facts=_of(estimate.facts, own),
+        limits=estimate.least_and_most[:, own], ends=ends, facts=_facts_of(estimate, own),
     )  # fmt: skip
 
 
-def _of(facts: Mapping[str, Any], own: list[int]) -> dict[str, Any]:
+def _facts_of(estimate: Estimate, own: list[int]) -> Mapping[str, Any]:
     """Facts of some of an estimate's values."""
-    inside = facts.get("inside")
-    return dict(facts) | ({} if inside is None else {"inside": inside[own]})
+    inside = estimate.facts.get("inside")
+    return estimate.facts if inside is None else {**estimate.facts, "inside": inside[own]}
 
 
 def joint(*estimates: Estimate) -> Estimate:

@@ -64,8 +64,7 @@ def test_a_killed_stage_shows_a_sentence_and_no_traceback(
         stderr=subprocess.STDOUT, env=prefect_server.environment() | paths, cwd=ROOT,
     )  # fmt: skip
     pid = tmp_path / "pid"
-    drawn = lambda: pid.exists() and pid.read_text()  # noqa: E731
-    until(lambda: drawn() or process.poll() is not None, what="the draw")
+    until(lambda: (pid.exists() and pid.read_text()) or process.poll() is not None, what="the draw")
     os.kill(int(pid.read_text()), signal.SIGKILL)
     said = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == StageFailedError.exit_code

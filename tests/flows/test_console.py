@@ -1,0 +1,121 @@
+"""What a terminal says at the end of a release: why it failed, what that counts, what to do."""
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dpiw.cli.main import main as dpiw
+from dpiw.errors import SourceError, StageFailedError
+from dpiw.ledger import Ledger
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.certificate import UNSEEN
+from dpiw.run import steps
+from dpiw.run.process import failure_file
+from dpiw.run.run import ReleaseRun
+from flows import console, server
+from flows.console import StepLog
+from flows.summary import advice
+
+
+@pytest.fixture
+def without_server(monkeypatch):
+    """Flows are called as they are, and steps are shown to nobody."""
+    monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+
+
+@pytest.mark.parametrize(
+    ("reachable", "reads"), [(True, "0 of at most 20"), (False, "not known (LedgerError)")]
+)
+@pytest.mark.usefixtures("without_server")
+def test_the_reason_of_a_failed_stage_is_told(workplace, capsys, reachable, reads):
+    """Also where the ledger is out of reach, so that nobody knows what reads are left."""
+    told = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
+    told.parent.mkdir(parents=True, exist_ok=True)
+    told.write_text("SourceError: column age: not as declared\nfor the custodian alone: row 17\n")
+
+    def flow(*_):
+        if not reachable:
+            workplace.ledger.unlink()
+        raise StageFailedError("ingest", SourceError.exit_code)
+
+    assert console.main(flow, [str(workplace.spec)]) == SourceError.exit_code
+    shown = capsys.readouterr().out
+    assert "next: mend what is wrong, file, spec or data dictionary, and start the same" in shown
+    assert f"{os.path.relpath(told)}, for the custodian alone\n" in shown
+    assert "17" not in shown.replace(os.path.relpath(told), "").replace(str(told.parent), "")
+    assert "not published: stage ingest: SourceError: column age: not as declared" in shown
+    assert f"reads without a draw: {reads}" in shown
+
+
+@pytest.mark.usefixtures("without_server")
+def test_a_stage_that_was_killed_comes_with_how_it_goes_on(workplace, capsys):
+
+    def flow(*_):
+        raise StageFailedError("fit_generator", StageFailedError.exit_code)
+
+    assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
+    assert "next: the same command goes on: this stage drew nothing, and" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("left", ["nothing", "its output", "no arm"])
+@pytest.mark.usefixtures("without_server")
+def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace, capsys, left):
+    """A draw that was cut off is armed until the next start, which counts it as lost."""
+    place = make_workplace(max_attempts=2)
+    show = ["ledger", "show", "--ledger", str(place.ledger)]
+
+    def flow(*_):
+        run = ReleaseRun.prepare(place.spec, period=None)
+        steps.reserve(run)
+        steps.ingest(run)
+        if left == "its output":  # and dies before it commits
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Ledger, "commit", lambda *_: sys.exit())
+                with pytest.raises(SystemExit):
+                    steps.fit_generator(run, noise=SecureNoise())
+        elif left == "nothing":
+            run.open_ledger().arm(run.key, 1, "fit_generator")
+        raise StageFailedError("fit_generator", StageFailedError.exit_code)
+
+    assert console.main(flow, [str(place.spec)]) == StageFailedError.exit_code
+    told = capsys.readouterr().out
+    assert "not published: stage fit_generator ended with code 70; its log" in told
+    dpiw(show)
+    shown = capsys.readouterr().out
+    (line,) = [one for one in told.splitlines() if one.startswith("reads without a draw: ")]
+    assert "1 of at most 20 in the life of population town" in line
+    assert ("; 2 from the next start on, which counts this draw too" in line) == (left == "nothing")
+    assert ("1 armed: if cut off, it will count one more" in shown) == (left != "no arm")
+    steps.reserve(ReleaseRun.prepare(place.spec, period=None))
+    counted = {"nothing": 2, "its output": 0, "no arm": 1}[left]
+    assert Ledger.open(place.ledger).account("town").unpaid_reads == counted
+    dpiw(show)
+    assert f"reads      {counted} ended without a draw, of at most 20 that may, for life\n" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])
+def test_weights_of_no_use_come_with_what_to_do(verdict):
+    told = "\n".join(advice(verdict, Path("town.yaml")))
+    assert ("rehearse town.yaml" in told) == (verdict in ("do not use", "none"))
+    assert ("with and without weights" in told) == (verdict == "use with care")
+    told = "\n".join(advice(verdict, Path("town.yaml"), rehearsed=False))
+    assert "rehearse" not in told  # rows of another tool: there is no stand-in
+    assert ("           what helps is more" in told) == (verdict in ("do not use", "none"))
+
+
+def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():
+    seen = "\n".join(advice("do not use", Path("town.yaml")))
+    unseen = "\n".join(advice("do not use", Path("town.yaml"), unseen=UNSEEN))
+    assert "fewer columns" in seen
+    assert UNSEEN not in seen
+    assert "fewer columns" not in unseen  # they do not make a generator wrong
+    assert f"           {UNSEEN}\n" in unseen
+    assert "rehearse town.yaml" in unseen
