@@ -19,7 +19,7 @@ docs/method.md section 14.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -189,10 +189,20 @@ class OneWayMarginals:
         parts = [(marginals[j] / marginals[j].sum())[:-1] for j in kept]
         return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]))
 
+    def by_column(self) -> Iterator[tuple[int, Array]]:
+        """Each known column's index and the shares of all its codes, non-negative."""
+        for column, part in zip(self.law.columns, self._parts, strict=True):
+            yield column, np.maximum(np.append(part, 1 - part.sum()), 0.0)
+
+    @property
+    def _parts(self) -> list[Array]:
+        ends = np.cumsum([size - 1 for size in self.law.sizes])
+        return np.split(self.shares, ends)[:-1]
+
     def without(self, column: int) -> Self:
         """Without a released column's, given by its index; the others' are what they were."""
         law, kept = self.law, [j for j, own in enumerate(self.law.columns) if own != column]
-        parts = np.split(self.shares, np.cumsum([size - 1 for size in law.sizes])[:-1])
+        parts = self._parts
         left = replace(
             law,
             columns=tuple(law.columns[j] for j in kept),

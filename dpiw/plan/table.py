@@ -20,7 +20,7 @@ from dpiw.privacy import accounting
 _MANY_BINS, _WIDE = 30, 0.25
 """From so many bins of a column on, or where none holds more of its bounds, nothing is said."""
 
-_EVEN = "; rows are spread evenly within a bin"
+_BLIND = "; within a bin nothing tells where people are"
 
 
 def _number(value: Any) -> str:
@@ -86,7 +86,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _bins(plan: Plan) -> list[str]:
-    """Columns on wide bins: within one, rows are spread evenly, wherever people are."""
+    """Columns on wide bins: within one, nothing tells where people are."""
     bins = plan.generator.parameters().get("bins")
     if not isinstance(bins, int):
         return []
@@ -97,9 +97,9 @@ def _bins(plan: Plan) -> list[str]:
         if (count := min(column.bins or bins, _MANY_BINS)) < _MANY_BINS
         and (width := (column.upper_number - column.lower_number) / count) > 1
     ]
-    lines = [f"  bins            {_listed(told)}{_EVEN}: consider `cuts`"] if told else []
+    lines = [f"  bins            {_listed(told)}{_BLIND}: consider `cuts`"] if told else []
     cut = [line for column in plan.schema.released if (line := _widest(column))]
-    return lines + [f"  cuts            {_listed(cut)}{_EVEN}: consider more cuts"] * bool(cut)
+    return lines + [f"  cuts            {_listed(cut)}{_BLIND}: consider more cuts"] * bool(cut)
 
 
 def _widest(column: Column) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.histospline import Histospline, fill, histosplines
 from dpiw.methods.one_way import OneWayMarginals
 
 _UNIFORM_BITS = 32
@@ -75,6 +77,11 @@ class NetworkModel:
     judge: ClassVar[None] = None
     """It has no discriminator."""
 
+    @cached_property
+    def splines(self) -> Mapping[int, Histospline]:
+        """Where in their bins numbers lie, by column."""
+        return histosplines(self.domain, self.one_way)
+
     def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
         """Independent rows as codes, shape (rows, d)."""
         if rows < 0:
@@ -92,5 +99,6 @@ class NetworkModel:
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
-        scaled = self.domain.fill(self.sample_codes(rows, rng=rng), rng=rng)
+        codes = self.sample_codes(rows, rng=rng)
+        scaled = fill(self.domain, codes, self.splines, rng=rng)
         return SyntheticTable(schema=self.domain.schema, scaled=scaled)

@@ -42,7 +42,7 @@ _HEAD = """\
 #   kind: categorical, levels: [north, south], provenance: earlier release
 #   kind: ordinal, levels: [low, high], provenance: law
 #   kind: boolean
-# Within a bin rows are spread evenly: wide bounds want `cuts` where most people are, such as
+# Within a bin nothing tells where people are: wide bounds want `cuts` where most are, such as
 #   kind: continuous, lower: 0, upper: 500000, cuts: [10000, 20000, 40000, 80000, 160000]
 # `nullable: true`: a missing cell is a value of its own. That costs accuracy, and some synthetic
 # cells are missing even if none of the table is: delete it where the form lets no cell be empty.

@@ -181,8 +181,8 @@ def test_a_plan_says_how_wide_bins_are(workplace: Any, capsys: pytest.CaptureFix
     told = capsys.readouterr().out
     assert "  bins  " not in told
     assert "cuts            age 60 to 100, 40% of its bounds" in told
-    assert "income 200 to 1,000, 80% of its bounds; rows are spread evenly" in told
+    assert "income 200 to 1,000, 80% of its bounds; within a bin nothing tells" in told
     cut = text.replace("upper: 100}", "upper: 100, cuts: [25, 50, 75]}", 1)
     schema.write_text(cut.replace("upper: 1000,", "upper: 1000, cuts: [250, 500, 750],"))
     assert main(["plan", str(workplace.spec)]) == 0
-    assert "spread evenly" not in capsys.readouterr().out
+    assert "within a bin" not in capsys.readouterr().out

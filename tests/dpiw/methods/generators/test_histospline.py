@@ -1,0 +1,132 @@
+"""Where rows lie inside their bins: as the neighbouring bins tell, and never elsewhere."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kstest
+
+from dpiw.data.discretisation import Bins, Domain
+from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.methods.generators.histospline import Histospline, fill, histosplines
+from dpiw.methods.one_way import OneWayMarginals
+
+KINDS = {
+    "continuous": {"lower": -1.0, "upper": 3.0},
+    "rounded": {"kind": "continuous", "lower": 0.0, "upper": 2.0, "decimals": 1},
+    "integer": {"lower": 0, "upper": 5},
+    "wide": {"kind": "integer", "lower": 0, "upper": 100_000, "cuts": [1, 5000]},
+    "date": {"lower": "2020-01-01", "upper": "2020-01-31"},
+    "datetime": {"lower": "2020-01-01T00:00:00", "upper": "2021-01-01T00:00:00"},
+    "boolean": {},
+    "categorical": {"levels": ("low", "middle", "high")},
+}
+COLUMNS = tuple(
+    Column(
+        name=f"{name}_{int(nullable)}",
+        nullable=nullable,
+        **{"kind": ColumnKind(facts.get("kind", name))}
+        | {key: value for key, value in facts.items() if key != "kind"},
+    )
+    for name, facts in KINDS.items()
+    for nullable in (False, True)
+)
+SCHEMA = PublicSchema(name="all", columns=COLUMNS)
+DOMAIN = Domain.from_schema(SCHEMA, bins=6)
+EVEN = Bins(edges=np.linspace(0.0, 1.0, 9), values=8, span=0, nullable=False)
+
+
+def marginals(seed=0):
+    """Uneven ones, with an empty code each."""
+    rng = np.random.default_rng(seed)
+    laws = [rng.exponential(size=size) ** 2 + 0.05 for size in DOMAIN.sizes]
+    for law in laws:
+        law[0] = 0.0 if len(law) > 2 else law[0]
+    own = [law * 1000 / law.sum() for law in laws]
+    return OneWayMarginals.of(
+        DOMAIN, bins=6, marginals=own, variances=[1.0] * len(own), total_variance=1.0
+    )
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_cell_keeps_its_code(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes = np.stack([rng.integers(size, size=50) for size in DOMAIN.sizes], axis=1)
+    codes = codes.astype(np.int32)
+    filled = fill(DOMAIN, codes, histosplines(DOMAIN, marginals(seed)), rng=rng)
+    assert (DOMAIN.codes(filled) == codes).all()
+
+
+def test_the_spline_is_the_monotone_cubic_through_the_distribution_function() -> None:
+    """Another way to the same law: accept and reject by the derivative of SciPy's interpolant."""
+    from scipy.interpolate import PchipInterpolator
+
+    counts = np.array([5.0, 40, 90, 60, 20, 0, 3, 30])
+    spline = Histospline.through(counts, EVEN)
+    assert spline is not None
+    reached = np.concatenate([[0.0], np.cumsum(counts / counts.sum())])
+    curve = PchipInterpolator(EVEN.edges, reached)
+    rng = np.random.default_rng(1)
+    codes = rng.choice(8, 20_000, p=counts / counts.sum()).astype(np.int32)
+    # Rows at chance 0.001 of a false alarm; spread evenly they would be rejected (below).
+    assert kstest(spline.draw(codes, rng=rng), curve).pvalue > 1e-3
+    evenly = (codes + rng.random(len(codes))) / 8
+    assert kstest(evenly, curve).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("law", ["exponential", "normal"])
+def test_rows_come_nearer_to_people_than_if_they_were_spread_evenly(law: str) -> None:
+    rng = np.random.default_rng(2)
+    drawn = rng.exponential(0.12, 40_000) if law == "exponential" else rng.normal(0.5, 0.13, 40_000)
+    people = drawn[(drawn >= 0) & (drawn <= 1)]
+    codes = np.minimum((people * 8).astype(np.int32), 7)
+    spline = Histospline.through(np.bincount(codes, minlength=8).astype(float), EVEN)
+    assert spline is not None
+
+    def distance(rows: np.ndarray) -> float:
+        return float(np.abs(np.sort(rows) - np.sort(people)).mean())
+
+    even = (codes + rng.random(len(codes))) / 8
+    assert distance(spline.draw(codes, rng=rng)) < 0.6 * distance(even)
+
+
+def test_a_bin_of_one_whole_number_tells_nothing_of_its_neighbours() -> None:
+    edges = np.array([0.0, 1, 11, 21, 31, 32, 42, 52, 62])
+    bins = Bins(edges=edges, values=8, span=61, nullable=False)
+    counts = np.array([50.0, 10, 20, 30, 400, 5, 9, 2])
+    louder = np.where(np.diff(edges) == 1, 7 * counts, counts)
+    one, other = Histospline.through(counts, bins), Histospline.through(louder, bins)
+    assert one is not None
+    assert other is not None
+    assert np.array_equal(one.places, other.places)
+
+
+def test_nothing_to_tell_is_spread_evenly() -> None:
+    assert Histospline.through(np.zeros(8), EVEN) is None
+    levels = Bins(edges=None, values=3, span=0, nullable=False)
+    assert Histospline.through(np.ones(3), levels) is None
+    two = Bins(edges=np.array([0.0, 0.2, 1.0]), values=2, span=0, nullable=True)
+    assert Histospline.through(np.ones(3), two) is None
+    assert histosplines(DOMAIN, None) == {}
+    codes = np.zeros((40, len(DOMAIN.sizes)), dtype=np.int32)
+    plain = DOMAIN.fill(codes, rng=np.random.default_rng(3))
+    same = fill(DOMAIN, codes, {}, rng=np.random.default_rng(3))
+    assert all(
+        np.array_equal(plain.columns[name], same.columns[name], equal_nan=True)
+        for name in plain.columns
+    )
+
+
+def test_a_bin_without_mass_is_even_and_flat_marginals_change_nothing() -> None:
+    spline = Histospline.through(np.array([0.0, 0, 0, 10, 10, 10, 10, 0]), EVEN)
+    assert spline is not None
+    assert np.allclose(spline.places[0], np.linspace(0, 1, spline.places.shape[1]))
+    flat = Histospline.through(np.ones(8), EVEN)
+    assert flat is not None
+    assert np.allclose(flat.places, np.linspace(0, 1, flat.places.shape[1]), atol=1e-6)
+
+
+def test_only_columns_of_numbers_with_three_wide_bins_have_splines() -> None:
+    splines = histosplines(DOMAIN, marginals())
+    names = {SCHEMA.released[j].name.rsplit("_", 1)[0] for j in splines}
+    assert names == {"continuous", "rounded", "date", "datetime"}
