@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.coefficients_verdict import faults
+from dpiw.analysis.coefficients_verdict import objections
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.debiasing import log_debias, normalised, weighted_centre
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate, WeightedSample
-    from dpiw.methods.weights.faults import Fault
+    from dpiw.methods.weights.objections import Objection
 
 Array = NDArray[np.float64]
 
@@ -121,9 +121,9 @@ class CoefficientsLaw:
         """Share of each value that the weights can correct, shape (p,)."""
         return estimate.sample.ridge_projection.support(estimate.influence)
 
-    def faults(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Fault]]:
+    def objections(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Objection]]:
         """Of each value, what keeps it from `use`, by support and shrinkage."""
-        return faults(self.support(estimate), parts)
+        return objections(self.support(estimate), parts)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p).

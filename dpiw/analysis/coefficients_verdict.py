@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.faults import Fault, unsupported
+from dpiw.methods.weights.objections import Objection, unsupported
 
 Array = NDArray[np.float64]
 
@@ -21,10 +21,10 @@ SUPPORT_USE, SUPPORT_CARE = 0.9, 0.5
 SHRINKAGE_USE = 0.25
 """Most that shrinkage may be of an interval's variance for the verdict `use`."""
 
-SHRUNK = Fault(Verdict.CARE, "shrinkage is much of its error")
+SHRUNK = Objection(Verdict.CARE, "shrinkage is much of its error")
 
 
-def faults(support: Array, parts: Mapping[str, Array]) -> list[list[Fault]]:
+def objections(support: Array, parts: Mapping[str, Array]) -> list[list[Objection]]:
     """Of each value, what keeps it from `use`.
 
     Args:

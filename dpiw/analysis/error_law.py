@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dpiw.analysis.sample import Array, Estimate
-    from dpiw.methods.weights.faults import Fault
+    from dpiw.methods.weights.objections import Objection
 
 
 class ErrorLaw(Protocol):
@@ -38,7 +38,7 @@ class ErrorLaw(Protocol):
         """Share of each value that the weights can correct, in [0, 1], shape (p,)."""
         ...
 
-    def faults(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Fault]]:
+    def objections(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Objection]]:
         """Of each value, what keeps it from `use`: by `support` and `parts`."""
         ...
 

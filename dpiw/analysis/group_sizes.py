@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.sample import Array, Estimate, WeightedSample
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.faults import Fault
+from dpiw.methods.weights.objections import Objection
 
 PEOPLE_CARE = 100.0
 """Expected people below which a value is `use with care` at best."""
@@ -31,16 +31,16 @@ _REACH = NormalDist().inv_cdf(0.975)
 """Standard errors of a 95% interval's half."""
 
 
-FEW = Fault(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
-EMPTY = Fault(Verdict.DO_NOT_USE, "its group may be empty")
+FEW = Objection(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
+EMPTY = Objection(Verdict.DO_NOT_USE, "its group may be empty")
 
 
-LEVEL = Fault(
+LEVEL = Objection(
     Verdict.CARE, f"fewer than {ROWS_LEAST:.0f} effective synthetic rows are at its level"
 )
 
 
-def size_faults(estimate: Estimate) -> list[list[Fault]]:
+def size_objections(estimate: Estimate) -> list[list[Objection]]:
     """Of each value, what the size of the group that it rests on keeps from `use`.
 
     `FEW` where fewer than 100 people are expected, `EMPTY` where the noise-aware 95% interval of
@@ -114,11 +114,11 @@ def _effective(weights: Array, group: NDArray[np.bool_]) -> Array:
     return np.asarray((weights @ group) ** 2 / np.maximum(weights**2 @ group, 1e-300))
 
 
-def _thin(rows: float, effective: float) -> list[Fault]:
+def _thin(rows: float, effective: float) -> list[Objection]:
     if effective >= ROWS_LEAST:
         return []
     told = f"{effective:.1f} effective synthetic rows are" if rows > 1 else "one synthetic row is"
-    return [Fault(Verdict.DO_NOT_USE, f"{told} behind it (expected >= {ROWS_LEAST:.0f})")]
+    return [Objection(Verdict.DO_NOT_USE, f"{told} behind it (expected >= {ROWS_LEAST:.0f})")]
 
 
 def _shares(weights: Array, group: NDArray[np.bool_]) -> Array:

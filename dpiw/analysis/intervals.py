@@ -35,12 +35,12 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.coefficients_law import tilt
-from dpiw.analysis.group_sizes import size_faults, untold
+from dpiw.analysis.group_sizes import size_objections, untold
 from dpiw.analysis.groups import ends_of
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import diagnose
-from dpiw.methods.weights.faults import Fault, worst
+from dpiw.methods.weights.objections import Objection, worst
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
@@ -193,11 +193,13 @@ def _verdicts(
     sample = estimate.sample
     # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
     stable = diagnose(np.log(np.maximum(sample.weights, 1e-300)))
-    rows = [Fault(stable.verdict, reason) for reason in stable.reasons]
-    own = zip(sample.known_law.faults(estimate, parts), size_faults(estimate), strict=True)
+    rows = [Objection(stable.verdict, reason) for reason in stable.reasons]
+    own = zip(sample.known_law.objections(estimate, parts), size_objections(estimate), strict=True)
     found = [[*law, *size, *rows] for law, size in own]
-    verdicts = tuple(worst(faults).value for faults in found)
-    return verdicts, tuple(tuple(fault.reason for fault in faults) for faults in found)
+    verdicts = tuple(worst(objections).value for objections in found)
+    return verdicts, tuple(
+        tuple(objection.reason for objection in objections) for objections in found
+    )
 
 
 def confidence_interval(

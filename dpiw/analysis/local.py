@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.analysis.intervals import Interval
-from dpiw.analysis.local_verdicts import net_spread, spread_fault
+from dpiw.analysis.local_verdicts import net_spread, spread_objection
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.faults import Fault, worst
+from dpiw.methods.weights.objections import Objection, worst
 from dpiw.release.local import REPORTS, verify_local
 from dpiw.release.local_certificate import LocalCertificate
 
@@ -161,15 +161,15 @@ class LocalEstimate:
 
     @classmethod
     def judged(
-        cls, names: tuple[str, ...], values: Array, covariance: Array, faults: Sequence[Fault]
+        cls, names: tuple[str, ...], values: Array, covariance: Array, doubts: Sequence[Objection]
     ) -> LocalEstimate:
-        """Estimates with the verdict that these faults leave."""
-        verdict = worst(faults)
+        """Estimates with the verdict that these objections leave."""
+        verdict = worst(doubts)
         if verdict is Verdict.DO_NOT_USE:
             covariance = np.full_like(covariance, np.nan)
         return cls(
             names=names, values=values, covariance=covariance, verdict=verdict.value,
-            reasons=tuple(fault.reason for fault in faults),
+            reasons=tuple(doubt.reason for doubt in doubts),
         )  # fmt: skip
 
     def interval(self, level: float = 0.95) -> Interval:
@@ -290,7 +290,7 @@ def least_squares(
     values = np.asarray(np.linalg.solve(moments, matrix.T @ response / len(sample)), np.float64)
     scores = matrix * (response - matrix @ values)[:, None] + variances * values
     names = (INTERCEPT, *(sample.names[place] for place in places))
-    return LocalEstimate.judged(names, values, sandwich(moments, scores), spread_fault(ratio))
+    return LocalEstimate.judged(names, values, sandwich(moments, scores), spread_objection(ratio))
 
 
 def sandwich(hessian: Array, scores: Array) -> Array:

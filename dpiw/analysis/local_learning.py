@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.local import INTERCEPT, LocalEstimate, LocalSample
 from dpiw.analysis.local_descent import OFFSET, Descent, PassLaw, descend, pass_law
 from dpiw.analysis.local_losses import NO_LOGISTIC, Loss, loss_named
-from dpiw.analysis.local_verdicts import bias_fault, curvature_fault, edge_fault
+from dpiw.analysis.local_verdicts import bias_objection, curvature_objection, edge_objection
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError
 
@@ -194,12 +194,12 @@ def fit_margin(
     )  # fmt: skip
     values, names = descent.end, (INTERCEPT, *(sample.names[place] for place in places))
     hessian = risk.hessian(values) + penalty * np.eye(values.size)
-    faults = edge_fault(values, norm) + curvature_fault(hessian, mu)
+    objections = edge_objection(values, norm) + curvature_objection(hessian, mu)
     covariance = np.full_like(hessian, np.nan)
-    if not faults:  # the law is of the inside of the ball, and of steps that forget
+    if not objections:  # the law is of the inside of the ball, and of steps that forget
         law = _law(risk, descent, hessian, mu=mu, average=average)
-        covariance, faults = law.covariance, bias_fault(law.bias(values), law.covariance)
-    return LocalEstimate.judged(names, values, covariance, faults)
+        covariance, objections = law.covariance, bias_objection(law.bias(values), law.covariance)
+    return LocalEstimate.judged(names, values, covariance, objections)
 
 
 def _law(

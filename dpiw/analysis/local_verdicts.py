@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.faults import Fault
+from dpiw.methods.weights.objections import Objection
 
 Array = NDArray[np.float64]
 
@@ -20,22 +20,22 @@ USE_SPREAD, CARE_SPREAD = 4.0, 2.0
 """Least spread of the features, net of the noise, in its own standard errors."""
 
 
-def edge_fault(values: Array, norm: float) -> list[Fault]:
+def edge_objection(values: Array, norm: float) -> list[Objection]:
     """That parameters, shape (d,), lie at the edge of their ball."""
     if float(np.linalg.norm(values)) < norm * (1 - 1e-9):
         return []
-    return [Fault(Verdict.DO_NOT_USE, f"at the edge of the ball of norm {norm:g}")]
+    return [Objection(Verdict.DO_NOT_USE, f"at the edge of the ball of norm {norm:g}")]
 
 
-def curvature_fault(hessian: Array, mu: float) -> list[Fault]:
+def curvature_objection(hessian: Array, mu: float) -> list[Objection]:
     """That some curvature of H, shape (d, d), is not above mu / 2: steps forget too slowly."""
     least = float(np.linalg.eigvalsh(hessian).min())
     if least > mu / 2:
         return []
-    return [Fault(Verdict.DO_NOT_USE, f"curvature {least:.3g} (expected > {mu / 2:.3g})")]
+    return [Objection(Verdict.DO_NOT_USE, f"curvature {least:.3g} (expected > {mu / 2:.3g})")]
 
 
-def bias_fault(bias: Array, covariance: Array) -> list[Fault]:
+def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
     """That start and ball still show in some coefficient beside its error of chance.
 
     Args:
@@ -47,7 +47,7 @@ def bias_fault(bias: Array, covariance: Array) -> list[Fault]:
         return []
     leaves = Verdict.CARE if ratio <= CARE_BIAS else Verdict.DO_NOT_USE
     told = f"start and ball moved the end by {ratio:.2f} standard errors (expected <= {USE_BIAS:g})"
-    return [Fault(leaves, f"{told}: more reports, a smaller mu, or a larger ball")]
+    return [Objection(leaves, f"{told}: more reports, a smaller mu, or a larger ball")]
 
 
 def net_spread(told: Array, variances: Array) -> tuple[float, float]:
@@ -76,10 +76,12 @@ def net_spread(told: Array, variances: Array) -> tuple[float, float]:
     return float(net.min()), float((net / np.maximum(error, 1e-300)).min())
 
 
-def spread_fault(ratio: float) -> list[Fault]:
+def spread_objection(ratio: float) -> list[Objection]:
     """That a net spread is too few of its standard errors above zero."""
     if ratio >= USE_SPREAD:
         return []
     leaves = Verdict.CARE if ratio >= CARE_SPREAD else Verdict.DO_NOT_USE
     told = f"features' spread net of the noise {ratio:.1f} standard errors"
-    return [Fault(leaves, f"{told} (expected >= {USE_SPREAD:g}): fewer features, or more reports")]
+    return [
+        Objection(leaves, f"{told} (expected >= {USE_SPREAD:g}): fewer features, or more reports")
+    ]

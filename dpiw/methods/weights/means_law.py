@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.faults import Fault
 from dpiw.methods.weights.means_replicates import drawn_replicates
-from dpiw.methods.weights.means_verdict import ROWS_CARE, faults
+from dpiw.methods.weights.means_verdict import ROWS_CARE, objections
+from dpiw.methods.weights.objections import Objection
 from dpiw.methods.weights.targets import ridge_of
 
 if TYPE_CHECKING:
@@ -270,14 +270,14 @@ class MeansLaw:
         """`share_seen` of an estimate."""
         return self.share_seen(estimate.influence)
 
-    def faults(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Fault]]:
+    def objections(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Objection]]:
         """Of each value, what keeps it from `use`: `means_verdict`.
 
         Published rows that are too few for `use with care` count as a base of so few.
         """
         own = self.effective_rows
         behind = min(own, self.base_rows) if own < ROWS_CARE else self.base_rows
-        return faults(estimate, self.support(estimate), parts, base_rows=behind)
+        return objections(estimate, self.support(estimate), parts, base_rows=behind)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.

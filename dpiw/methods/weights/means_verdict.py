@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.faults import Fault, unsupported
+from dpiw.methods.weights.objections import Objection, unsupported
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Estimate
@@ -48,9 +48,9 @@ def guessed(parts: dict[str, Array]) -> Array:
     return np.divide(parts["prior"], whole, out=np.zeros_like(whole), where=whole > 0)
 
 
-def faults(
+def objections(
     estimate: Estimate, support: Array, parts: dict[str, Array], *, base_rows: float
-) -> list[list[Fault]]:
+) -> list[list[Objection]]:
     """Of each value, all that keeps it from `use`.
 
     Args:
@@ -69,19 +69,19 @@ def faults(
     ]
 
 
-def guess(share: float) -> list[Fault]:
+def guess(share: float) -> list[Objection]:
     """What so large a part of a guess leaves."""
     if share <= GUESSED:
         return []
     told = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
-    return [Fault(Verdict.CARE, told)]
+    return [Objection(Verdict.CARE, told)]
 
 
-def few_rows(base_rows: float) -> list[Fault]:
+def few_rows(base_rows: float) -> list[Objection]:
     """What so few effective base rows leave."""
     if base_rows >= ROWS_USE:
         return []
     leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE
     told = f"{math.floor(base_rows)} effective rows are behind the weights"
     told += f" (expected >= {ROWS_USE:.0f})"
-    return [Fault(leaves, told)]
+    return [Objection(leaves, told)]

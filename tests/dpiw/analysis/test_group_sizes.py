@@ -10,7 +10,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.coefficients_law import CoefficientsLaw
-from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, size_faults
+from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, size_objections
 from dpiw.analysis.sample import WeightedSample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -31,7 +31,7 @@ def sample():
 
 
 @pytest.mark.parametrize(
-    ("condition", "faults"),
+    ("condition", "objections"),
     [
         ("x >= 0", []),
         ("x < 0.101", []),
@@ -40,7 +40,7 @@ def sample():
         ("x < 0.003", [EMPTY]),  # 3 people: 1.96 such errors are more than 3
     ],
 )
-def test_fewer_people_allow_less(sample, condition, faults):
+def test_fewer_people_allow_less(sample, condition, objections):
     for estimate in (
         analysis.mean(sample, "y", where=condition),
         analysis.median(sample, "y", where=condition),
@@ -50,7 +50,7 @@ def test_fewer_people_allow_less(sample, condition, faults):
         analysis.linear_regression(sample, "y", ["x"], where=condition),
         analysis.value_counts(sample, "all", where=condition),
     ):
-        assert all(found == faults for found in size_faults(estimate))
+        assert all(found == objections for found in size_objections(estimate))
 
 
 def test_verdicts_hold_the_size_and_intervals_what_is_possible(sample):
@@ -71,13 +71,13 @@ def test_verdicts_hold_the_size_and_intervals_what_is_possible(sample):
 def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
     means = analysis.mean(sample, "y", by="g")
     assert means.names[0].endswith("few")
-    assert size_faults(means) == [[EMPTY], []]
+    assert size_objections(means) == [[EMPTY], []]
     together = analysis.joint(analysis.mean(sample, "y"), means)
-    assert size_faults(together) == [[], [EMPTY], []]
+    assert size_objections(together) == [[], [EMPTY], []]
     difference = analysis.t_test(sample, "y", by="g", method="sandwich").estimate
-    assert size_faults(difference) == [[EMPTY]]
+    assert size_objections(difference) == [[EMPTY]]
     picked = analysis.wald_test(means, means.names[1:], method="sandwich").estimate
-    assert size_faults(picked) == [[]]
+    assert size_objections(picked) == [[]]
 
 
 @pytest.mark.parametrize("names", [("heavy", "light"), ("light", "heavy")])
@@ -92,11 +92,11 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
     law = replace(sample.law, nominal_rows=10**6)
     two = replace(sample, table=table, weights=weights / weights.mean(), law=law)
     means = analysis.mean(two, "y", by="g", where=table["g"].notna().to_numpy())
-    large, thin = sorted(size_faults(means), key=len)
+    large, thin = sorted(size_objections(means), key=len)
     assert large == []
     assert "3.0 effective synthetic rows are behind it" in thin[-1].reason
     found = analysis.t_test(two, "y", by="g", method="sandwich").estimate
-    assert size_faults(found) == [thin]
+    assert size_objections(found) == [thin]
     assert "uses 63 of" in repr(found)
 
 
@@ -167,16 +167,21 @@ def test_a_coefficient_rests_on_the_rows_that_it_compares(uneven, features, thin
         analysis.linear_regression(uneven, "y", features),
         analysis.linear_regression(uneven, "y ~ " + " + ".join(features)),
     ):
-        told = dict(zip(found.names, size_faults(found), strict=True))
+        told = dict(zip(found.names, size_objections(found), strict=True))
         spelt = {n: n.replace("[T.True]", "").replace("[T.", "=").replace("]", "") for n in told}
-        faulty = {spelt[name] for name, faults in told.items() if faults}
+        faulty = {spelt[name] for name, objections in told.items() if objections}
         assert faulty == thin & set(spelt.values())
         assert f"uses {ROWS:,} of {ROWS:,}" in found._rows_used()  # all of them fit
 
 
 def test_a_log_odds_ratio_rests_on_the_same_rows(uneven):
     found = analysis.logistic_regression(uneven, "ill", ["x", "rare", "flag"])
-    assert [bool(faults) for faults in size_faults(found)] == [False, False, True, False]
+    assert [bool(objections) for objections in size_objections(found)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_coefficient_of_one_row_has_no_p_value(uneven):
@@ -185,35 +190,39 @@ def test_a_coefficient_of_one_row_has_no_p_value(uneven):
     found = analysis.linear_regression(one, "y", ["x", "g"])
     assert found.interval().verdicts[-1] == "do not use"
     assert "one synthetic row is behind it (expected >= 10)" in found.interval().reasons[-1]
-    assert size_faults(analysis.wald_test(found, ["g=z"]).estimate) == size_faults(found)[-1:]
-    assert size_faults(analysis.wald_test(found, ["x"]).estimate) == [[]]
+    assert (
+        size_objections(analysis.wald_test(found, ["g=z"]).estimate) == size_objections(found)[-1:]
+    )
+    assert size_objections(analysis.wald_test(found, ["x"]).estimate) == [[]]
     together = analysis.joint(analysis.mean(one, "x"), found)
-    assert size_faults(together) == [[], *size_faults(found)]
+    assert size_objections(together) == [[], *size_objections(found)]
     few_people = replace(one, law=replace(one.law, nominal_rows=1000))
-    assert size_faults(analysis.linear_regression(few_people, "y", ["x"])) == [[], []]
+    assert size_objections(analysis.linear_regression(few_people, "y", ["x"])) == [[], []]
 
 
 def test_a_level_of_few_rows_is_used_with_care(uneven):
     found = analysis.value_counts(uneven, "few")
-    faults = dict(zip(found.names, size_faults(found), strict=True))
-    assert {name for name, own in faults.items() if own} == {"few=one", "few=three"}
-    assert faults["few=one"] == [LEVEL]
+    objections = dict(zip(found.names, size_objections(found), strict=True))
+    assert {name for name, own in objections.items() if own} == {"few=one", "few=three"}
+    assert objections["few=one"] == [LEVEL]
     told = found.interval()
     assert told.lower[found.names.index("few=one")] == 0
     assert LEVEL.reason in told.reasons[found.names.index("few=one")]
-    assert size_faults(analysis.mean(uneven, "rare")) == [[LEVEL]]
-    assert size_faults(analysis.mean(uneven, "flag")) == [[]]
-    assert size_faults(analysis.mean(uneven, "x")) == [[]]
-    assert size_faults(analysis.joint(analysis.mean(uneven, "x"), found))[1:] == [*faults.values()]
-    assert size_faults(analysis.wald_test(found, ["few=one"]).estimate) == [[LEVEL]]
+    assert size_objections(analysis.mean(uneven, "rare")) == [[LEVEL]]
+    assert size_objections(analysis.mean(uneven, "flag")) == [[]]
+    assert size_objections(analysis.mean(uneven, "x")) == [[]]
+    assert size_objections(analysis.joint(analysis.mean(uneven, "x"), found))[1:] == [
+        *objections.values()
+    ]
+    assert size_objections(analysis.wald_test(found, ["few=one"]).estimate) == [[LEVEL]]
     crossed = analysis.chi_square_test(uneven, "few", "flag").estimate
-    assert {name.split(", ")[0]: faults for name, faults in
-            zip(crossed.names, size_faults(crossed), strict=True)} == {
-        name.split("=")[1]: own for name, own in faults.items()
+    assert {name.split(", ")[0]: objections for name, objections in
+            zip(crossed.names, size_objections(crossed), strict=True)} == {
+        name.split("=")[1]: own for name, own in objections.items()
         if any(one.startswith(f"{name.split('=')[1]},") for one in crossed.names)
     }  # fmt: skip
     nobody = analysis.value_counts(uneven, "few", where="few != 'three'")
-    assert size_faults(nobody)[nobody.names.index("few=three")] == [LEVEL]
+    assert size_objections(nobody)[nobody.names.index("few=three")] == [LEVEL]
 
 
 def test_public_bounds_are_the_limits_of_a_mean_and_of_a_quantile(released):

@@ -7,7 +7,7 @@ import pytest
 
 from dpiw.analysis import local_descent
 from dpiw.analysis.local_descent import OFFSET, batch_count, descend, pass_law
-from dpiw.analysis.local_verdicts import bias_fault
+from dpiw.analysis.local_verdicts import bias_objection
 from dpiw.methods.weights.diagnostics import Verdict
 
 HESSIAN, NOISE = np.array([[2.0, 0.5], [0.5, 1.2]]), np.array([[1.0, 0.3], [0.3, 2.0]])
@@ -95,7 +95,7 @@ def pass_of_many(rows, repeats, rng):
     )  # fmt: skip
     error = math.sqrt(law.covariance[0, 0])
     inside = np.abs(made.end - goal) < 1.96 * error
-    return inside.mean(), bias_fault(law.bias(np.array([goal])), law.covariance)
+    return inside.mean(), bias_objection(law.bias(np.array([goal])), law.covariance)
 
 
 def test_intervals_cover_where_the_verdict_is_use_and_nowhere_else(monkeypatch):
@@ -104,14 +104,14 @@ def test_intervals_cover_where_the_verdict_is_use_and_nowhere_else(monkeypatch):
     With 10,000 batches whatever the number of reports, as it was, 1,000,000 of them cover less.
     """
     rng = np.random.default_rng(17)
-    few, faults = pass_of_many(200, 600, rng)
+    few, objections = pass_of_many(200, 600, rng)
     assert few < 0.8
-    assert [fault.leaves for fault in faults] == [Verdict.DO_NOT_USE]
+    assert [objection.leaves for objection in objections] == [Verdict.DO_NOT_USE]
     for rows in (10_000, 400_000):
-        covered, faults = pass_of_many(rows, 600, rng)
+        covered, objections = pass_of_many(rows, 600, rng)
         assert abs(covered - 0.95) < 0.04, rows
-        assert not faults, rows
+        assert not objections, rows
     monkeypatch.setattr(local_descent, "batch_count", lambda rows: min(rows, 10_000))
-    covered, faults = pass_of_many(1_000_000, 600, rng)
+    covered, objections = pass_of_many(1_000_000, 600, rng)
     assert covered < 0.9
-    assert [fault.leaves for fault in faults] == [Verdict.DO_NOT_USE]
+    assert [objection.leaves for objection in objections] == [Verdict.DO_NOT_USE]

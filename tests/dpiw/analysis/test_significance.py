@@ -179,9 +179,9 @@ def test_a_test_says_why_its_verdict_is_not_use(publishing):
     """In the words of the intervals that it rests on, and nothing where there is nothing to say."""
     _, release = publishing(weights="beta_debiased")
     one = analysis.t_test(release, "income", by="ill")
-    (faults,) = one.estimate.interval().reasons
+    (objections,) = one.estimate.interval().reasons
     assert one.verdict != "use"
-    assert one.reasons == (f"{one.estimate.names[0]}: {'; '.join(faults)}",)
+    assert one.reasons == (f"{one.estimate.names[0]}: {'; '.join(objections)}",)
     assert repr(one).splitlines()[2:] == [*one.reasons]
     many = analysis.chi_square_test(release, "income", "ill", bins=3)
     assert many.degrees > 1

@@ -12,7 +12,6 @@ from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.faults import unsupported, worst
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.means_verdict import (
     GUESSED,
@@ -26,6 +25,7 @@ from dpiw.methods.weights.means_verdict import (
     guessed,
     least_support,
 )
+from dpiw.methods.weights.objections import unsupported, worst
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import BaseRows, tilt
@@ -389,7 +389,7 @@ def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
         found = ESTIMANDS[name](replace(sample, weights=even, law=law))
         enough = {part: np.zeros(1) for part in ("rows", "means", "prior")}
         sure = replace(law, covariance=1e-12 * np.eye(4))
-        refused = worst(sure.faults(found, enough)[0]) is Verdict.DO_NOT_USE
+        refused = worst(sure.objections(found, enough)[0]) is Verdict.DO_NOT_USE
         assert refused == (few or sure.support(found)[0] < SUPPORT_CARE)
         assert not few or found.interval().verdicts == ("do not use",)
 
@@ -418,12 +418,12 @@ def test_a_quantile_in_a_bin_that_nobody_knows_needs_more_support_than_a_mean():
     assert least_support(known).tolist() == [SUPPORT_USE]
     parts = found.interval().parts
     share = sample.law.support(found)
-    assert (not sample.law.faults(found, parts)[0]) == (share[0] >= QUANTILE_USE)
+    assert (not sample.law.objections(found, parts)[0]) == (share[0] >= QUANTILE_USE)
     # Of a guess alone: its share depends on where the quantile fell, and is no ground.
     guess = {"rows": np.zeros(1), "means": np.full(1, 1e-9), "prior": np.ones(1)}
-    assert sample.law.faults(found, guess) == sample.law.faults(found, parts)
+    assert sample.law.objections(found, guess) == sample.law.objections(found, parts)
     assert any("is a guess" in told.reason for told in
-               sample.law.faults(ESTIMANDS["mean"](sample), guess)[0])  # fmt: skip
+               sample.law.objections(ESTIMANDS["mean"](sample), guess)[0])  # fmt: skip
 
 
 def test_an_interval_that_is_mostly_a_guess_is_no_use():
@@ -451,9 +451,9 @@ def test_the_reason_names_what_decides():
     parts = {"rows": np.ones(1), "means": np.zeros(1), "prior": np.full(1, 9.0)}
     care = Verdict.CARE.value
     for base_rows, verdict in ((600.0, care), (60.0, care), (6.0, "do not use")):
-        (found,) = replace(sample.law, base_rows=base_rows).faults(estimate, parts)
+        (found,) = replace(sample.law, base_rows=base_rows).objections(estimate, parts)
         assert worst(found).value == verdict
-        told = [fault.reason for fault in found if fault.leaves is worst(found)]
+        told = [objection.reason for objection in found if objection.leaves is worst(found)]
         few = f"{base_rows:.0f} effective rows are behind the weights (expected >= 500)"
         guess = "90% of its variance is a guess (expected at most 60%)"
         assert told == [guess] * (base_rows > 50) + [few] * (base_rows < 500)
