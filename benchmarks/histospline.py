@@ -115,7 +115,7 @@ def measured(data: Path, bins: int) -> pd.DataFrame:
             assert own.edges is not None
             codes = np.searchsorted(own.edges[1:-1], places, side="right")
             counts = np.bincount(codes, minlength=own.values) / len(people)
-            ways = {"evenly": None, "histospline": Histospline.through(counts, own)}
+            ways = {"evenly": None, "histospline": Histospline.through(counts, own, variance=0)}
             for way, spline in ways.items():
                 rows = rows_of(spline, own, counts)
                 errors = share_errors(people, rows, own, counts)

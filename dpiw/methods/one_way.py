@@ -154,10 +154,12 @@ class OneWayMarginals:
     Attributes:
         law: which are known, and how well.
         shares: of the law's features, shape (dimension,).
+        total: noisy number of rows that they are shares of; 0 where no column is known.
     """
 
     law: OneWayLaw
     shares: Array = field(repr=False)
+    total: float
 
     @classmethod
     def of(
@@ -187,12 +189,14 @@ class OneWayMarginals:
             total_variance=total_variance,
         )
         parts = [(marginals[j] / marginals[j].sum())[:-1] for j in kept]
-        return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]))
+        total = float(marginals[kept[0]].sum()) if kept else 0.0
+        return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]), total=total)
 
-    def by_column(self) -> Iterator[tuple[int, Array]]:
-        """Each known column's index and the shares of all its codes, non-negative."""
-        for column, part in zip(self.law.columns, self._parts, strict=True):
-            yield column, np.maximum(np.append(part, 1 - part.sum()), 0.0)
+    def counts(self) -> Iterator[tuple[int, Array, float]]:
+        """Of each known column its index, its codes' counts, non-negative, and their variance."""
+        law = self.law
+        for column, part, variance in zip(law.columns, self._parts, law.variances, strict=True):
+            yield column, self.total * np.maximum(np.append(part, 1 - part.sum()), 0.0), variance
 
     @property
     def _parts(self) -> list[Array]:

@@ -6,6 +6,10 @@ the bins' edges, monotone and as often as the marginal says (a histospline, Bone
 Stefanov 1971; slopes of Fritsch & Butland 1984), leans to the fuller neighbour instead. It is
 post-processing of what was paid for, and changes no code: every bin keeps its rows.
 
+A noisy marginal is uneven by its noise too. So a place is the spline's and the even one's, mixed by
+what is told: one less the noise's share of the marginal's squared distance from an even one, or
+zero (the positive part of James & Stein 1961).
+
 A bin of one whole number tells nothing of its neighbours (zeros of an income, a code for a limit):
 splines go from one to the next and not across. Nor is a column known that has fewer than three
 bins; its rows are spread evenly. Measured in benchmarks/results/histospline.md.
@@ -48,12 +52,13 @@ class Histospline:
     places: Array = field(repr=False)
 
     @classmethod
-    def through(cls, counts: Array, bins: Bins) -> Histospline | None:
+    def through(cls, counts: Array, bins: Bins, *, variance: float) -> Histospline | None:
         """The spline through a marginal; None where it could tell nothing.
 
         Args:
             counts: of the column's codes, shape (bins.size,), non-negative.
             bins: the column's.
+            variance: of a count's noise, >= 0.
         """
         if bins.edges is None or counts[: bins.values].sum() <= 0:
             return None
@@ -62,7 +67,7 @@ class Histospline:
         for start, stop in _stretches(bins):
             mass = counts[start:stop]
             if stop - start >= _FEWEST_BINS and mass.sum() > 0:
-                places[start:stop] = _places(bins.edges[start : stop + 1], mass)
+                places[start:stop] = _places(bins.edges[start : stop + 1], mass, variance)
                 told = True
         return cls(bins=bins, places=places) if told else None
 
@@ -92,27 +97,38 @@ def _stretches(bins: Bins) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in ends.reshape(-1, 2)]
 
 
-def _places(edges: Array, mass: Array) -> Array:
+def _places(edges: Array, mass: Array, variance: float) -> Array:
     """`Histospline.places` of neighbouring bins, shape (bins, parts + 1)."""
     from scipy.interpolate import PchipInterpolator
 
     reached = np.concatenate([[0.0], np.cumsum(mass / mass.sum())])
     curve = PchipInterpolator(edges, reached)
     width = np.linspace(0.0, 1.0, _POINTS + 1)
+    told = (1 - _LEAST_SLOPE) * _told(edges, mass, variance)
     parts, places = np.linspace(0.0, 1.0, _PARTS + 1), np.empty((len(mass), _PARTS + 1))
     for j, (low, high) in enumerate(itertools.pairwise(edges)):
         rise = curve(low + width * (high - low)) - reached[j]
         known = rise[-1] > 0 and mass[j] > 0
         share = np.maximum.accumulate(np.clip(rise / rise[-1], 0, 1)) if known else width
-        places[j] = np.interp(parts, (1 - _LEAST_SLOPE) * share + _LEAST_SLOPE * width, width)
+        places[j] = np.interp(parts, told * share + (1 - told) * width, width)
     return places
+
+
+def _told(edges: Array, mass: Array, variance: float) -> float:
+    """How much of a marginal's unevenness is not noise, from 0 to 1."""
+    even = mass.sum() * np.diff(edges) / (edges[-1] - edges[0])
+    apart = float(((mass - even) ** 2).sum())
+    return max(0.0, 1 - (len(mass) - 1) * variance / apart) if apart > 0 else 0.0
 
 
 def histosplines(domain: Domain, one_way: OneWayMarginals | None) -> Mapping[int, Histospline]:
     """Of the released columns whose marginal is known and tells something, by index."""
     if one_way is None:
         return {}
-    known = {j: Histospline.through(counts, domain.columns[j]) for j, counts in one_way.by_column()}
+    known = {
+        j: Histospline.through(counts, domain.columns[j], variance=variance)
+        for j, counts, variance in one_way.counts()
+    }
     return {j: spline for j, spline in known.items() if spline is not None}
 
 
