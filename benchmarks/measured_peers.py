@@ -344,6 +344,8 @@ def main(arguments: list[str]) -> int:
         " smartnoise-synth on mbi, at their defaults, on PrivBayes' public codes, each row drawn"
         " independently from the fit (benchmarks/peers); they read the exact number of rows, charge"
         f" nothing for it, and their noise cannot be seeded. AIM on {', '.join(AIM_ON)} alone."
+        " Inside a code their numbers lie evenly, as they leave it open; ours as the bins beside it"
+        " tell (histospline.md)."
         f" `measured on mst`: MST has {1 - Measured.effort:.0%} of the zCDP, weights the rest.",
         "",
         *page(runs),

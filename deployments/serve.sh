@@ -4,7 +4,9 @@
 #   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C
 #   DPIW_GPU=1 deployments/serve.sh          also a worker for the pool dpiw-gpu
 #   DPIW_ASSURANCE=1 deployments/serve.sh    also a worker for the weekly test suites (hours)
-set -euo pipefail
+# -m: what is started below has a process group of its own, so that Ctrl-C reaches this script alone,
+# which stops them in order. A worker that is told twice kills its runs.
+set -meuo pipefail
 umask 077
 file="${1:-deployments/prefect.yaml}"
 port="${DPIW_PREFECT_PORT:-4200}"
@@ -28,18 +30,24 @@ server=$!
 workers=
 # Asked to stop, server and worker get some seconds to do so; a run they leave behind is safe to
 # kill at any moment, so nothing is waited for without end.
+# The server stops last: a worker that has lost it says so at length.
 stop() {
-  trap '' INT TERM
-  kill $workers $server 2>/dev/null || true
-  for _ in $(seq 1 "${DPIW_STOP_SECONDS:-20}"); do
-    kill -0 $workers $server 2>/dev/null || break
-    sleep 1
-  done
-  kill -KILL $workers $server 2>/dev/null || true
+  trap '' INT TERM HUP
+  exec 2>/dev/null # bash would announce what was ended
+  end $workers
+  end $server
   wait 2>/dev/null || true
 }
+end() {
+  kill "$@" 2>/dev/null || return 0
+  for _ in $(seq 1 "${DPIW_STOP_SECONDS:-20}"); do
+    kill -0 "$@" 2>/dev/null || return 0
+    sleep 1
+  done
+  kill -KILL "$@" 2>/dev/null || true
+}
 trap stop EXIT
-trap 'exit 0' INT TERM
+trap 'exit 0' INT TERM HUP
 up=
 for _ in $(seq 1 1200); do
   python - "$PREFECT_API_URL/health" <<'PY' && up=1 && break
