@@ -7,17 +7,18 @@ Stefanov 1971; slopes of Fritsch & Butland 1984), leans to the fuller neighbour 
 post-processing of what was paid for, and changes no code: every bin keeps its rows.
 
 A noisy marginal is uneven by its noise too. So a place is the spline's and the even one's, mixed by
-what is told: one less the noise's share of the marginal's squared distance from an even one, or
-zero (the positive part of James & Stein 1961).
+what is told: one less the noise's share of the squared distance from an even marginal, or zero (the
+positive part of James & Stein 1961). One number for a run of bins: beside a tall bin it lets the
+noise of low ones through. Where people do step at an edge, rows lean over it, and evenly is nearer.
 
-A bin of one whole number tells nothing of its neighbours (zeros of an income, a code for a limit):
-splines go from one to the next and not across. Nor is a column known that has fewer than three
-bins; its rows are spread evenly. Measured in benchmarks/results/histospline.md.
+A spike tells nothing of its neighbours (zeros of an income, a code for a limit): a bin of one whole
+number, or one that its neighbours are ten times as wide as and a hundredth as dense as. Splines go
+from one spike to the next and not across; where fewer than three bins are left together, rows are
+spread evenly. Measured in benchmarks/results/histospline.md.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +37,11 @@ _POINTS = 4 * _PARTS
 _LEAST_SLOPE = 1e-6
 """Of the share of a bin's mass that is spread evenly, so that every place has one share."""
 _FEWEST_BINS = 3
+_LEAST_WIDTH = 1e-9
+"""Of a column without whole numbers, whose bounds are 0 and 1: narrower bins are spikes too."""
+_SPIKE_WIDTH, _SPIKE_DENSITY = 1 / 10, 100.0
+_EMPTY = 1e-9
+"""Share of a run of bins below which one has no mass: what is left of a sum that was rounded."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +70,7 @@ class Histospline:
             return None
         places = np.tile(np.linspace(0.0, 1.0, _PARTS + 1), (bins.values, 1))
         told = False
-        for start, stop in _stretches(bins):
+        for start, stop in _runs(bins, counts[: bins.values]):
             mass = counts[start:stop]
             if stop - start >= _FEWEST_BINS and mass.sum() > 0:
                 places[start:stop] = _places(bins.edges[start : stop + 1], mass, variance)
@@ -89,36 +95,52 @@ class Histospline:
         return np.where(missing, np.nan, numbers)
 
 
-def _stretches(bins: Bins) -> list[tuple[int, int]]:
-    """Runs of neighbouring bins that hold more than one value each, as (first, after the last)."""
+def _runs(bins: Bins, counts: Array) -> list[tuple[int, int]]:
+    """Runs of neighbouring bins without spikes, as (first, after the last)."""
     assert bins.edges is not None
-    wide = np.diff(bins.edges) > 1 if bins.span else np.ones(bins.values, dtype=bool)
-    ends = np.flatnonzero(np.diff(np.concatenate([[0], wide.astype(np.int8), [0]])))
+    widths = np.diff(bins.edges)
+    plain = (widths > 1 if bins.span else widths > _LEAST_WIDTH) & ~_spikes(widths, counts)
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], plain.astype(np.int8), [0]])))
     return [(int(a), int(b)) for a, b in ends.reshape(-1, 2)]
 
 
+def _spikes(widths: Array, counts: Array) -> NDArray[np.bool_]:
+    """Which bins are narrow and dense beside each of their neighbours."""
+    densities = counts / np.maximum(widths, _LEAST_WIDTH)  # narrower ones are spikes anyhow
+    next_to, wide = np.pad(densities, 1), np.pad(widths, 1, constant_values=np.inf)
+    dense = densities >= _SPIKE_DENSITY * np.maximum(next_to[:-2], next_to[2:])
+    narrow = widths <= _SPIKE_WIDTH * np.minimum(wide[:-2], wide[2:])
+    return np.asarray(narrow & dense & (counts > 0))
+
+
 def _places(edges: Array, mass: Array, variance: float) -> Array:
-    """`Histospline.places` of neighbouring bins, shape (bins, parts + 1)."""
+    """`Histospline.places` of a run of bins, shape (bins, parts + 1)."""
     from scipy.interpolate import PchipInterpolator
 
     reached = np.concatenate([[0.0], np.cumsum(mass / mass.sum())])
-    curve = PchipInterpolator(edges, reached)
+    cubic, square, slope, _ = PchipInterpolator(edges, reached).c
     width = np.linspace(0.0, 1.0, _POINTS + 1)
     told = (1 - _LEAST_SLOPE) * _told(edges, mass, variance)
     parts, places = np.linspace(0.0, 1.0, _PARTS + 1), np.empty((len(mass), _PARTS + 1))
-    for j, (low, high) in enumerate(itertools.pairwise(edges)):
-        rise = curve(low + width * (high - low)) - reached[j]
-        known = rise[-1] > 0 and mass[j] > 0
+    for j, own in enumerate(mass / mass.sum()):
+        away = width * (edges[j + 1] - edges[j])
+        rise = ((cubic[j] * away + square[j]) * away + slope[j]) * away
+        known = own > _EMPTY and rise[-1] > 0
         share = np.maximum.accumulate(np.clip(rise / rise[-1], 0, 1)) if known else width
         places[j] = np.interp(parts, told * share + (1 - told) * width, width)
     return places
 
 
 def _told(edges: Array, mass: Array, variance: float) -> float:
-    """How much of a marginal's unevenness is not noise, from 0 to 1."""
-    even = mass.sum() * np.diff(edges) / (edges[-1] - edges[0])
-    apart = float(((mass - even) ** 2).sum())
-    return max(0.0, 1 - (len(mass) - 1) * variance / apart) if apart > 0 else 0.0
+    """How much of a marginal's unevenness is not noise, from 0 to 1.
+
+    Noise of variance v in each of k counts, of width shares w, adds v (k - 2 + k norm(w)^2) to the
+    squared distance from the even marginal of the same sum.
+    """
+    widths = np.diff(edges) / (edges[-1] - edges[0])
+    apart = float(((mass - mass.sum() * widths) ** 2).sum())
+    noise = variance * (len(mass) - 2 + len(mass) * float(widths @ widths))
+    return max(0.0, 1 - noise / apart) if apart > 0 else 0.0
 
 
 def histosplines(domain: Domain, one_way: OneWayMarginals | None) -> Mapping[int, Histospline]:
