@@ -3,7 +3,7 @@
 For every column of numbers of the data sets and of the coverage benchmark's populations, on exact
 marginals of equal bins (declared cuts where there are some): how far the rows' distribution is from
 the people's, and how well the interval of `dpiw.analysis.quantiles.INSIDE` holds the error of a
-quantile that is made inside its bin. Nothing here is private, and no noise is drawn.
+quantile that is made inside its bin. And under noise, as releases have it. Nothing here is private.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from weights_cells import DATASETS, table
 from dpiw.analysis.quantiles import INSIDE
 from dpiw.data.discretisation import Bins, Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.methods.generators.consistency import project_to_total
 from dpiw.methods.generators.histospline import Histospline
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,9 @@ PEOPLE, SEED = 40_000, 1
 """Of a population."""
 
 ROWS_OF_BIN = 400
+NOISES = (0.002, 0.01, 0.05)
+"""Standard deviations of a count, in shares of all people."""
+
 PROBABILITIES = np.arange(0.01, 1.0, 0.01)
 LEAST_BIN = 0.005
 """Quantiles in smaller bins are left out: what is open inside them is little."""
@@ -111,10 +115,7 @@ def measured(data: Path, bins: int) -> pd.DataFrame:
     lines = []
     for name, schema, scaled in tables(data):
         for own, people in columns(schema, scaled, bins):
-            places = np.rint(people * own.span) if own.span else people
-            assert own.edges is not None
-            codes = np.searchsorted(own.edges[1:-1], places, side="right")
-            counts = np.bincount(codes, minlength=own.values) / len(people)
+            counts = exact(own, people)
             ways = {"evenly": None, "histospline": Histospline.through(counts, own, variance=0)}
             for way, spline in ways.items():
                 rows = rows_of(spline, own, counts)
@@ -122,6 +123,35 @@ def measured(data: Path, bins: int) -> pd.DataFrame:
                 lines.append({"table": name, "way": way, "distance": distance(people, rows),
                               "errors": errors})  # fmt: skip
     return pd.DataFrame(lines)
+
+
+def under_noise(data: Path, bins: int) -> list[str]:
+    """Distances of rows from people, on marginals with noise; the same noise for both ways."""
+    rng = np.random.default_rng(SEED)
+    lines = ["| noise of a count | tables | evenly | histospline |", "|---|---|---|---|"]
+    for noise in NOISES:
+        found: dict[str, list[tuple[float, float]]] = {"data sets": [], "(populations)": []}
+        for name, schema, scaled in tables(data):
+            for own, people in columns(schema, scaled, bins):
+                noisy = exact(own, people) + rng.normal(0, noise, own.values)
+                counts = project_to_total(noisy, 1.0)
+                spline = Histospline.through(counts, own, variance=noise**2)
+                rows = (rows_of(one, own, counts) for one in (None, spline))
+                evenly, bent = (distance(people, one) for one in rows)
+                kind = "(populations)" if name.startswith("(") else "data sets"
+                found[kind].append((evenly, bent))
+        for kind, pairs in found.items():
+            evenly, bent = np.mean(pairs, axis=0)
+            lines.append(f"| {noise:.1%} of the people | {kind} | {evenly:.5f} | {bent:.5f} |")
+    return lines
+
+
+def exact(bins: Bins, people: Array) -> Array:
+    """Shares of the bins."""
+    places = np.rint(people * bins.span) if bins.span else people
+    assert bins.edges is not None
+    codes = np.searchsorted(bins.edges[1:-1], places, side="right")
+    return np.bincount(codes, minlength=bins.values) / len(people)
 
 
 def summary(found: pd.DataFrame) -> list[str]:
@@ -146,7 +176,8 @@ def page(data: Path, command: str) -> list[str]:
     lines = [
         "# Inside a bin",
         "",
-        f"`{command}`. Exact marginals, no noise: columns of numbers of the data sets, and (in"
+        f"`{command}`. Exact marginals (the last table: noisy ones): columns of numbers of the"
+        " data sets, and (in"
         f" brackets) of the coverage benchmark's populations, {PEOPLE:,} people each.",
         "",
         "- distance: one-way Wasserstein between people and rows on the public scale, mean over"
@@ -160,7 +191,8 @@ def page(data: Path, command: str) -> list[str]:
     for bins in (8, 16, 32):
         lines += ["", f"## {bins} bins where no cuts are declared", ""]
         lines += summary(measured(data, bins))
-    return lines
+    lines += ["", "## Distances under noise, 16 bins", ""]
+    return lines + under_noise(data, 16)
 
 
 def main(arguments: list[str]) -> int:
