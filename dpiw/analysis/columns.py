@@ -146,7 +146,8 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     if bins is not None:
         values = _binned(values, bins, dated=dated)
     elif (counted or dated) and values.nunique() > MOST_LEVELS:
-        example = f"{name} > 40" if counted else f"{name} >= '2024-01-01'"
+        typed = name if name.isidentifier() else f"`{name}`"
+        example = f"{typed} > 40" if counted else f"{typed} >= '2024-01-01'"
         raise ReleaseError(
             f"column {name!r}: {values.nunique()} different values are too many for levels (at most"
             f" {MOST_LEVELS}); a table takes bins=10; for one group give a condition, such as"

@@ -193,7 +193,8 @@ class _Literals(ast.NodeTransformer):
         """The same comparison with moments; `in` as one `==` for each."""
         for literal in [one for side in (node.left, *node.comparators) for one in _texts(side)]:
             try:
-                self.moments[_stands_for(literal)] = moment(str(literal.value), values)
+                named = values.rename(self._name(str(values.name)))
+                self.moments[_stands_for(literal)] = moment(str(literal.value), named)
             except ReleaseError as reason:
                 raise ReleaseError(f"where={self.text!r}: {reason}") from None
         node = _Named().visit(node)

@@ -27,15 +27,14 @@ def charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
 
     Args:
         one: the charge.
-        run: its run as it stands now, with the state and the stages; None: a recovery.
+        run: its run as it stands now, with its attempts' states and stages; None: a recovery.
     """
     from dpiw.privacy.event_records import events_text
 
     entry, by = one.entry, one.entry.by
     attempts = () if run is None else run.attempts
-    stages = {
-        name: s for a in attempts if a.attempt == entry.attempt for name, s in a.stages.items()
-    }
+    own = [one for one in attempts if one.attempt == entry.attempt]
+    stages = {name: stage for one in own for name, stage in one.stages.items()}
     return {
         "seq": entry.seq,
         "at": entry.at,
@@ -44,7 +43,7 @@ def charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
         "period": None if one.run is None else one.run.period,
         "run_key": entry.run_key,
         "attempt": entry.attempt,
-        "state": None if run is None else run.state.value,
+        "state": None if run is None or not own else run.attempt_state(own[0]).value,
         "epsilon": one.epsilon,
         "delta": one.delta,
         "mechanisms": "; ".join(f"{name}: {events_text(s.events)}" for name, s in stages.items()),

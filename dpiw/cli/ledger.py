@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.register import add_register
-from dpiw.cli.show import add_show, run_show
+from dpiw.cli.show import add_show, run_of, run_show
 from dpiw.cli.text import add_signing, signing_key, write_lines
 from dpiw.errors import LedgerTamperedError, SignatureError, SpecError
 
@@ -52,7 +52,7 @@ def add_ledger_commands(subparsers: Any) -> None:
         " refused; may be repeated",
     )
     void = _add(commands, "void", "give back an attempt of which nothing was armed", run_void)
-    void.add_argument("run_key", metavar="RUN", help="the run's key")
+    void.add_argument("run_key", metavar="RUN", help="the run's key, or its first digits")
     void.add_argument("--attempt", type=int, default=1, help="attempt number (1)")
     void.add_argument(
         "--state",
@@ -148,7 +148,7 @@ def run_void(arguments: argparse.Namespace) -> int:
     from dpiw.run.run import run_folder
 
     ledger = Ledger.open(arguments.ledger, key=signing_key(arguments))
-    run = ledger.run(arguments.run_key)
+    run = run_of(ledger, arguments.run_key, ledger.entries())
     name = run.population
     folder = run_folder(arguments.state, name, run.run_key)
     if not folder.is_dir():

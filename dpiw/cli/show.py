@@ -49,7 +49,7 @@ def _facts(
     from dpiw.ledger.history import spending
 
     entries = ledger.entries()
-    run = _one_run(ledger, run_key, entries) if run_key else None
+    run = run_of(ledger, run_key, entries) if run_key else None
     if run and population not in (None, run.population):
         raise SpecError("run: belongs to another population")
     wanted = run.population if run else population
@@ -101,7 +101,7 @@ def _label(release: str | None, period: str | None) -> str:
     return " ".join((release or "(not named)", period or ""))
 
 
-def _one_run(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord:
+def run_of(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord:
     """The run whose key begins so; SpecError unless there is exactly one."""
     keys = {entry.run_key for entry in entries if (entry.run_key or "").startswith(prefix)}
     if len(keys) > 1:

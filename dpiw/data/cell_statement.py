@@ -122,7 +122,12 @@ class _FirstTexts:
 
 
 def leave_statement(
-    directory: Path, *, tally: CellTally, schema: PublicSchema, formats: Mapping[str, CellFormat]
+    directory: Path,
+    *,
+    tally: CellTally,
+    schema: PublicSchema,
+    formats: Mapping[str, CellFormat],
+    kept: int,
 ) -> None:
     """Write the statement into the run's private folder; never raises.
 
@@ -131,17 +136,20 @@ def leave_statement(
         tally: of all cells.
         schema: the public schema.
         formats: how each column is declared to be written.
+        kept: rows within the unit.
 
     Privacy:
         Exact counts of confidential cells. They stay in that folder, and whether the file could
         be made changes no outcome.
     """
     with contextlib.suppress(Exception):
-        text = statement(tally, schema, formats)
+        text = statement(tally, schema, formats, kept)
         write_durably(directory / STATEMENT, text.encode())
 
 
-def statement(tally: CellTally, schema: PublicSchema, formats: Mapping[str, CellFormat]) -> str:
+def statement(
+    tally: CellTally, schema: PublicSchema, formats: Mapping[str, CellFormat], kept: int
+) -> str:
     """The statement's text. As confidential as the cells it counts.
 
     Raises:
@@ -149,7 +157,7 @@ def statement(tally: CellTally, schema: PublicSchema, formats: Mapping[str, Cell
     """
     tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]
-    told: list[str] = []
+    told = _rows_told(tally.rows, kept)
     for column in schema.columns:
         counts = tally.counts[column.name]
         identifier = column.role is ColumnRole.IDENTIFIER
@@ -168,7 +176,20 @@ def statement(tally: CellTally, schema: PublicSchema, formats: Mapping[str, Cell
         for row in rows
     ]
     closing = ["Look at:", *(f"- {one}" for one in told)] if told else ["Nothing stands out."]
-    return "\n".join([_OPENING, f"rows read: {tally.rows:,}", "", *table, "", *closing, ""])
+    read = f"rows read: {tally.rows:,}; within max_rows, and so kept: {kept:,}"
+    return "\n".join([_OPENING, read, "", *table, "", *closing, ""])
+
+
+def _rows_told(read: int, kept: int) -> list[str]:
+    """A sentence where there is no row, or the unit left out more than some."""
+    if not read:
+        return ["the source has no rows below its header"]
+    if read - kept <= _SOME * read:
+        return []
+    return [
+        f"{read - kept:,} of {read:,} rows were beyond `max_rows` of their id, and are left out: a"
+        " random choice of each id's rows stays; is it the id of a person, as declared?"
+    ]
 
 
 def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:

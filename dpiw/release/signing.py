@@ -127,7 +127,8 @@ def load_private_key(path: Path) -> PrivateKey:
             data = stream.read()
     except OSError as reason:
         raise ReleaseError(_unreadable(path, reason)) from reason
-    if mode & 0o077:
+    public = "; it is the public one: name the .key" if b"PUBLIC KEY" in data else ""
+    if mode & 0o077 and not public:
         raise ReleaseError(
             f"key file {path.name} has mode {mode:04o}: expected 0600 (chmod 600), "
             "because whoever reads it can sign releases"
@@ -135,7 +136,6 @@ def load_private_key(path: Path) -> PrivateKey:
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as reason:
-        public = "; it is the public one: name the .key" if b"PUBLIC KEY" in data else ""
         raise ReleaseError(
             f"key file {path.name}: not an unencrypted PEM private key{public}"
         ) from reason

@@ -9,6 +9,7 @@ from dpiw.ledger import Ledger
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text
+from dpiw.ledger.values import RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.ahead import paid_anew
@@ -51,13 +52,31 @@ def budget_line(plan: Plan, path: Path) -> str:
     charge = Charge(cost=plan.cost, renyi=vector)
     count = account.admits(charge)
     fits, left = count_text(count), f"{account.remaining} left of {account.population.budget}"
-    warned = [*([] if count else [fits + _why(account, charge)]), *paid_anew(plan, ledger, None)]
+    done = _published(plan, ledger)
+    warned = [*([] if count or done else [fits + _why(account, charge)])]
+    warned += paid_anew(plan, ledger, None)
     return "\n".join(
         [
-            f"ledger: population {name} has {left}" + (f"; {fits}" if count else ""),
+            f"ledger: population {name} has {left}" + (f"; {fits}" if count or done else ""),
+            *done,
             *(f"warning: {one}" for one in warned),
         ]
     )
+
+
+def _published(plan: Plan, ledger: Ledger) -> list[str]:
+    """That the plan is published already, and for which periods."""
+    runs = ledger.runs(plan.spec.population)
+    periods = [
+        run.period
+        for run in runs
+        if run.state is RunState.PUBLISHED and run.run_key == plan.run_key(run.period)
+    ]
+    if not periods:
+        return []
+    shown = ", ".join(periods[-_SHOWN:])
+    more = f" and {len(periods) - _SHOWN} before" if len(periods) > _SHOWN else ""
+    return [f"published: as planned here ({shown}{more}); to run that again spends nothing"]
 
 
 def _doubt(spec: ReleaseSpec, ledger: Ledger, account: Account) -> str:

@@ -37,6 +37,9 @@ _NO_LAW = ("omega_seed", "replicates")
 """Settings of weights that a rehearsal cannot tell apart: which public frequencies of one law, and
 what is published beside the rows."""
 
+_BESIDE = ("replicates",)
+"""Of these what is published beside the rows: another map or split keeps it as the spec has it."""
+
 MOST_STAND_IN_ROWS = 100_000
 """Most rows of a stand-in table: a spec of more nominal rows is rehearsed at this size."""
 
@@ -138,7 +141,10 @@ def _measured(
     settings: Mapping[str, Any],
     shares: SharesSpec | None,
 ) -> Candidate:
-    told, asked = _told("measured", settings), _weighted(spec, "measured", settings)
+    told, own = _told("measured", settings), spec.weights
+    beside = own.settings if own.method == "measured" else {}
+    beside = {name: beside[name] for name in _BESIDE if name in beside}
+    asked = _weighted(spec, "measured", {**settings, **beside})
     if shares is None and "shares" not in spec.model_fields_set:
         shares = SharesSpec.usual("measured")
     if shares is not None:

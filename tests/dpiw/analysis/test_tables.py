@@ -112,6 +112,16 @@ def test_conditions_that_are_refused(text, words):
         analysis.mean(SOURCE, "age", where=text)
 
 
+def test_what_is_told_of_a_column_in_backticks_has_its_name():
+    table = pd.DataFrame({"year of birth": pd.to_datetime(["2001-02-03"] * 2)})
+    with pytest.raises(ReleaseError, match=r"column 'year of birth': expected an ISO date"):
+        condition(table, "`year of birth` > '01.01.2024'")
+    many = pd.DataFrame({"body mass": np.arange(400.0), "kind": ["a", "b"] * 200})
+    sample = analysis.WeightedSample(table=many, weights=np.ones(400))
+    with pytest.raises(ReleaseError, match=r'where="`body mass` > 40"'):
+        analysis.crosstab(sample, "body mass", "kind")
+
+
 def test_moments_are_read_in_their_column_s_zone():
     moments = pd.Series(pd.to_datetime(["2025-06-30T22:00Z", "2025-06-30T21:59Z"]))
     table = pd.DataFrame({"seen": moments.dt.tz_convert("Europe/Berlin")})

@@ -66,7 +66,7 @@ def stated(frame, written=CANONICAL, schema=SCHEMA):
     formats = settled_formats(schema, written, file_format="csv")
     tally = CellTally(schema)
     tally.add(frame, canonical_frame(frame, schema, formats))
-    return statement(tally, schema, formats)
+    return statement(tally, schema, formats, tally.rows)
 
 
 def figures(text):
@@ -324,7 +324,7 @@ def test_what_became_of_a_cell_is_what_it_became(change, cell, told):
     tally, frame = CellTally(schema), pd.DataFrame({"c": pd.Series([cell], dtype="str")})
     tally.add(frame, frame)
     assert f"column c: 1 of 1 cells {'could not ' if 'be read' in told else ''}" in (
-        shown := statement(tally, schema, {"c": CANONICAL})
+        shown := statement(tally, schema, {"c": CANONICAL}, 1)
     )
     assert told in shown
     became = schema.unscale(schema.scale(frame))["c"].iloc[0]

@@ -38,7 +38,7 @@ def test_the_command_line_tells_and_does(
     ledger = Ledger.open(path)
     ledger.reserve(**ask())
     (tmp_path / "workspace" / "adult" / RUN[:32]).mkdir(parents=True)
-    assert cli("void", RUN, "--attempt", "1", "--ledger", path, "--state", str(tmp_path)) == (
+    assert cli("void", RUN[:12], "--attempt", "1", "--ledger", path, "--state", str(tmp_path)) == (
         0,
         "voided; population adult has epsilon=2, delta=1E-5 left\n",
     )

@@ -20,7 +20,19 @@ from dpiw.ledger.history import count_text, more_such, spending
 from dpiw.privacy.accounting import renyi_vector
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import RenyiVector
-from tests.support.ledger import MANIFEST, RUN, adult, ask, cost, digest, finish, spend, terms, told
+from tests.support.ledger import (
+    BOTH,
+    MANIFEST,
+    RUN,
+    adult,
+    ask,
+    cost,
+    digest,
+    finish,
+    spend,
+    terms,
+    told,
+)
 
 
 def granted(account: Account, charge: Charge) -> int:
@@ -142,6 +154,25 @@ def test_show_speaks_of_releases_and_says_what_still_fits(
     last = int(population["spending"][-1]["seq"])
     recent = json.loads(told("show", "--ledger", history.location, "--json", "--since", str(last)))
     assert [one["seq"] for one in recent["populations"][0]["spending"]] == [last]
+
+
+def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path: Path) -> None:
+    """The run is published by its second attempt; the first one's charge stays what it is."""
+    ledger = Ledger.create(tmp_path / "ledger.sqlite")
+    ledger.register(adult())
+    ledger.reserve(**ask(release="my-release"))
+    ledger.arm(RUN, 1, "generator")
+    ledger.lose(RUN, 1, "generator")
+    ledger.commit(ledger.arm(RUN, 1, "weights"), digest(10))
+    ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}))
+    ledger.commit(ledger.arm(RUN, 2, "generator"), digest(11))
+    ledger.publish(RUN, MANIFEST)
+    table = told("show", "--ledger", ledger.location, "--csv")
+    of_csv = {row["attempt"]: row["state"] for row in csv.DictReader(table.splitlines())}
+    facts = json.loads(told("show", "--ledger", ledger.location, "--json"))["populations"][0]
+    of_json = {str(one["attempt"]): one["state"] for one in facts["spending"]}
+    of_runs = {str(one["attempt"]): one["state"] for one in facts["runs"][0]["attempts"]}
+    assert of_csv == of_json == of_runs == {"1": "lost", "2": "published"}
 
 
 def test_show_exports_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,9 @@ def test_other_key_files_are_refused(tmp_path: Path) -> None:
         load_private_key(tmp_path / "absent.key")
     with pytest.raises(ReleaseError, match=r"absent\.pub"):
         load_public_key(tmp_path / "absent.pub")
+    _, public = create_key_pair(tmp_path, "mixed")  # of mode 0644, which is right for it
+    with pytest.raises(ReleaseError, match=r"it is the public one: name the \.key"):
+        load_private_key(public)
     (tmp_path / "text.pub").write_text("text")
     with pytest.raises(ReleaseError, match="PEM"):
         load_public_key(tmp_path / "text.pub")

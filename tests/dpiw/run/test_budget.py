@@ -95,4 +95,5 @@ def test_a_whole_ledger_is_counted(
     told = "\n".join(planned(capsys))
     assert "such release" in told
     assert "lacks" not in told
+    assert "published: as planned here (once); to run that again spends nothing" in told
     assert not any("lacks" in line for line in planned(capsys, "--json"))
