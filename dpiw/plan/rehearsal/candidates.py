@@ -141,9 +141,8 @@ def _measured(
     settings: Mapping[str, Any],
     shares: SharesSpec | None,
 ) -> Candidate:
-    told, own = _told("measured", settings), spec.weights
-    beside = own.settings if own.method == "measured" else {}
-    beside = {name: beside[name] for name in _BESIDE if name in beside}
+    told, own = _told("measured", settings), spec.weights.settings
+    beside = {name: own[name] for name in _BESIDE if name in own}
     asked = _weighted(spec, "measured", {**settings, **beside})
     if shares is None and "shares" not in spec.model_fields_set:
         shares = SharesSpec.usual("measured")
