@@ -177,8 +177,8 @@ def page(data: Path, command: str) -> list[str]:
         "# Inside a bin",
         "",
         f"`{command}`. Exact marginals (the last table: noisy ones): columns of numbers of the"
-        " data sets, and (in"
-        f" brackets) of the coverage benchmark's populations, {PEOPLE:,} people each.",
+        " data sets, and (in brackets) of the coverage benchmark's populations,"
+        f" {PEOPLE:,} people each.",
         "",
         "- distance: one-way Wasserstein between people and rows on the public scale, mean over"
         " columns.",

@@ -14,40 +14,14 @@ from dpiw.methods.generators.heads import Heads
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.generators.neural_world import UNIT
+from tests.support.columns import COLUMNS, uneven_laws
 
-KINDS = {
-    "continuous": {"lower": -1.0, "upper": 3.0},
-    "rounded": {"kind": "continuous", "lower": 0.0, "upper": 2.0, "decimals": 1},
-    "integer": {"lower": 0, "upper": 5},
-    "wide": {"kind": "integer", "lower": 0, "upper": 100_000, "cuts": [1, 5000]},
-    "date": {"lower": "2020-01-01", "upper": "2020-01-31"},
-    "datetime": {"lower": "2020-01-01T00:00:00", "upper": "2021-01-01T00:00:00"},
-    "boolean": {},
-    "categorical": {"levels": ("low", "middle", "high")},
-    "ordinal": {"levels": ("low", "middle", "high", "top")},
-    "constant": {"kind": "ordinal", "levels": ("only",)},
-}
-COLUMNS = tuple(
-    Column(
-        name=f"{name}_{int(nullable)}",
-        nullable=nullable,
-        **{"kind": ColumnKind(facts.get("kind", name))}
-        | {key: value for key, value in facts.items() if key != "kind"},
-    )
-    for name, facts in KINDS.items()
-    for nullable in (False, True)
-)
 SCHEMA = PublicSchema(name="all", columns=COLUMNS)
 DOMAIN = Domain.from_schema(SCHEMA, bins=6)
 
 
 def laws(seed=0):
-    """Uneven ones, with an empty code each."""
-    rng = np.random.default_rng(seed)
-    found = [rng.exponential(size=size) ** 2 + 0.05 for size in DOMAIN.sizes]
-    for law in found:
-        law[0] = 0.0 if len(law) > 2 else law[0]
-    return found
+    return uneven_laws(DOMAIN, seed)
 
 
 def heads(seed=0):
