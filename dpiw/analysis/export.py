@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,7 @@ import pandas as pd
 
 from dpiw.analysis.optional import optional
 from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.names import folded_name
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
@@ -21,7 +25,15 @@ if TYPE_CHECKING:
     from dpiw.analysis.release import Release
 
 _STATA_NAME, _STATA_LABEL = 32, 80
-"""Longest name and label that Stata has."""
+"""Longest name and label that Stata has, in letters."""
+
+_SPSS_NAME = 64
+"""Longest name that SPSS has, in bytes."""
+
+_SPSS_WORDS = frozenset(
+    {"ALL", "AND", "BY", "EQ", "GE", "GT", "LE", "LT", "NE", "NOT", "OR", "TO", "WITH"}
+)
+"""Which SPSS keeps for itself, in any case."""
 
 _STATA_WEIGHT = "Synthetic rows. Declare the weights: svyset [pweight = weight]"
 _SPSS_WEIGHT = "Synthetic rows. Declare the weights: WEIGHT BY weight."
@@ -44,7 +56,13 @@ class _Weights:
     spss: tuple[str, ...] = (_SPSS_WEIGHT,)
 
 
-def export(release: Release, path: str | Path, *, replicates: bool = False) -> Path:
+def export(
+    release: Release,
+    path: str | Path,
+    *,
+    replicates: bool = False,
+    names: Mapping[str, str] | None = None,
+) -> Path:
     """Write rows and weights to a file for another package.
 
     `.csv`: plain values, `TRUE` and `FALSE`, empty where missing. `.dta` (Stata 14 and later) and
@@ -58,28 +76,28 @@ def export(release: Release, path: str | Path, *, replicates: bool = False) -> P
         path: of the file; a folder that is not there is made. What stands there is replaced once
             the new file is whole: an export that is stopped leaves it as it was.
         replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels say the scale.
+        names: other names for columns, where the format cannot hold theirs: from old to new. A
+            column without a description has its old name for a label.
 
     Returns:
         The path.
 
     Raises:
-        ReleaseError: another ending, no replicate weights, names that the format cannot hold, a
-            path that cannot be written, or pyreadstat is not installed.
+        ReleaseError: another ending, no replicate weights, names that the format cannot hold or
+            that are there twice, a path that cannot be written, or pyreadstat is not installed.
     """
     path = Path(path)
     writers = {".csv": _csv, ".dta": _stata, ".sav": _spss}
     if path.suffix not in writers:
         raise ReleaseError(f"export: expected a name that ends with {', '.join(writers)}")
-    weights = _weights(release, replicates)
-    taken = sorted({*weights.columns} & {*release.table.columns})
-    if taken:
-        raise ReleaseError(f"export: column {taken[0]!r}: replicates need that name")
-    schema = PublicSchema.from_mapping(release.schema)
+    weights, names = _weights(release, replicates), dict(names or {})
+    table = _renamed(release.table, weights, names)
+    columns = _called(PublicSchema.from_mapping(release.schema).released, names)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as beside:
             whole = Path(beside) / path.name
-            writers[path.suffix](whole, release.table, schema, weights)
+            writers[path.suffix](whole, table, columns, weights)
             whole.replace(path)
     except OSError as reason:
         raise ReleaseError(f"export: {path}: {reason.strerror or 'not writable'}") from reason
@@ -105,7 +123,30 @@ def _weights(release: Release, replicates: bool) -> _Weights:
     )
 
 
-def _csv(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
+def _renamed(table: pd.DataFrame, weights: _Weights, names: Mapping[str, str]) -> pd.DataFrame:
+    unknown = [name for name in names if name not in table.columns]
+    if unknown:
+        raise ReleaseError(f"export: names: no column {unknown[0]!r}")
+    renamed, seen = table.rename(columns=dict(names)), {w: w for w in map(str, weights.columns)}
+    for name in map(str, renamed.columns):
+        if folded_name(name) in seen:
+            twice = seen[folded_name(name)]
+            raise ReleaseError(f"export: columns {twice!r} and {name!r} would have one name")
+        seen[folded_name(name)] = name
+    return renamed
+
+
+def _called(columns: Sequence[Column], names: Mapping[str, str]) -> list[Column]:
+    """By their new names; the old one tells what has no description."""
+    return [
+        replace(c, name=names[c.name], description=c.description or c.name)
+        if c.name in names
+        else c
+        for c in columns
+    ]
+
+
+def _csv(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
     """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
     told = table.copy(deep=False)
     for name, values in table.items():
@@ -114,38 +155,34 @@ def _csv(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weight
     pd.concat([told, weights.columns], axis=1).to_csv(path, index=False)
 
 
-def _stata(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
-    bad = [c.name for c in schema.released if not _plain(c.name) or len(c.name) > _STATA_NAME]
-    if bad:
-        raise ReleaseError(
-            f"export: column {bad[0]!r}: Stata takes letters, digits and `_`, at most {_STATA_NAME}"
-        )
-    coded = {c.name: _coded(table[c.name], c) for c in schema.released}
+def _stata(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
+    _check_names(columns, _stata_holds, f"letters, digits and `_`, at most {_STATA_NAME}")
+    coded = {c.name: _coded(table[c.name], c) for c in columns}
     frame = pd.concat([pd.DataFrame(coded), weights.columns], axis=1)
-    texts = _texts(schema) | weights.texts
+    texts = _texts(columns) | weights.texts
+    dates: dict[Any, Any] = {
+        c.name: "td" if c.kind is ColumnKind.DATE else "tc" for c in _dated(columns)
+    }
     frame.to_stata(
         path, write_index=False, version=118, data_label=weights.stata[:_STATA_LABEL],
         variable_labels={n: text[:_STATA_LABEL] for n, text in texts.items()},
-        value_labels=_value_labels(schema),
-        convert_dates={c.name: "td" if c.kind is ColumnKind.DATE else "tc" for c in _dated(schema)},
+        value_labels=_value_labels(columns), convert_dates=dates,
     )  # fmt: skip
 
 
-def _spss(path: Path, table: pd.DataFrame, schema: PublicSchema, weights: _Weights) -> None:
+def _spss(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
     library = optional("pyreadstat", extra="export")
-    bad = [c.name for c in schema.released if not _plain(c.name)]
-    if bad:
-        raise ReleaseError(f"export: column {bad[0]!r}: SPSS takes letters, digits and `_`")
-    coded = {c.name: _coded(table[c.name], c) for c in schema.released}
-    for column in _dated(schema):
+    _check_names(columns, _spss_holds, f"letters, digits and `_`, at most {_SPSS_NAME} bytes")
+    coded = {c.name: _coded(table[c.name], c) for c in columns}
+    for column in _dated(columns):
         coded[column.name] = _python_dates(coded[column.name], column)
-    measures = {c.name: "scale" if c.is_numeric else "nominal" for c in schema.released}
-    measures |= {c.name: "ordinal" for c in schema.released if c.kind is ColumnKind.ORDINAL}
+    measures = {c.name: "scale" if c.is_numeric else "nominal" for c in columns}
+    measures |= {c.name: "ordinal" for c in columns if c.kind is ColumnKind.ORDINAL}
     library.write_sav(
         pd.concat([pd.DataFrame(coded), weights.columns], axis=1), str(path),
         file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
-        column_labels=_texts(schema) | weights.texts,
-        variable_value_labels=_value_labels(schema), variable_measure=measures,
+        column_labels=_texts(columns) | weights.texts,
+        variable_value_labels=_value_labels(columns), variable_measure=measures,
     )  # fmt: skip
 
 
@@ -158,23 +195,45 @@ def _python_dates(values: pd.Series, column: Column) -> pd.Series:
     return pd.Series(cells, dtype=object)
 
 
-def _plain(name: str) -> bool:
-    return name.isidentifier() and name.isascii()
+def _check_names(columns: list[Column], holds: Callable[[str], bool], told: str) -> None:
+    bad = next((column.name for column in columns if not holds(column.name)), None)
+    if bad is not None:
+        like = re.sub(r"\W+", "_", bad).strip("_")[: _STATA_NAME - 2]
+        like = like if like.isidentifier() and holds(like) else f"v_{like}"
+        raise ReleaseError(
+            f"export: column {bad!r}: expected {told}, and no word of the format's own;"
+            f" give it another name: names={{{bad!r}: {like!r}}}"
+        )
 
 
-def _dated(schema: PublicSchema) -> list[Column]:
-    return [c for c in schema.released if c.kind in (ColumnKind.DATE, ColumnKind.DATETIME)]
+def _stata_holds(name: str) -> bool:
+    """Asks pandas, which would write another name and only warn."""
+    with warnings.catch_warnings(action="error", category=pd.errors.InvalidColumnName):
+        try:
+            pd.DataFrame({name: [0.0]}).to_stata(io.BytesIO(), write_index=False, version=118)
+        except pd.errors.InvalidColumnName:
+            return False
+    return True
 
 
-def _texts(schema: PublicSchema) -> dict[str, str]:
-    return {column.name: column.description for column in schema.released if column.description}
+def _spss_holds(name: str) -> bool:
+    fits = name.isidentifier() and not name.startswith("_") and len(name.encode()) <= _SPSS_NAME
+    return fits and name.upper() not in _SPSS_WORDS
 
 
-def _value_labels(schema: PublicSchema) -> dict[str, dict[float, str]]:
+def _dated(columns: list[Column]) -> list[Column]:
+    return [c for c in columns if c.kind in (ColumnKind.DATE, ColumnKind.DATETIME)]
+
+
+def _texts(columns: list[Column]) -> dict[str, str]:
+    return {column.name: column.description for column in columns if column.description}
+
+
+def _value_labels(columns: list[Column]) -> dict[str, dict[float, str]]:
     """By column: from code to label."""
     return {
         column.name: {float(_first(column) + i): text for i, text in enumerate(column.level_names)}
-        for column in schema.released
+        for column in columns
         if column.is_discrete
     }
 

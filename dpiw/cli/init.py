@@ -33,6 +33,7 @@ _SOURCES = {
 }
 
 
+_ENCODINGS = ("utf-8", "latin-1", "cp1252")
 _TEXTS = (".csv", ".tsv", ".txt")
 
 
@@ -51,6 +52,8 @@ def add_init_command(subparsers: Any) -> None:
     parser.add_argument("--target", metavar="COLUMN", help="the column that analysts predict")
     parser.add_argument("--dialect", default="", help="of --sql: postgres, mysql, tsql, ...")
     parser.add_argument("--delimiter", default=",", help="of a header (,)")
+    parser.add_argument("--encoding", choices=_ENCODINGS, default=_ENCODINGS[0],
+                        help=f"of a header ({_ENCODINGS[0]})")  # fmt: skip
     parser.set_defaults(handler=run_init)
 
 
@@ -100,6 +103,7 @@ def run_init(arguments: argparse.Namespace) -> int:
         table=arguments.table,
         dialect=arguments.dialect,
         delimiter=arguments.delimiter,
+        encoding=arguments.encoding,
     )
     draft = draft_table(chosen, metadata)
     for column, role in (
@@ -109,7 +113,9 @@ def run_init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     name = dictionary_name(arguments.name or "", draft.name, folder.resolve().name, "table")
     files = dictionary_files(draft, name=name, origin=f"from --{chosen}")
-    files[SPEC] = spec_text(draft, name=name, delimiter=arguments.delimiter)
+    files[SPEC] = spec_text(
+        draft, name=name, delimiter=arguments.delimiter, encoding=arguments.encoding
+    )
     _write(folder, files)
     quoted = shlex.quote(str(folder))
     still = sum(

@@ -14,7 +14,7 @@ from dpiw.plan.drafts.dpsynth import read_dpsynth
 from dpiw.plan.drafts.draft import TableDraft
 from dpiw.plan.drafts.header import read_header
 from dpiw.plan.drafts.model import read_model
-from dpiw.plan.drafts.reading import read_only_line
+from dpiw.plan.drafts.reading import read_only_line, typed_line
 from dpiw.plan.drafts.smartnoise import read_smartnoise
 from dpiw.plan.drafts.sql import read_sql
 from dpiw.plan.drafts.table_schema import read_table_schema
@@ -29,18 +29,22 @@ class Metadata:
         table: one table among several, by its name in the file.
         dialect: of SQL.
         delimiter: of a header.
+        encoding: of a header.
     """
 
     place: str
     table: str | None = None
     dialect: str = ""
     delimiter: str = ","
+    encoding: str = "utf-8"
 
 
 FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
-    "header": lambda one: read_header(one.place, delimiter=one.delimiter),
+    "header": lambda one: read_header(
+        typed_line(one.place, encoding=one.encoding), delimiter=one.delimiter
+    ),
     "header-file": lambda one: read_header(
-        read_only_line(Path(one.place)), delimiter=one.delimiter
+        read_only_line(Path(one.place), encoding=one.encoding), delimiter=one.delimiter
     ),
     "csvw": lambda one: read_csvw(Path(one.place), table=one.table),
     "table-schema": lambda one: read_table_schema(Path(one.place), table=one.table),

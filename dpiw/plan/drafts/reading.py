@@ -40,24 +40,52 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
     raise SchemaError(f"{what}: expected a UTF-8 file of at most {MAX_METADATA_BYTES} bytes")
 
 
-def read_only_line(path: Path) -> str:
+def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
     """The one line of a file, unbuffered: of a longer file no more than one byte below it is read.
 
+    Args:
+        path: of the file.
+        encoding: of its text, one in which a line ends with the byte 10.
+
     Raises:
-        SchemaError: not a regular UTF-8 file, or more than one line.
+        SchemaError: not a regular file, not in that encoding, or more than one line.
     """
-    told = f"header: expected a UTF-8 file with one line of at most {MAX_HEADER_BYTES} bytes"
+    told = f"header: expected a file with one line of at most {MAX_HEADER_BYTES} bytes"
     line, more = b"", b"?"
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(handle, "rb", buffering=0) as stream:
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 line = stream.readline(MAX_HEADER_BYTES)
                 more = stream.read(1)
         if not more:
-            return line.decode("utf-8-sig").rstrip("\r\n")
+            return decoded(line, encoding).rstrip("\r\n")
         told = "header: expected one line; this may be a table: give --header its first line"
     raise SchemaError(told)
+
+
+def typed_line(text: str, *, encoding: str = "utf-8") -> str:
+    """A line from a shell, where `head` of a file in another encoding gives bytes, not letters.
+
+    Raises:
+        SchemaError: such bytes, which are not text in that encoding either.
+    """
+    if text.isascii() or not any("\udc80" <= sign <= "\udcff" for sign in text):
+        return text
+    return decoded(os.fsencode(text), encoding)
+
+
+def decoded(line: bytes, encoding: str) -> str:
+    """Text of a header; a byte-order mark is dropped.
+
+    Raises:
+        SchemaError: it is not in that encoding. The message never quotes it.
+    """
+    try:
+        return line.decode("utf-8-sig" if encoding == "utf-8" else encoding)
+    except ValueError:
+        other = "; state its own, such as --encoding cp1252" if encoding == "utf-8" else ""
+        raise SchemaError(f"header: not text in {encoding}{other}") from None
 
 
 def parse_json(text: str, *, what: str) -> dict[str, Any]:

@@ -122,9 +122,12 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def spec_text(draft: TableDraft, *, name: str, delimiter: str = ",") -> str:
+def spec_text(
+    draft: TableDraft, *, name: str, delimiter: str = ",", encoding: str = "utf-8"
+) -> str:
     """A first release spec for the dictionary beside it, with what is to be decided left open."""
     between = "" if delimiter == "," else f"\n  delimiter: {_scalar(delimiter)}"
+    between += "" if encoding == "utf-8" else f"\n  encoding: {encoding}"
     person = next((one.name for one in draft.columns if one.role is ColumnRole.IDENTIFIER), None)
     unit = _UNIT.format(column=_scalar(person), rows=draft.max_rows or OPEN) if person else _ROW
     return _SPEC.format(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import io
 import re
@@ -18,6 +19,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.export import export
+from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.release.parquet import WEIGHT_ROLES
@@ -115,8 +117,6 @@ def test_spss_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
 
 def test_every_kind_of_column_survives(tmp_path):
     """Dates, moments, missing values of all kinds, levels in the schema's order."""
-    from dpiw.data.columns import Column, ColumnKind
-
     schema = PublicSchema(
         name="kinds",
         columns=(
@@ -179,9 +179,13 @@ def test_an_export_that_is_stopped_leaves_the_old_file_whole(
         "sav": (pytest.importorskip("pyreadstat"), "write_sav"),
     }[ending]  # fmt: skip
 
+    write = getattr(target, name)
+
     def stopped(*arguments, **settings):
-        (place,) = [one for one in arguments if isinstance(one, str | Path)]
-        Path(place).write_text("half")
+        places = [one for one in arguments if isinstance(one, str | Path)]
+        if not places:  # the writer is asked about a name
+            return write(*arguments, **settings)
+        Path(places[0]).write_text("half")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -236,8 +240,51 @@ def test_what_is_refused(released, tmp_path):
         released, schema=schema, table=released.table.rename(columns={old: "a b"})
     )
     for ending in ("dta", "sav"):
-        with pytest.raises(ReleaseError, match="column 'a b'"):
+        with pytest.raises(ReleaseError, match=r"column 'a b': .* names=\{'a b': 'a_b'\}"):
             renamed.export(tmp_path / f"x.{ending}")
+    with pytest.raises(ReleaseError, match="names: no column 'b'"):
+        renamed.export(tmp_path / "x.csv", names={"b": "c"})
+    for word in ("Weight", "INCOME"):
+        with pytest.raises(ReleaseError, match=f"(?i)'{word}' and '{word}' would have one name"):
+            renamed.export(tmp_path / "x.csv", names={"a b": word})
+    assert not list(tmp_path.iterdir())
+
+
+def one_column(name, tmp_path):
+    schema = PublicSchema(
+        name="one", columns=(Column(name=name, kind=ColumnKind.BOOLEAN, description=""),)
+    )
+    return types.SimpleNamespace(
+        table=pd.DataFrame({name: [True, False]}), weights=np.array([0.5, 1.5]),
+        schema=schema.to_mapping(), replicate_weights=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["größe in cm", "class", "and", "_n", "2x", "x" * 65, "_"])
+def test_a_name_that_a_format_lacks_is_given_another(name, tmp_path):
+    """As the message says it; labels and the old name go along."""
+    library, source = pytest.importorskip("pyreadstat"), one_column(name, tmp_path)
+    refused = []
+    for ending, read in ((".dta", library.read_dta), (".sav", library.read_sav)):
+        path, names = tmp_path / f"x{ending}", {}
+        try:
+            export(source, path)
+        except ReleaseError as error:
+            refused.append(ending)
+            names = ast.literal_eval(str(error).rpartition("names=")[2])
+            export(source, path, names=names)
+            about = read(path)[1]
+            assert about.column_names_to_labels[names[name]] == name[:80]
+        frame, about = read(path)
+        assert list(frame.columns) == [names.get(name, name), "weight"]
+        assert set(about.variable_value_labels[names.get(name, name)].values()) == {"true", "false"}
+    assert refused
+
+
+def test_letters_beyond_ascii_are_letters(tmp_path):
+    library, source = pytest.importorskip("pyreadstat"), one_column("größe", tmp_path)
+    assert "größe" in library.read_sav(export(source, tmp_path / "x.sav"))[0]
+    assert "größe" in pd.read_stata(export(source, tmp_path / "x.dta"))
 
 
 def test_the_parquet_file_says_what_its_columns_are(released):

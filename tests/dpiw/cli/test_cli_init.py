@@ -1,11 +1,16 @@
 """`dpiw init`: drafts beside each other, what to type next, nothing written over."""
 
+import os
+from typing import get_args
+
 import pytest
 
+from dpiw.cli.init import _ENCODINGS
 from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.drafts.formats import FORMATS
+from dpiw.plan.sections import SourceSpec
 from dpiw.plan.spec import load_spec
 from tests.support import metadata
 from tests.support.drafts import settled
@@ -169,3 +174,26 @@ def test_other_commands_that_are_not_understood_are_answered_as_before(capsys):
         with pytest.raises(SystemExit):
             main(words)
         assert "opens no table" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
+@pytest.mark.parametrize("way", ["--header", "--header-file"])
+def test_a_header_in_another_encoding(desk, capsys, way, encoding):
+    """As `head -n 1 TABLE` hands it on: bytes that are no UTF-8."""
+    line = "Körper;a".encode(encoding)
+    (desk / "line.txt").write_bytes(line + b"\n")
+    words = [way, os.fsdecode(line) if way == "--header" else "line.txt", "--delimiter", ";"]
+    assert main(["init", "town", *words]) != 0
+    told = capsys.readouterr().err
+    assert "not text in utf-8; " in told
+    assert "--encoding cp1252" in told
+    assert "rper" not in told
+    assert not (desk / "town").exists()
+    assert main(["init", "town", *words, "--encoding", encoding]) == 0
+    assert '{name: "Körper", kind: TODO' in (desk / "town" / "schema.yaml").read_text()
+    assert f"\n  encoding: {encoding}\n" in (desk / "town" / "release.yaml").read_text()
+
+
+def test_the_encodings_are_those_of_a_spec_whose_lines_end_with_one_byte():
+    known = get_args(SourceSpec.model_fields["encoding"].annotation)
+    assert set(_ENCODINGS) == {one for one in known if "\n".encode(one) == b"\n"}
