@@ -199,6 +199,7 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
         for name, one in counted.populations.items()
         if (reads := counted.unpaid_reads(name))
     ]
+    findings += _period_twice(counted)
     for run in counted.runs.values():
         for attempt in run.attempts:
             subject = f"run {run.key[:12]} attempt {attempt.number}"
@@ -225,6 +226,21 @@ def _paid(run: RunTally, attempt: AttemptTally) -> str:
     """Where the charge of a lost draw went; a release's total has every attempt of its run."""
     inside = run.manifest_digest is not None
     return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside
+
+
+def _period_twice(counted: Tally) -> list[Finding]:
+    """Runs that drew for a release and period that another run had drawn for before."""
+    findings, first = [], dict[tuple[str, str, str], RunTally]()
+    for run in counted.runs.values():
+        drawn = next((one for one in run.attempts if one.armed), None)
+        release = None if drawn is None else drawn.stated.get("release")
+        if not release:
+            continue
+        before = first.setdefault((run.population, str(release), run.period), run)
+        if before is not run:
+            text = f"release {release}, period {run.period}: run {before.key[:12]} drew for it too"
+            findings.append(_finding("period_twice", f"run {run.key[:12]}", text))
+    return findings
 
 
 def _declared(attempt: AttemptTally) -> list[str]:

@@ -137,6 +137,10 @@ KINDS: Mapping[str, Kind] = {
         "Budget is spent and no release shows for it. Start the run again to publish it: that is"
         " free. Else ask where its output is."
     ),
+    "period_twice": _warning(
+        "Ask why one release was made twice of one period, and which of the two is in use: both"
+        " are paid for, and together they tell more than either."
+    ),
     "entry_other_key": _warning(
         "Ask the curator whose key that is, and since when it may spend. If it is a curator's, give"
         " it too: --key may be repeated."

@@ -186,6 +186,7 @@ def _charge(run: RunTally, attempt: AttemptTally) -> tuple[str, ...]:
     return (
         f"{attempt.seq} · {attempt.at[:16].replace('T', ' ')}",
         _release(run, attempt),
+        run.key[:12],
         author(attempt),
         run.attempt_state(attempt),
         f"{attempt.number} (at most {run.max_attempts} paid)",

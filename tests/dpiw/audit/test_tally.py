@@ -56,6 +56,26 @@ def codes(ledger: Ledger) -> list[str]:
 # --- against the ledger's own book ------------------------------------------------------------
 
 
+def test_one_release_drawn_twice_for_one_period_is_told(ledger: Ledger) -> None:
+    def drawn(run: int, release: str | None, period: str) -> None:
+        reserve(ledger, run, release=release, period=period, epsilon="0.6")
+        ledger.arm(digest(run), 1, "one")
+
+    drawn(1, "town", "2027")
+    drawn(2, "town", "2028")  # another period, another release, none that is named
+    drawn(3, "city", "2027")
+    drawn(4, None, "2027")
+    drawn(5, None, "2027")
+    assert "period_twice" not in codes(ledger)
+    reserve(ledger, 6, release="town", period="2027", epsilon="0.6")
+    assert "period_twice" not in codes(ledger)  # nothing is drawn
+    ledger.arm(digest(6), 1, "one")
+    found = audit(ledger.location, [], []).findings
+    (told,) = [one for one in found if one.code == "period_twice"]
+    assert told.subject == f"run {digest(6)[:12]}"
+    assert told.text == f"release town, period 2027: run {digest(1)[:12]} drew for it too"
+
+
 def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
     ledger = two_populations(store_url)
     rng = random.Random(5)
