@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -140,17 +141,26 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
 
 def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
     """The rounded features in units, shape (d,), and the number of rows, shape (1,)."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
-    workers = min(_THREADS, os.cpu_count() or 1)
-    with threadpool_limits(limits=1), ThreadPoolExecutor(max_workers=workers) as pool:
+    with ExitStack() as open_threads:
+        threads = None
         for batch in batches:
-            each = map if batch.rows <= _BLOCK else pool.map  # a thread costs more than few rows
+            if threads is None and batch.rows > _BLOCK:  # they cost more than few rows
+                threads = _threads(open_threads)
+            each = map if threads is None else threads.map
             for part in each(partial(_block_sum, stack), batch.batches(_BLOCK)):
                 total += part
             rows += batch.rows
     return total, np.array([rows], dtype=np.int64)
+
+
+def _threads(until: ExitStack) -> ThreadPoolExecutor:
+    """Threads of ours, in each of which the matrix library has one."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    until.enter_context(threadpool_limits(limits=1))
+    workers = min(_THREADS, os.cpu_count() or 1)
+    return until.enter_context(ThreadPoolExecutor(max_workers=workers))
 
 
 def exact_sum(
