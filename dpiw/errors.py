@@ -56,7 +56,7 @@ def nearest(word: object, allowed: Iterable[str]) -> str:
     """
     import difflib
 
-    by_fold = {one.casefold(): one for one in allowed}
+    by_fold = {name.casefold(): name for name in allowed}
     close = difflib.get_close_matches(str(word)[:80].casefold(), by_fold, n=1, cutoff=0.6)
     return f"; did you mean {by_fold[close[0]]!r}?" if close else ""
 
@@ -83,15 +83,15 @@ def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) ->
     Raises:
         error: `make` raised it.
     """
-    made, refused = [], []
+    results, refused = [], []
     for value in values:
         try:
-            made.append(make(value))
+            results.append(make(value))
         except error as refusal:
             refused.append(str(refusal))
     if refused:
         raise error("\n".join(dict.fromkeys(refused)))
-    return tuple(made)
+    return tuple(results)
 
 
 class SpecError(DPIWError):
@@ -160,8 +160,8 @@ class BudgetExceededError(PrivacyError):
         self.remaining = remaining
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(type(self), requested=self.requested, remaining=self.remaining)
-        return made, self.args
+        rebuild = partial(type(self), requested=self.requested, remaining=self.remaining)
+        return rebuild, self.args
 
 
 class GrantSpentError(PrivacyError):

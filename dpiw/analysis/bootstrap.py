@@ -162,8 +162,8 @@ def mechanism_of(release: Release) -> Mechanism:
     generator, asked = certificate.generator, certificate.weights
     if certificate.declared is not None:
         raise ReleaseError("rehearsal: rows that another tool made cannot be made again")
-    made = make_generator(generator["method"], generator["settings"], pure=pure)
-    if isinstance(made, FindsLevels):
+    uncalibrated = make_generator(generator["method"], generator["settings"], pure=pure)
+    if isinstance(uncalibrated, FindsLevels):
         raise ReleaseError("rehearsal: levels that were found cannot be found again")
     weights = None
     if asked.get("published", False):
@@ -176,7 +176,7 @@ def mechanism_of(release: Release) -> Mechanism:
         weights = calibrated(weights, asked["stage"])
     recipe = Recipe(
         schema=schema,
-        generator=calibrated(made, "fit_generator"),
+        generator=calibrated(uncalibrated, "fit_generator"),
         weights=weights,
         weighing=Weighing(rows=len(release.table), post_processing=PostProcessing()),
     )
@@ -184,7 +184,10 @@ def mechanism_of(release: Release) -> Mechanism:
 
 
 def _calibrate(
-    method: Any, wanted: list[dict[str, Any]], facts: dict[str, Any], told: Callable[[Any], Any]
+    method: Any,
+    wanted: list[dict[str, Any]],
+    facts: dict[str, Any],
+    events_of: Callable[[Any], Any],
 ) -> Any:
     """The method at the effort whose events are `wanted`.
 
@@ -198,7 +201,7 @@ def _calibrate(
     if not key:
         raise ReleaseError("rehearsal: the certificate states no noise that tells the effort")
     sign = -1 if key == "epsilon" else 1
-    low, high, made = -40.0, 40.0, None  # log effort
+    low, high, calibrated = -40.0, 40.0, None  # log effort
     for _ in range(100):
         middle = (low + high) / 2
         try:
@@ -206,19 +209,19 @@ def _calibrate(
         except SpecError:  # too small an effort for the method
             low = middle
             continue
-        made = tried
-        if sign * told(made)[place][key] > sign * wanted[place][key]:
+        calibrated = tried
+        if sign * events_of(calibrated)[place][key] > sign * wanted[place][key]:
             low = middle
         else:
             high = middle
-    if made is None:
+    if calibrated is None:
         raise ReleaseError("rehearsal: this version cannot rebuild the release's mechanism")
-    events = told(made)
+    events = events_of(calibrated)
     for ours, theirs in zip(events, wanted, strict=True):
         numbers = [k for k, v in theirs.items() if isinstance(v, float)]
         if any(abs(ours[k] / theirs[k] - 1) > 1e-6 for k in numbers):
             raise ReleaseError("rehearsal: this version cannot rebuild the release's mechanism")
-    return made
+    return calibrated
 
 
 def rehearse(
@@ -254,7 +257,7 @@ def rehearse(
         if sample.release is None:
             raise ReleaseError("rehearsal: expected a release, or its mechanism")
         mechanism = mechanism_of(sample.release)
-    own = estimator(sample)
+    estimate = estimator(sample)
     base = unshrunk(sample) if isinstance(sample.law, CoefficientsLaw) else sample
     shares = base.weights / base.weights.sum()
     scaled = mechanism.recipe.schema.scale(sample.table)
@@ -269,8 +272,8 @@ def rehearse(
     if len(replays) < MIN_REPLICATES:
         raise ReleaseError("rehearsal: the estimator failed in most replays")
     return Rehearsal(
-        names=own.names,
-        values=own.values,
+        names=estimate.names,
+        values=estimate.values,
         truth=estimator(base).values,
         replays=np.array(replays),
         failed=failed,

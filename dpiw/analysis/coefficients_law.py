@@ -153,9 +153,9 @@ class CoefficientsLaw:
             shift = sample.tilt.factor @ rng.standard_normal(sample.tilt.factor.shape[1])
             moved = sample.weights * np.exp(self.features @ shift)
             return np.asarray(moved / moved.mean())
-        other = np.sqrt(base.fitting + (1 - base.shrinkage) ** 2 * prior)
+        deviations = np.sqrt(base.fitting + (1 - base.shrinkage) ** 2 * prior)
         return self.reweighted(
-            self.draw(rng) + base.directions @ (other * rng.standard_normal(other.size))
+            self.draw(rng) + base.directions @ (deviations * rng.standard_normal(deviations.size))
         )
 
 
@@ -190,8 +190,8 @@ def spectrum(law: CoefficientsLaw, weights: Array) -> Spectrum:
     p = 1 / (1 + np.exp(-np.clip(x @ law.coefficients, -500, 500)))
     root = x * np.sqrt((1 + weights) * p * (1 - p))[:, None]
     values, vectors = np.linalg.eigh(size * (root.T @ root) / len(x))
-    kept = values > _SMALLEST * max(values[-1], 1e-300)
-    values, vectors = values[kept], vectors[:, kept]
+    positive = values > _SMALLEST * max(values[-1], 1e-300)
+    values, vectors = values[positive], vectors[:, positive]
     pull = (x * p[:, None]) @ vectors
     fitting = size**2 / law.fitting_rows * pull.var(axis=0) / (values + law.penalty) ** 2
     return Spectrum(

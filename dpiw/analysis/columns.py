@@ -47,8 +47,8 @@ def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
     if name in table.columns:
         return table[name]
     known = [str(column) for column in table.columns]
-    told = nearest(name, known) or f"; its columns: {', '.join(known)}"
-    raise ReleaseError(f"column {name!r}: not in this table{told}")
+    hint = nearest(name, known) or f"; its columns: {', '.join(known)}"
+    raise ReleaseError(f"column {name!r}: not in this table{hint}")
 
 
 def cells(sample: WeightedSample, column: Column) -> pd.Series:
@@ -67,20 +67,20 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
         values = checked_column(table, column)
     else:
         values = pd.Series(column(table) if callable(column) else column)
-    told = f"column {column!r} holds" if isinstance(column, str) else "found"
+    subject = f"column {column!r} holds" if isinstance(column, str) else "found"
     expected = "expected one number or truth value per row"
     if len(values) != sample.rows:
-        raise ReleaseError(f"{expected}; {told} {len(values):,} for {sample.rows:,} rows")
+        raise ReleaseError(f"{expected}; {subject} {len(values):,} for {sample.rows:,} rows")
     if not pd.api.types.is_numeric_dtype(values.dtype):
         if not pd.api.types.is_datetime64_any_dtype(values.dtype):
             raise ReleaseError(
-                f"{expected}; {told} text: for text give a function such as lambda table:"
+                f"{expected}; {subject} text: for text give a function such as lambda table:"
                 " table['sex'] == 'female'"
             )
         dates = f"table[{column if isinstance(column, str) else 'born'!r}]"
         zone = "" if values.dt.tz is None else f", tz='{values.dt.tz}'"
         raise ReleaseError(
-            f"{expected}; {told} dates: for a date give a function such as lambda table:"
+            f"{expected}; {subject} dates: for a date give a function such as lambda table:"
             f" {dates}.dt.year, or of days, which have quantiles: lambda table: ({dates} -"
             f" pandas.Timestamp('2000-01-01'{zone})).dt.days"
         )
@@ -97,8 +97,8 @@ def bounds(sample: WeightedSample, column: Column) -> Array | None:
     declared = sample.declared.get(column) if isinstance(column, str) else None
     if declared is None or not declared.is_numeric:
         return None
-    low, high, found = declared.lower_number, declared.upper_number, numbers(sample, column)
-    known = found[~np.isnan(found)]
+    low, high, values = declared.lower_number, declared.upper_number, numbers(sample, column)
+    known = values[~np.isnan(values)]
     if known.size == 0 or known.min() < low or known.max() > high:
         return None  # the table is not as it was released
     return np.array([[low], [high]])
@@ -197,7 +197,9 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
                 raise ValueError
             edges = _equal_moments(known, bins) if dated else _equal_parts(known, bins)
         else:
-            given = [moment(str(one), values) for one in bins] if dated else np.asarray(bins, float)
+            given = (
+                [moment(str(edge), values) for edge in bins] if dated else np.asarray(bins, float)
+            )
             edges = pd.Index(given)
         if len(edges) < 2 or not edges.is_monotonic_increasing or not edges.is_unique:
             raise ValueError

@@ -51,10 +51,10 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
         return condition(sample.table, where, declared=declared)
     values = numbers(sample, where)
     if not np.isin(values[~np.isnan(values)], (0, 1)).all():
-        found = f"column {where!r} holds" if isinstance(where, str) else "found"
+        subject = f"column {where!r} holds" if isinstance(where, str) else "found"
         raise ReleaseError(
-            f"where: expected one truth value per row; {found} other numbers than 0 and 1: compare,"
-            " as in 'age > 40'"
+            f"where: expected one truth value per row; {subject} other numbers than 0 and 1:"
+            " compare, as in 'age > 40'"
         )
     return np.asarray(values == 1)
 
@@ -157,7 +157,7 @@ class _Literals(ast.NodeTransformer):
         """One comparison, or a chain of them."""
         sides = [node.left, *node.comparators]
         compared = [side.id for side in sides if isinstance(side, ast.Name)]
-        literals = [one for side in sides for one in _texts(side)]
+        literals = [literal for side in sides for literal in _texts(side)]
         if not literals or not compared:
             return self.generic_visit(node)
         for name in compared:
@@ -165,13 +165,13 @@ class _Literals(ast.NodeTransformer):
             if pd.api.types.is_datetime64_any_dtype(values.dtype):
                 return self._dated(node, values)
             if pd.api.types.is_numeric_dtype(values.dtype):
-                kind, told = "numbers", "numbers compare with numbers, text with text"
+                kind, hint = "numbers", "numbers compare with numbers, text with text"
                 if pd.api.types.is_bool_dtype(values.dtype):
                     typed = f"`{self.names[name]}`" if name in self.names else name
-                    kind, told = "truth values", f"write {typed}, or not {typed}"
+                    kind, hint = "truth values", f"write {typed}, or not {typed}"
                 raise ReleaseError(
                     f"where={self.text!r}: column {self._name(name)!r} holds {kind}, not text;"
-                    f" {told}"
+                    f" {hint}"
                 )
             self._check_levels(name, literals)
         return node
@@ -182,16 +182,16 @@ class _Literals(ast.NodeTransformer):
     def _check_levels(self, name: str, literals: Sequence[ast.Constant]) -> None:
         levels = self.declared.get(self._name(name)) or self.table[name].dropna().unique()
         known = [str(level) for level in levels]
-        for one in (str(literal.value) for literal in literals):
-            if one not in known:
+        for text in (str(literal.value) for literal in literals):
+            if text not in known:
                 raise ReleaseError(
-                    f"where={self.text!r}: column {self._name(name)!r} has no level {one!r}; its"
-                    f" levels, {nearest_first(one, known)}"
+                    f"where={self.text!r}: column {self._name(name)!r} has no level {text!r}; its"
+                    f" levels, {nearest_first(text, known)}"
                 )
 
     def _dated(self, node: ast.Compare, values: pd.Series) -> ast.AST:
         """The same comparison with moments; `in` as one `==` for each."""
-        for literal in [one for side in (node.left, *node.comparators) for one in _texts(side)]:
+        for literal in [text for side in (node.left, *node.comparators) for text in _texts(side)]:
             try:
                 named = values.rename(self._name(str(values.name)))
                 self.moments[_stands_for(literal)] = moment(str(literal.value), named)
@@ -202,7 +202,8 @@ class _Literals(ast.NodeTransformer):
         if len(node.ops) > 1 or not isinstance(last, ast.List | ast.Tuple):
             return node
         equal: list[ast.expr] = [
-            ast.Compare(left=node.left, ops=[ast.Eq()], comparators=[one]) for one in last.elts
+            ast.Compare(left=node.left, ops=[ast.Eq()], comparators=[element])
+            for element in last.elts
         ]
         either = ast.BoolOp(op=ast.Or(), values=[*equal, *equal[:1]])
         return either if isinstance(node.ops[0], ast.In) else ast.UnaryOp(ast.Not(), either)
@@ -222,4 +223,6 @@ def _stands_for(literal: ast.Constant) -> str:
 def _texts(side: ast.expr) -> list[ast.Constant]:
     """Text that stands on a side of a comparison, alone or in a list."""
     parts = side.elts if isinstance(side, ast.List | ast.Tuple) else [side]
-    return [one for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return [
+        part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]

@@ -41,9 +41,9 @@ def mean(
     Raises:
         ReleaseError: not numbers, not a condition, or nothing to average.
     """
-    sample, told = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
+    sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
-    estimate = grouped(sample, values, where, by, told, _mean)
+    estimate = grouped(sample, values, where, by, label, _mean)
     if not pd.api.types.is_bool_dtype(values.dtype):
         return replace(estimate, limits=bounds(sample, column))
     level = estimate.groups & (numbers(sample, values) > 0)[:, None]
@@ -92,16 +92,16 @@ def total(
     """
     sample = weighted_sample(source)
     values = numbers(sample, column)
-    kept = chosen(sample, where)
-    filled = np.where(kept & ~np.isnan(values), values, 0.0)
-    told = name or asked(f"total({label_of(column)})", where)
+    mask = chosen(sample, where)
+    filled = np.where(mask & ~np.isnan(values), values, 0.0)
+    label = name or asked(f"total({label_of(column)})", where)
     if population is not None:
         people = _people(population)
-        part = _mean(sample, filled, told)
+        part = _mean(sample, filled, label)
         return Estimate(
-            names=(told,), values=people * part.values, influence=people * part.influence,
+            names=(label,), values=people * part.values, influence=people * part.influence,
             refit=lambda weights: people * part.refit(weights), sample=sample,
-            group=kept[:, None],
+            group=mask[:, None],
         )  # fmt: skip
     release = sample.release
     if release is None or sample.totals is None:
@@ -118,8 +118,8 @@ def total(
         return np.array([size * np.mean(weights * filled)])
 
     return Estimate(
-        names=(told,), values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
-        sample=sample, group=kept[:, None], facts={"normalised": False},
+        names=(label,), values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
+        sample=sample, group=mask[:, None], facts={"normalised": False},
     )  # fmt: skip
 
 
@@ -136,16 +136,16 @@ def variance(
 
     Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
     """
-    told = asked(f"variance({label_of(column)})", where)
-    return grouped(weighted_sample(source), column, where, by, told, _variance)
+    label = asked(f"variance({label_of(column)})", where)
+    return grouped(weighted_sample(source), column, where, by, label, _variance)
 
 
 def std(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
     """Weighted standard deviation, the root of `variance`. Arguments and errors as `mean`."""
-    told = asked(f"std({label_of(column)})", where)
-    return grouped(weighted_sample(source), column, where, by, told, _std)
+    label = asked(f"std({label_of(column)})", where)
+    return grouped(weighted_sample(source), column, where, by, label, _std)
 
 
 def _variance(sample: WeightedSample, values: Array, name: str) -> Estimate:

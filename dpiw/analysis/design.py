@@ -80,8 +80,8 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     named = [features] if isinstance(features, str) else list(features)
     for name in named:
         if name == target or named.count(name) > 1:
-            found = "the target stands" if name == target else "a feature stands twice"
-            raise ReleaseError(f"column {name!r}: {found} among the features")
+            fault = "the target stands" if name == target else "a feature stands twice"
+            raise ReleaseError(f"column {name!r}: {fault} among the features")
     for feature in named:
         if feature in table.columns or ":" not in feature:
             parts += _columns(table, feature)

@@ -148,11 +148,11 @@ def _called(columns: Sequence[Column], names: Mapping[str, str]) -> list[Column]
 
 def _csv(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
     """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
-    told = table.copy(deep=False)
+    recoded = table.copy(deep=False)
     for name, values in table.items():
         if pd.api.types.is_bool_dtype(values.dtype):
-            told[name] = values.astype(object).map({True: "TRUE", False: "FALSE"})
-    pd.concat([told, weights.columns], axis=1).to_csv(path, index=False)
+            recoded[name] = values.astype(object).map({True: "TRUE", False: "FALSE"})
+    pd.concat([recoded, weights.columns], axis=1).to_csv(path, index=False)
 
 
 def _stata(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
@@ -195,13 +195,13 @@ def _python_dates(values: pd.Series, column: Column) -> pd.Series:
     return pd.Series(cells, dtype=object)
 
 
-def _check_names(columns: list[Column], holds: Callable[[str], bool], told: str) -> None:
+def _check_names(columns: list[Column], holds: Callable[[str], bool], rule: str) -> None:
     bad = next((column.name for column in columns if not holds(column.name)), None)
     if bad is not None:
         like = re.sub(r"\W+", "_", bad).strip("_")[: _STATA_NAME - 2]
         like = like if like.isidentifier() and holds(like) else f"v_{like}"
         raise ReleaseError(
-            f"export: column {bad!r}: expected {told}, and no word of the format's own;"
+            f"export: column {bad!r}: expected {rule}, and no word of the format's own;"
             f" give it another name: names={{{bad!r}: {like!r}}}"
         )
 

@@ -54,10 +54,10 @@ def size_objections(estimate: Estimate) -> list[list[Objection]]:
     grades = np.max([_grades(estimate.sample, group) for group in _behind(estimate)], axis=0)
     rows, effective = _rows(estimate)
     few = (effective >= ROWS_LEAST) & (_at_level(estimate) < ROWS_LEAST)
-    told = zip(np.broadcast_to(grades, few.shape), rows, effective, few, strict=True)
+    per_value = zip(np.broadcast_to(grades, few.shape), rows, effective, few, strict=True)
     return [
-        [*((), (FEW,), (EMPTY,))[grade], *_thin(own, size), *[LEVEL] * bool(bare)]
-        for grade, own, size, bare in told
+        [*((), (FEW,), (EMPTY,))[grade], *_thin(count, size), *[LEVEL] * bool(bare)]
+        for grade, count, size, bare in per_value
     ]
 
 
@@ -74,11 +74,11 @@ def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int6
     law, shares = sample.known_law, _shares(sample.weights, group)
     few, empty = shares * law.nominal_rows < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
     if not group.all():
-        own = Estimate(
+        estimate = Estimate(
             names=("share",) * shares.size, values=shares, influence=group - shares, sample=sample,
             refit=lambda weights: _shares(weights, group),
         )  # fmt: skip
-        errors = np.sqrt(np.asarray(sum(law.parts(own).values())))
+        errors = np.sqrt(np.asarray(sum(law.parts(estimate).values())))
         empty = shares <= _REACH * errors
     return np.where(empty, 2, np.where(few, 1, 0))
 
@@ -99,8 +99,8 @@ def _rows(estimate: Estimate) -> tuple[Array, Array]:
     effective = np.array([_effective(weights, group) for group in groups])
     rows = np.array([(weights > 0) * 1.0 @ group for group in groups])
     least = np.argmin(effective, axis=0)[None]
-    own, size = (np.take_along_axis(one, least, axis=0)[0] for one in (rows, effective))
-    return np.broadcast_to(own, shape), np.broadcast_to(size, shape)
+    count, size = (np.take_along_axis(counts, least, axis=0)[0] for counts in (rows, effective))
+    return np.broadcast_to(count, shape), np.broadcast_to(size, shape)
 
 
 def _at_level(estimate: Estimate) -> Array:
@@ -117,8 +117,8 @@ def _effective(weights: Array, group: NDArray[np.bool_]) -> Array:
 def _thin(rows: float, effective: float) -> list[Objection]:
     if effective >= ROWS_LEAST:
         return []
-    told = f"{effective:.1f} effective synthetic rows are" if rows > 1 else "one synthetic row is"
-    return [Objection(Verdict.DO_NOT_USE, f"{told} behind it (expected >= {ROWS_LEAST:.0f})")]
+    text = f"{effective:.1f} effective synthetic rows are" if rows > 1 else "one synthetic row is"
+    return [Objection(Verdict.DO_NOT_USE, f"{text} behind it (expected >= {ROWS_LEAST:.0f})")]
 
 
 def _shares(weights: Array, group: NDArray[np.bool_]) -> Array:

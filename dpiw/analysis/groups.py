@@ -49,10 +49,10 @@ def place_of(name: str, names: Sequence[str]) -> int:
     """
     if name in names:
         return names.index(name)
-    ends = [k for k, one in enumerate(names) if one.endswith(f"={name}")]
+    ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
     if len(ends) != 1:
         word = "no value" if not ends else "several values"
-        known = names if ends else [_level_of(one) for one in names]
+        known = names if ends else [_level_of(full_name) for full_name in names]
         raise ReleaseError(
             f"estimate: {word} {name!r}; its values, {nearest_first(str(name), known)}"
         )
@@ -126,27 +126,27 @@ def both_sides(estimate: Estimate) -> NDArray[np.bool_]:
 
 def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
     """Some of an estimate's values, at their places."""
-    own = list(places)
+    indices = list(places)
 
     def ends(reach: Array) -> Array:
         whole = np.zeros(estimate.values.size)
-        whole[own] = reach
-        return ends_of(estimate, whole)[:, own]
+        whole[indices] = reach
+        return ends_of(estimate, whole)[:, indices]
 
     sides, level = estimate.sides, estimate.level
     return replace(
-        estimate, names=tuple(estimate.names[k] for k in own), values=estimate.values[own],
-        influence=estimate.influence[:, own], refit=lambda w: estimate.refit(w)[own],
-        group=estimate.groups[:, own], sides=None if sides is None else sides[:, :, own],
-        level=None if level is None else level[:, own],
-        limits=estimate.least_and_most[:, own], ends=ends, facts=_facts_of(estimate, own),
+        estimate, names=tuple(estimate.names[k] for k in indices), values=estimate.values[indices],
+        influence=estimate.influence[:, indices], refit=lambda w: estimate.refit(w)[indices],
+        group=estimate.groups[:, indices], sides=None if sides is None else sides[:, :, indices],
+        level=None if level is None else level[:, indices],
+        limits=estimate.least_and_most[:, indices], ends=ends, facts=_facts_of(estimate, indices),
     )  # fmt: skip
 
 
-def _facts_of(estimate: Estimate, own: list[int]) -> Mapping[str, Any]:
+def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
     """Facts of some of an estimate's values."""
     inside = estimate.facts.get("inside")
-    return estimate.facts if inside is None else {**estimate.facts, "inside": inside[own]}
+    return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
 
 
 def joint(*estimates: Estimate) -> Estimate:
@@ -156,42 +156,48 @@ def joint(*estimates: Estimate) -> Estimate:
         ReleaseError: none, or of different rows or weights.
     """
     if not estimates or any(
-        not np.array_equal(one.sample.weights, estimates[0].sample.weights) for one in estimates
+        not np.array_equal(estimate.sample.weights, estimates[0].sample.weights)
+        for estimate in estimates
     ):
         raise ReleaseError("joint: expected estimates of one sample; give `release.sample` to each")
 
-    smooth = {bool(one.facts.get("smooth", True)) for one in estimates}
+    smooth = {bool(estimate.facts.get("smooth", True)) for estimate in estimates}
     if len(smooth) > 1:
         raise ReleaseError("joint: a quantile has an error law of its own; join it with quantiles")
 
-    inside = [one.facts["inside"] for one in estimates if "inside" in one.facts]
+    inside = [estimate.facts["inside"] for estimate in estimates if "inside" in estimate.facts]
 
     def refit(weights: Array) -> Array:
-        return np.concatenate([one.refit(weights) for one in estimates])
+        return np.concatenate([estimate.refit(weights) for estimate in estimates])
 
     def ends(reach: Array) -> Array:
-        places = np.cumsum([one.values.size for one in estimates])[:-1]
+        places = np.cumsum([estimate.values.size for estimate in estimates])[:-1]
         parts = zip(estimates, np.split(reach, places), strict=True)
-        return np.hstack([ends_of(one, own) for one, own in parts])
+        return np.hstack([ends_of(estimate, part) for estimate, part in parts])
 
     return Estimate(
-        names=tuple(name for one in estimates for name in one.names),
-        values=np.concatenate([one.values for one in estimates]),
-        influence=np.hstack([one.influence for one in estimates]),
+        names=tuple(name for estimate in estimates for name in estimate.names),
+        values=np.concatenate([estimate.values for estimate in estimates]),
+        influence=np.hstack([estimate.influence for estimate in estimates]),
         refit=refit,
         sample=estimates[0].sample,
-        group=np.hstack([one.groups for one in estimates]),
+        group=np.hstack([estimate.groups for estimate in estimates]),
         sides=None
-        if all(one.sides is None for one in estimates)
-        else np.concatenate([both_sides(one) for one in estimates], axis=2),
+        if all(estimate.sides is None for estimate in estimates)
+        else np.concatenate([both_sides(estimate) for estimate in estimates], axis=2),
         level=None
-        if all(one.level is None for one in estimates)
-        else np.hstack([one.groups if one.level is None else one.level for one in estimates]),
-        limits=np.hstack([one.least_and_most for one in estimates]),
-        ends=None if all(one.ends is None for one in estimates) else ends,
+        if all(estimate.level is None for estimate in estimates)
+        else np.hstack(
+            [
+                estimate.groups if estimate.level is None else estimate.level
+                for estimate in estimates
+            ]
+        ),
+        limits=np.hstack([estimate.least_and_most for estimate in estimates]),
+        ends=None if all(estimate.ends is None for estimate in estimates) else ends,
         facts={
             "smooth": smooth.pop(),
-            "normalised": all(one.facts.get("normalised", True) for one in estimates),
+            "normalised": all(estimate.facts.get("normalised", True) for estimate in estimates),
         }
         | ({"inside": np.concatenate(inside)} if inside else {}),
     )

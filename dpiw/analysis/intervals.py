@@ -78,9 +78,9 @@ class Interval:
     cut: bool = False
 
     def __repr__(self) -> str:
-        told = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
-        told += ", cut to what is possible" if self.cut else ""
-        lines = [self._table().to_string(float_format="{:.6g}".format), told, *self.told()]
+        caption = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
+        caption += ", cut to what is possible" if self.cut else ""
+        lines = [self._table().to_string(float_format="{:.6g}".format), caption, *self.told()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -111,7 +111,7 @@ class Interval:
                 "upper": self.upper,
                 "support": self.support,
                 "verdict": self.verdicts,
-                "why": [_why(one) for one in self.reasons or ((),) * len(self.names)],
+                "why": [_why(reasons) for reasons in self.reasons or ((),) * len(self.names)],
             },
             index=list(self.names),
         )
@@ -124,8 +124,8 @@ def _why(reasons: tuple[str, ...]) -> str:
 def _levels(names: tuple[str, ...]) -> list[str]:
     """Groups' names without the estimate's, where all groups are of one; else the names."""
     stem, bar, _ = names[0].partition(" | ")
-    one = bool(bar) and all(name.startswith(stem + bar) for name in names)
-    return [name.removeprefix(stem + bar) if one else name for name in names]
+    common_stem = bool(bar) and all(name.startswith(stem + bar) for name in names)
+    return [name.removeprefix(stem + bar) if common_stem else name for name in names]
 
 
 def unshrunk(source: Source) -> WeightedSample:
@@ -164,11 +164,11 @@ def noise_aware_covariance(estimate: Estimate) -> Array:
     """
     covariance = np.diag(np.asarray(sum(variance_parts(estimate).values())))
     for i in range(len(covariance) - 1):
-        one, others = estimate.influence[:, i, None], estimate.influence[:, i + 1 :]
+        column, others = estimate.influence[:, i, None], estimate.influence[:, i + 1 :]
         facts = _of_pairs(estimate.facts, i)
         apart, less = (
             sum(variance_parts(replace(estimate, influence=pair, facts=facts)).values())
-            for pair in (one + others, one - others)
+            for pair in (column + others, column - others)
         )
         covariance[i, i + 1 :] = (apart - less) / 4
         covariance[i + 1 :, i] = covariance[i, i + 1 :]
@@ -194,11 +194,13 @@ def _verdicts(
     # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
     stable = diagnose(np.log(np.maximum(sample.weights, 1e-300)))
     rows = [Objection(stable.verdict, reason) for reason in stable.reasons]
-    own = zip(sample.known_law.objections(estimate, parts), size_objections(estimate), strict=True)
-    found = [[*law, *size, *rows] for law, size in own]
-    verdicts = tuple(worst(objections).value for objections in found)
+    pairs = zip(
+        sample.known_law.objections(estimate, parts), size_objections(estimate), strict=True
+    )
+    per_value = [[*law, *size, *rows] for law, size in pairs]
+    verdicts = tuple(worst(objections).value for objections in per_value)
     return verdicts, tuple(
-        tuple(objection.reason for objection in objections) for objections in found
+        tuple(objection.reason for objection in objections) for objections in per_value
     )
 
 

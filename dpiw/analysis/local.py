@@ -56,10 +56,10 @@ class LocalSample:
         return len(self.features)
 
     def __repr__(self) -> str:
-        one = self.parameters
+        params = self.parameters
         return (
-            f"LocalSample({one.collection!r}, {len(self)} reports of {', '.join(one.names)},"
-            f" epsilon={one.epsilon}, delta={one.delta} each)"
+            f"LocalSample({params.collection!r}, {len(self)} reports of {', '.join(params.names)},"
+            f" epsilon={params.epsilon}, delta={params.delta} each)"
         )
 
     @property
@@ -105,8 +105,8 @@ class LocalSample:
         features = [self.parameters.features[place] for place in places]
         half = np.array([(feature.high - feature.low) / 2 for feature in features])
         middle = np.array([feature.low for feature in features]) + half
-        told = self.features[:, places] * half + middle
-        return told, self.parameters.variances[list(places)] * half**2
+        noisy = self.features[:, places] * half + middle
+        return noisy, self.parameters.variances[list(places)] * half**2
 
 
 def load_local(folder: str | Path, public_key: str | Path | None = None) -> LocalSample:
@@ -196,8 +196,8 @@ def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstim
         ReleaseError: no such feature.
     """
     places = sample.chosen(names)
-    told, _ = sample.in_units(places)
-    return _mean(tuple(sample.names[place] for place in places), told)
+    noisy, _ = sample.in_units(places)
+    return _mean(tuple(sample.names[place] for place in places), noisy)
 
 
 def frequencies(sample: LocalSample) -> LocalEstimate:
@@ -229,8 +229,8 @@ def covariance(
         ReleaseError: no such feature.
     """
     places = sample.chosen(names)
-    told, variances = sample.in_units(places)
-    corrected = np.atleast_2d(np.cov(told, rowvar=False)) - np.diag(variances)
+    noisy, variances = sample.in_units(places)
+    corrected = np.atleast_2d(np.cov(noisy, rowvar=False)) - np.diag(variances)
     if repair:
         values, vectors = np.linalg.eigh(corrected)
         corrected = (vectors * np.maximum(values, 0)) @ vectors.T
@@ -274,14 +274,14 @@ def least_squares(
     places = sample.chosen(others if features is None else features)
     if not is_label and target in (features or ()):
         raise ReleaseError("features: expected others than the target")
-    told, noise = sample.in_units(places)
+    noisy, noise = sample.in_units(places)
     response = sample.indicator(str(level)) if is_label else (
         sample.in_units(sample.chosen([target]))[0][:, 0]
     )  # fmt: skip
-    matrix = np.column_stack([np.ones(len(sample)), told])
+    matrix = np.column_stack([np.ones(len(sample)), noisy])
     variances = np.array([0.0, *noise])
     moments = matrix.T @ matrix / len(sample) - np.diag(variances)
-    net, ratio = net_spread(told, noise)
+    net, ratio = net_spread(noisy, noise)
     if net <= 1e-10:
         raise WeightError(
             "least squares: the noise outweighs the features' spread; fewer features, or more"

@@ -65,16 +65,16 @@ def descend(
     """
     theta, total = np.zeros(dimension), np.zeros(dimension)
     batches = np.array_split(order, batch_count(len(order)))
-    kept, pushes = _kept(len(batches), average), np.zeros((len(batches), dimension))
+    tail, pushes = _kept(len(batches), average), np.zeros((len(batches), dimension))
     for k, rows in enumerate(batches, start=1):
         theta = theta - gradient(theta, rows) / (mu * (k + OFFSET))
         length = float(np.linalg.norm(theta))
         if length > norm:
             pushes[k - 1] = theta * (norm / length - 1)
             theta = theta * (norm / length)
-        if k > len(batches) - kept:
+        if k > len(batches) - tail:
             total += theta
-    return Descent(end=total / kept, pushes=pushes)
+    return Descent(end=total / tail, pushes=pushes)
 
 
 def _kept(steps: int, average: bool) -> int:
@@ -98,8 +98,8 @@ class PassLaw:
 
     def bias(self, end: Array) -> Array:
         """Pushes less missing b, of the b that this end, shape (d,), tells of; shape (d,)."""
-        told = np.linalg.solve(np.eye(end.size) - self.missing, end - self.pushed)
-        return np.asarray(end - told)
+        minimiser = np.linalg.solve(np.eye(end.size) - self.missing, end - self.pushed)
+        return np.asarray(end - minimiser)
 
 
 def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float, average: bool) -> PassLaw:
@@ -130,11 +130,11 @@ def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float, average:
         )
 
 
-def _lasting(h: Array, lengths: Array, kept: int) -> tuple[Array, Array]:
+def _lasting(h: Array, lengths: Array, tail: int) -> tuple[Array, Array]:
     """What a unit of error at the start, (d,), and after each step, (K, d), is in the result."""
     steps = len(lengths)
     left, lasting = np.zeros(h.size), np.empty((steps, h.size))
     for k in range(steps - 1, -1, -1):
-        lasting[k] = left = left + 1 / kept if k >= steps - kept else left
+        lasting[k] = left = left + 1 / tail if k >= steps - tail else left
         left = left * (1 - h * lengths[k])
     return left, lasting

@@ -64,9 +64,9 @@ class CorrectedRisk:
         (p2, m2), (p3, m3), (p4, m4) = (self._both(theta, slice(None), k) for k in (2, 3, 4))
         second, fourth = c * p2 + (1 - c) * m2, c * p4 + (1 - c) * m4
         third = w.T @ (c * p3 - (1 - c) * m3) / n
-        made = (w * second[:, None]).T @ w / n - np.diag(self.variances) * second.mean()
-        made += np.outer(pull, pull) * fourth.mean()
-        return np.asarray(made - np.outer(third, pull) - np.outer(pull, third))
+        hessian = (w * second[:, None]).T @ w / n - np.diag(self.variances) * second.mean()
+        hessian += np.outer(pull, pull) * fourth.mean()
+        return np.asarray(hessian - np.outer(third, pull) - np.outer(pull, third))
 
     def _both(
         self, theta: Array, rows: slice | NDArray[np.int64], order: int
@@ -172,9 +172,9 @@ def fit_margin(
             under 2 * 50 batches.
     """
     chosen, places = loss_named(loss), sample.chosen(features)
-    told = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
-    if not told.usable:
-        raise ReleaseError(f"norm: {told.reason}")
+    assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
+    if not assessment.usable:
+        raise ReleaseError(f"norm: {assessment.reason}")
     mu = penalty if curvature is None else curvature
     if not (0 <= penalty < math.inf and 0 < mu < math.inf):
         raise ReleaseError("penalty: expected >= 0, and curvature > 0 where the penalty is 0")

@@ -159,14 +159,17 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
         return np.asarray(np.logaddexp(0.0, -t))
 
     near = Chebyshev.interpolate(logistic, degree, domain=[-reach, reach])
-    made = near.convert(domain=[-1, 1], kind=Polynomial, window=[-1, 1])
+    polynomial = near.convert(domain=[-1, 1], kind=Polynomial, window=[-1, 1])
     grid = np.linspace(-reach, reach, 20_001)
     # Where the difference is largest its slope is 0, or an end of the grid. So half a step of the
     # grid from there it is less by at most step^2 / 8 times its second derivative: 1/4 for the loss
     # and, of the polynomial, the sum of its Chebyshev coefficients.
     curve = 0.25 + float(np.abs(near.deriv(2).coef).sum())
-    error = float(np.abs(made(grid) - logistic(grid)).max()) + (grid[1] - grid[0]) ** 2 / 8 * curve
+    error = (
+        float(np.abs(polynomial(grid) - logistic(grid)).max())
+        + (grid[1] - grid[0]) ** 2 / 8 * curve
+    )
     return PolynomialLoss(
-        coefficients=tuple(float(one) for one in made.coef),
+        coefficients=tuple(float(coefficient) for coefficient in polynomial.coef),
         name=f"logistic within {error:.2g}", reach=reach, error=error,
     )  # fmt: skip

@@ -46,8 +46,8 @@ def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
     if ratio <= USE_BIAS:
         return []
     leaves = Verdict.CARE if ratio <= CARE_BIAS else Verdict.DO_NOT_USE
-    told = f"start and ball moved the end by {ratio:.2f} standard errors (expected <= {USE_BIAS:g})"
-    return [Objection(leaves, f"{told}: more reports, a smaller mu, or a larger ball")]
+    text = f"start and ball moved the end by {ratio:.2f} standard errors (expected <= {USE_BIAS:g})"
+    return [Objection(leaves, f"{text}: more reports, a smaller mu, or a larger ball")]
 
 
 def net_spread(told: Array, variances: Array) -> tuple[float, float]:
@@ -81,7 +81,7 @@ def spread_objection(ratio: float) -> list[Objection]:
     if ratio >= USE_SPREAD:
         return []
     leaves = Verdict.CARE if ratio >= CARE_SPREAD else Verdict.DO_NOT_USE
-    told = f"features' spread net of the noise {ratio:.1f} standard errors"
+    text = f"features' spread net of the noise {ratio:.1f} standard errors"
     return [
-        Objection(leaves, f"{told} (expected >= {USE_SPREAD:g}): fewer features, or more reports")
+        Objection(leaves, f"{text} (expected >= {USE_SPREAD:g}): fewer features, or more reports")
     ]

@@ -53,16 +53,16 @@ def quantile(
             "quantile: expected 0 < probability < 1; for several of them"
             " joint(*(quantile(sample, column, p) for p in (0.25, 0.75)))"
         )
-    told = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
+    label = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
 
     sample = weighted_sample(source)
     known = {} if sample.law is None else sample.law.bins
     bins = known.get(column) if isinstance(column, str) else None
 
-    def one(sample: WeightedSample, values: Array, name: str) -> Estimate:
+    def of_group(sample: WeightedSample, values: Array, name: str) -> Estimate:
         return _quantile(sample, values, name, probability, bins)
 
-    estimate = grouped(sample, column, where, by, told, one)
+    estimate = grouped(sample, column, where, by, label, of_group)
     return replace(estimate, limits=bounds(sample, column))
 
 
@@ -70,8 +70,8 @@ def median(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
     """Weighted median: `quantile` at one half. Arguments and errors as `mean`."""
-    told = asked(f"median({label_of(column)})", where)
-    return quantile(source, column, 0.5, where=where, by=by, name=told)
+    label = asked(f"median({label_of(column)})", where)
+    return quantile(source, column, 0.5, where=where, by=by, name=label)
 
 
 def _quantile(
@@ -82,36 +82,37 @@ def _quantile(
     bins: np.ndarray | None,
 ) -> Estimate:
     present = present_rows(values, name, sample)
-    kept = values[present]
+    observed = values[present]
 
     def refit(weights: Array) -> Array:
-        return weighted_quantile(kept, weights[present], np.array([probability]))
+        return weighted_quantile(observed, weights[present], np.array([probability]))
 
     mass = sample.weights[present]
     estimate = refit(sample.weights)
-    density = _density(kept, mass, probability)
+    density = _density(observed, mass, probability)
     share = float((sample.weights * present).mean())
     # Among ties the share at or below may be far from the probability, and the one below near.
     reached, under = (
-        float(mass @ rows / mass.sum()) for rows in (kept <= estimate[0], kept < estimate[0])
+        float(mass @ rows / mass.sum())
+        for rows in (observed <= estimate[0], observed < estimate[0])
     )
     tied = abs(under - probability) < abs(reached - probability)
     below = np.where(present, values < estimate[0] if tied else values <= estimate[0], probability)
     reached = under if tied else reached
     pull = np.where(present, (reached - below) / (density * share), 0.0)
 
-    inside = np.nan if bins is None else _inside(kept, mass, bins[present], estimate[0], tied)
+    inside = np.nan if bins is None else _inside(observed, mass, bins[present], estimate[0], tied)
 
     def ends(reach: Array) -> Array:
         apart = float(reach[0]) * density if np.isfinite(density) else 0.0
         sides = np.array([probability - apart, probability + apart])
-        found = weighted_quantile(kept, mass, np.clip(sides, 0, 1))
+        quantiles = weighted_quantile(observed, mass, np.clip(sides, 0, 1))
         low, high = estimate[0] - float(reach[0]), estimate[0] + float(reach[0])
         if sides[0] <= 0:  # beyond all rows: nothing but the density tells
-            found[0] = min(found[0], low)
+            quantiles[0] = min(quantiles[0], low)
         if sides[1] >= 1:
-            found[1] = max(found[1], high)
-        return np.asarray(found[:, None])
+            quantiles[1] = max(quantiles[1], high)
+        return np.asarray(quantiles[:, None])
 
     return Estimate(
         names=(name,), values=estimate, influence=pull[:, None], refit=refit, sample=sample,
@@ -120,19 +121,19 @@ def _quantile(
     )  # fmt: skip
 
 
-def _inside(values: Array, weights: Array, bins: np.ndarray, found: float, below: bool) -> float:
+def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below: bool) -> float:
     """Standard deviation of the share below one of the values, from where those of its bin lie.
 
     Args:
         values: of the rows, shape (n,).
         weights: likewise.
         bins: in which each value lies, likewise.
-        found: the value.
+        value: that value.
         below: whether ties count as above.
     """
-    own = bins == bins[int(np.argmax(values == found))]
-    whole = float(weights[own].sum())
-    under = float(weights[own & (values < found if below else values <= found)].sum())
+    same_bin = bins == bins[int(np.argmax(values == value))]
+    whole = float(weights[same_bin].sum())
+    under = float(weights[same_bin & (values < value if below else values <= value)].sum())
     return INSIDE * float(np.sqrt(under * (whole - under))) / float(weights.sum())
 
 

@@ -103,16 +103,16 @@ def _regression(
 ) -> Estimate:
     sample = weighted_sample(source)
     parts = design(sample.table, target, features)
-    kept = parts.kept(chosen(sample, where))
+    subset = parts.kept(chosen(sample, where))
     if family is not None and not np.all(
-        family.takes(kept.outcome[kept.present & (sample.weights > 0)])
+        family.takes(subset.outcome[subset.present & (sample.weights > 0)])
     ):
-        told = f"{family.name}: expected {family.expected}"
-        raise WeightError(f"{told}; {target!r} has others")
+        message = f"{family.name}: expected {family.expected}"
+        raise WeightError(f"{message}; {target!r} has others")
     try:
-        return _fitted(sample, kept, family)
+        return _fitted(sample, subset, family)
     except WeightError as reason:
-        named = _dependent(kept, sample.weights)
+        named = _dependent(subset, sample.weights)
         raise WeightError(f"regression: {named}" if named else str(reason)) from None
 
 

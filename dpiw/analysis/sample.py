@@ -71,10 +71,10 @@ class WeightedSample:
             ReleaseError: it is not known.
         """
         if self.law is None:
-            told = {} if self.release is None else self.release.certificate.diagnostics
+            diagnostics = {} if self.release is None else self.release.certificate.diagnostics
             raise ReleaseError(
                 "noise-aware: the law of these weights is not known; it needs weights and no step"
-                f" after debiasing but normalisation{forced_rows(told)}"
+                f" after debiasing but normalisation{forced_rows(diagnostics)}"
             )
         return self.law
 
@@ -241,8 +241,8 @@ class Estimate:
     @property
     def least_and_most(self) -> Array:
         """`limits` with a column for each value, shape (2, p), infinite where nothing is known."""
-        own = [[-np.inf], [np.inf]] if self.limits is None else self.limits
-        return np.broadcast_to(own, (2, self.values.size))
+        limits = [[-np.inf], [np.inf]] if self.limits is None else self.limits
+        return np.broadcast_to(limits, (2, self.values.size))
 
     @property
     def value(self) -> float:
@@ -268,13 +268,13 @@ class Estimate:
     def _usual(self) -> Interval:
         return self.interval()
 
-    def _single(self, name: str, told: str) -> Any:
+    def _single(self, name: str, plural: str) -> Any:
         """What has one item, of the values or of their usual interval."""
         if self.values.size != 1:
             some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
             raise ReleaseError(
-                f"estimate: it has several values ({some}); use `{told}`, in the order of `names`,"
-                " or `interval().frame()`"
+                f"estimate: it has several values ({some}); use `{plural}`, in the order of"
+                " `names`, or `interval().frame()`"
             )
         return self.values if name == "values" else getattr(self._usual, name)
 

@@ -34,7 +34,10 @@ _DEPENDENT = 1e-10
 _ROUNDING = 1e-12
 """Errors of less than this share of their value are rounding."""
 
-_ORDER = (*(one.value for one in (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)), "not assessed")
+_ORDER = (
+    *(verdict.value for verdict in (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)),
+    "not assessed",
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -62,18 +65,18 @@ class WaldTest:
     reasons: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        one = self.degrees == 1
+        single = self.degrees == 1
         test = (
             f"z = {self.statistic:.4g}"
-            if one
+            if single
             else (f"W = {self.statistic:.4g}, {self.degrees} degrees of freedom")
         )
-        told = f"{self.hypothesis}: {test}, p = {self.p_value:.3g}"
-        told += f" ({self.method.replace('_', '-')}; {self.verdict})"
-        if one:
+        text = f"{self.hypothesis}: {test}, p = {self.p_value:.3g}"
+        text += f" ({self.method.replace('_', '-')}; {self.verdict})"
+        if single:
             name, value = self.estimate.names[0], self.estimate.value
-            told += f"\n{name}: {value:.6g}, 95% interval {self.lower:.6g} to {self.upper:.6g}"
-        return "\n".join([told, *self.reasons])
+            text += f"\n{name}: {value:.6g}, 95% interval {self.lower:.6g} to {self.upper:.6g}"
+        return "\n".join([text, *self.reasons])
 
     @property
     def lower(self) -> float:
@@ -138,7 +141,7 @@ def wald_test(
     covariance = part.covariance() if used == "sandwich" else noise_aware_covariance(part)
     size, squared = len(wanted), _distance(part.values, covariance)
     signed = math.copysign(math.sqrt(squared), part.values[0])
-    found = part.interval(method=used)
+    interval = part.interval(method=used)
     return WaldTest(
         hypothesis=hypothesis or f"{', '.join(wanted)} = 0",
         statistic=signed if size == 1 else squared,
@@ -146,8 +149,8 @@ def wald_test(
         p_value=chi_square_tail(squared, size),
         estimate=part,
         method=used,
-        verdict=max(found.verdicts, key=_ORDER.index),
-        reasons=tuple(found.told()),
+        verdict=max(interval.verdicts, key=_ORDER.index),
+        reasons=tuple(interval.told()),
     )
 
 
@@ -189,14 +192,14 @@ def t_test(
         ReleaseError: `by` has not two levels, or both `by` and `value` are given; or as `mean` and
             `wald_test`.
     """
-    told = column if isinstance(column, str) else "value"
+    label = column if isinstance(column, str) else "value"
     if by is None:
-        one, null = mean(source, column, where=where), 0.0 if value is None else float(value)
+        estimate, null = mean(source, column, where=where), 0.0 if value is None else float(value)
         moved = replace(
-            one, values=one.values - null, refit=lambda w: one.refit(w) - null, limits=None,
-            names=(f"{one.names[0]} less {null:g}",),
+            estimate, values=estimate.values - null, refit=lambda w: estimate.refit(w) - null,
+            limits=None, names=(f"{estimate.names[0]} less {null:g}",),
         )  # fmt: skip
-        return wald_test(moved, method=method, hypothesis=f"mean of {told} = {null:g}")
+        return wald_test(moved, method=method, hypothesis=f"mean of {label} = {null:g}")
     if value is not None:
         raise ReleaseError(
             "t_test: `value` is for one mean, and `by` compares two groups: give one of them; for"
@@ -204,22 +207,22 @@ def t_test(
         )
     sample = weighted_sample(source)
     known = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
-    kept = chosen(sample, where) & known
-    means = mean(sample, column, where=lambda _: kept, by=by, name=told)
+    mask = chosen(sample, where) & known
+    means = mean(sample, column, where=lambda _: mask, by=by, name=label)
     if len(means.names) != 2:
         raise ReleaseError(
             f"t_test: column {by!r}: expected two levels, found {len(means.names)}; for"
             " more, regress on it and give the coefficients to wald_test"
         )
-    first, second = (name.removeprefix(f"{told} | {by}=") for name in means.names)
+    first, second = (name.removeprefix(f"{label} | {by}=") for name in means.names)
     contrast = np.array([-1.0, 1.0])
     difference = Estimate(
-        names=(f"{told}: {second} less {first}",), values=np.array([means.values @ contrast]),
+        names=(f"{label}: {second} less {first}",), values=np.array([means.values @ contrast]),
         influence=(means.influence @ contrast)[:, None], sample=sample,
         refit=lambda w: np.array([means.refit(w) @ contrast]),
         group=np.asarray(means.groups.any(axis=1))[:, None], sides=means.groups.T[:, :, None],
     )  # fmt: skip
-    return wald_test(difference, method=method, hypothesis=f"mean of {told} the same by {by}")
+    return wald_test(difference, method=method, hypothesis=f"mean of {label} the same by {by}")
 
 
 def chi_square_test(
@@ -248,39 +251,39 @@ def chi_square_test(
         ReleaseError: a column of one level, too many different numbers; or as `wald_test`.
     """
     sample = weighted_sample(source)
-    kept = chosen(sample, where) * 1.0
+    mask = chosen(sample, where) * 1.0
     (first, a), (second, b) = (
-        _all_but_one(binned_levels(sample, name, bins), sample.weights * kept)
+        _all_but_one(binned_levels(sample, name, bins), sample.weights * mask)
         for name in (rows, columns)
     )
     cells = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
 
     def shares(weights: Array) -> tuple[Array, Array, Array]:
-        mass = weights * kept / (weights @ kept)
+        mass = weights * mask / (weights @ mask)
         return mass @ cells, mass @ a, mass @ b
 
     def refit(weights: Array) -> Array:
-        both, one, other = shares(weights)
-        return np.asarray(both - np.outer(one, other).ravel())
+        p_ij, p_i, p_j = shares(weights)
+        return np.asarray(p_ij - np.outer(p_i, p_j).ravel())
 
-    both, one, other = shares(sample.weights)
-    moved = (a - one)[:, :, None] * other + one[:, None] * (b - other)[:, None, :]
-    influence = kept[:, None] * (cells - both - moved.reshape(len(a), -1))
+    p_ij, p_i, p_j = shares(sample.weights)
+    moved = (a - p_i)[:, :, None] * p_j + p_i[:, None] * (b - p_j)[:, None, :]
+    influence = mask[:, None] * (cells - p_ij - moved.reshape(len(a), -1))
     estimate = Estimate(
         names=tuple(f"{i}, {j}" for i in first for j in second),
-        values=refit(sample.weights), influence=influence / float((sample.weights * kept).mean()),
-        refit=refit, sample=sample, group=kept[:, None] > 0,
-        level=_rarer(a, b, sample.weights * kept),
+        values=refit(sample.weights), influence=influence / float((sample.weights * mask).mean()),
+        refit=refit, sample=sample, group=mask[:, None] > 0,
+        level=_rarer(a, b, sample.weights * mask),
     )  # fmt: skip
     return wald_test(estimate, method=method, hypothesis=f"{rows} and {columns} independent")
 
 
 def _rarer(a: Array, b: Array, weights: Array) -> NDArray[np.bool_]:
     """Rows that have the level of each pair which weighs less, shape (n, cells)."""
-    own, other = weights @ a, weights @ b
-    first = np.less_equal.outer(own, other)
-    found = np.where(first, a[:, :, None] > 0, b[:, None, :] > 0) & (weights > 0)[:, None, None]
-    return np.asarray(found.reshape(len(a), -1))
+    a_mass, b_mass = weights @ a, weights @ b
+    first = np.less_equal.outer(a_mass, b_mass)
+    members = np.where(first, a[:, :, None] > 0, b[:, None, :] > 0) & (weights > 0)[:, None, None]
+    return np.asarray(members.reshape(len(a), -1))
 
 
 def _all_but_one(parts: Levels, weights: Array) -> tuple[list[Any], Array]:

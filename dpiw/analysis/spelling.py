@@ -31,8 +31,8 @@ def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
         @wraps(function)
         def checked(*arguments: P.args, **named: P.kwargs) -> B:
             for theirs in ours.keys() & named.keys():
-                told = f"{function.__name__}: {theirs}: it is called {ours[theirs]} here"
-                raise ReleaseError(told)
+                message = f"{function.__name__}: {theirs}: it is called {ours[theirs]} here"
+                raise ReleaseError(message)
             return function(*arguments, **named)
 
         return checked

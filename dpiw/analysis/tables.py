@@ -80,11 +80,11 @@ def value_counts(
         ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
-    parts, kept = levels(sample, column, bins), chosen(sample, where)
-    if not sample.weights[kept].sum() > 0:
+    parts, mask = levels(sample, column, bins), chosen(sample, where)
+    if not sample.weights[mask].sum() > 0:
         raise ReleaseError("value_counts: no row with weight")
     names = tuple(f"{column}={label}" for label in parts.labels)
-    return shares(sample, _indicators(parts) * kept[:, None], names)
+    return shares(sample, _indicators(parts) * mask[:, None], names)
 
 
 def _indicators(parts: Levels) -> Array:

@@ -142,7 +142,7 @@ def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLa
         stack = Stack(
             schema=published.schema,
             shares={str(part): float(share) for part, share in facts["features"].items()},
-            scales=tuple(float(one) for one in facts["scales"]),
+            scales=tuple(float(scale) for scale in facts["scales"]),
             frequencies=int(facts["frequencies"]),
             omega_seed=int(facts["omega_seed"] or 0),
         )

@@ -154,7 +154,8 @@ def date_pattern(date_format: str) -> re.Pattern[str]:
             pattern += re.escape(piece)
             continue
         touching = any(
-            0 <= other < len(pieces) and pieces[other] in _PARTS for other in (place - 1, place + 1)
+            0 <= neighbour < len(pieces) and pieces[neighbour] in _PARTS
+            for neighbour in (place - 1, place + 1)
         )
         digits = "{4}" if piece == "%Y" else "{2}" if touching else "{1,2}"
         pattern += f"(?P<{_PARTS[piece]}>[0-9]{digits})"
@@ -174,13 +175,13 @@ def meaningful_fields(column: Column) -> frozenset[str]:
 
     if column.role is ColumnRole.IDENTIFIER:
         return frozenset()
-    own = {
+    by_kind = {
         ColumnKind.CONTINUOUS: {"decimal", "thousands"},
         ColumnKind.INTEGER: {"decimal", "thousands"},
         ColumnKind.DATE: {"date_format"},
         ColumnKind.DATETIME: {"datetime_format"},
     }
-    return frozenset({"missing"} | own.get(column.kind, set()))
+    return frozenset({"missing"} | by_kind.get(column.kind, set()))
 
 
 def column_fault(column: Column, written: CellFormat) -> Fault | None:

@@ -170,8 +170,8 @@ def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[An
     A 32-bit -9.9 is not the double of that name.
     """
     equal = np.zeros(len(cells), dtype=bool)
-    own: Any = cells.dtype
-    dtype: np.dtype[Any] = getattr(own, "numpy_dtype", own)
+    pandas_dtype: Any = cells.dtype
+    dtype: np.dtype[Any] = getattr(pandas_dtype, "numpy_dtype", pandas_dtype)
     for number in numbers:
         with np.errstate(over="ignore"):
             wanted = dtype.type(float(number)) if dtype.kind == "f" else _whole(number, dtype)

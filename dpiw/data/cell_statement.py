@@ -157,7 +157,7 @@ def statement(
     """
     tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]
-    told = _rows_told(tally.rows, kept)
+    notes = _rows_told(tally.rows, kept)
     for column in schema.columns:
         counts = tally.counts[column.name]
         identifier = column.role is ColumnRole.IDENTIFIER
@@ -166,7 +166,7 @@ def statement(
         )  # fmt: skip
         kind = column.role.value if identifier else column.kind.value
         rows.append((column.name, kind, *(f"{figure:,}" for figure in figures)))
-        told += _told(column, tally, formats[column.name])
+        notes += _told(column, tally, formats[column.name])
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
     table = [
         "  ".join(
@@ -175,7 +175,7 @@ def statement(
         ).rstrip()
         for row in rows
     ]
-    closing = ["Look at:", *(f"- {one}" for one in told)] if told else ["Nothing stands out."]
+    closing = ["Look at:", *(f"- {note}" for note in notes)] if notes else ["Nothing stands out."]
     read = f"rows read: {tally.rows:,}; within max_rows, and so kept: {kept:,}"
     return "\n".join([_OPENING, read, "", *table, "", *closing, ""])
 
@@ -194,10 +194,10 @@ def _rows_told(read: int, kept: int) -> list[str]:
 
 def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
     """A sentence for each count that a custodian should look into."""
-    rows, counts, told = tally.rows, tally.counts[column.name], list[str]()
+    rows, counts, notes = tally.rows, tally.counts[column.name], list[str]()
 
     def say(count: int, what: str) -> None:
-        told.append(f"column {column.name}: {count:,} of {rows:,} cells {what}")
+        notes.append(f"column {column.name}: {count:,} of {rows:,} cells {what}")
 
     if tally.undecoded[column.name]:
         what = "hold bytes that are no text in the declared encoding; is `source.encoding` right?"
@@ -218,7 +218,7 @@ def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
         say(counts.missing, f"were missing and {_fate(column)}; `nullable: true` keeps them so")
     elif rows and counts.missing == rows:
         say(counts.missing, "were missing")
-    return told
+    return notes
 
 
 def _fate(column: Column) -> str:

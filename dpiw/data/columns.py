@@ -57,7 +57,7 @@ NORMALISERS = frozenset({"exact", "casefold"})
 def _plain(value: Any) -> Any:
     """A field's value in JSON's terms."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.value if isinstance(value, enum.Enum) else value
 
 

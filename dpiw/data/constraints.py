@@ -135,11 +135,11 @@ def in_order(
     """
     places = {column.name: place for place, column in enumerate(released)}
 
-    def ordered(one: Constraint) -> Constraint:
-        if not isinstance(one, Never):
-            return one
-        never = sorted(one.never, key=lambda pair: places.get(pair[0], len(places)))
-        return replace(one, never=tuple(never))
+    def ordered(constraint: Constraint) -> Constraint:
+        if not isinstance(constraint, Never):
+            return constraint
+        never = sorted(constraint.never, key=lambda pair: places.get(pair[0], len(places)))
+        return replace(constraint, never=tuple(never))
 
     return tuple(map(ordered, constraints))
 
@@ -160,26 +160,28 @@ class Derived:
     @classmethod
     def of(cls, constraints: Sequence[Constraint]) -> Self:
         """In the order of statement, lookups first."""
-        follows = {one.name: one.column for one in constraints if isinstance(one, Lookup)}
+        follows = {
+            lookup.name: lookup.column for lookup in constraints if isinstance(lookup, Lookup)
+        }
         fixed = set(follows.values())
-        for one in constraints:
-            total = one.total if isinstance(one, Total) else None
+        for constraint in constraints:
+            total = constraint.total if isinstance(constraint, Total) else None
             if isinstance(total, str) and total not in follows.values():
-                follows[one.name] = total
-                fixed |= {total} if one.usual is Repair.PROJECT else set()
+                follows[constraint.name] = total
+                fixed |= {total} if constraint.usual is Repair.PROJECT else set()
         return cls(follows=follows, fixed=frozenset(fixed))
 
     def holds(self, constraint: Total) -> tuple[frozenset[str], ...]:
         """Columns of a sum that stay, for as long as it can be mended so: ever fewer."""
-        own = self.follows.get(constraint.name)
-        others = frozenset(self.follows.values()) - {own}
-        first = [] if own is None else [frozenset(constraint.columns) - {own}]
+        derived = self.follows.get(constraint.name)
+        others = frozenset(self.follows.values()) - {derived}
+        first = [] if derived is None else [frozenset(constraint.columns) - {derived}]
         return (*first, others, frozenset())
 
 
 def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
-    told = constraint.repair is not constraint.usual
-    repair = {"repair": constraint.repair.value} if told else {}
+    unusual = constraint.repair is not constraint.usual
+    repair = {"repair": constraint.repair.value} if unusual else {}
     return {"name": constraint.name, **fields, **repair}
 
 
@@ -222,7 +224,7 @@ def _fault(declared: Mapping[str, Any], field: str, why: str) -> SchemaError:
 
 def _repair(declared: Mapping[str, Any], usual: Repair) -> Repair:
     stated = declared.get("repair", usual.value)
-    allowed = [one.value for one in Repair]
+    allowed = [repair.value for repair in Repair]
     if stated not in allowed:
         raise _fault(declared, "repair", one_of(stated, allowed))
     return Repair(stated)
@@ -247,7 +249,7 @@ def _read_never(declared: Mapping[str, Any]) -> Never:
         raise _fault(declared, "never", "expected a mapping of columns to what they cannot all be")
     return Never(
         name=declared["name"],
-        never=tuple((str(one), _condition(declared, "never", never[one])) for one in never),
+        never=tuple((str(name), _condition(declared, "never", never[name])) for name in never),
         repair=_repair(declared, Never.usual),
     )
 
@@ -265,7 +267,7 @@ def _read_lookup(declared: Mapping[str, Any]) -> Lookup:
         name=declared["name"],
         column=_column(declared, "column", declared["column"]),
         of=_column(declared, "of", declared["of"]),
-        cases=tuple((_condition(declared, "cases", one["when"]), one["is"]) for one in cases),
+        cases=tuple((_condition(declared, "cases", case["when"]), case["is"]) for case in cases),
         repair=_repair(declared, Lookup.usual),
     )
 

@@ -23,9 +23,13 @@ _LAST = (dt.date(9999, 12, 29).toordinal() - _EPOCH_DAY) * 86400
 
 def is_zone(name: object) -> bool:
     """Whether a zone has that name everywhere: not one of the machine's own, as `localtime`."""
-    own = ("localtime", "posixrules", "Factory", "posix/", "right/")
+    machine_names = ("localtime", "posixrules", "Factory", "posix/", "right/")
     with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        return isinstance(name, str) and not name.startswith(own) and bool(zoneinfo.ZoneInfo(name))
+        return (
+            isinstance(name, str)
+            and not name.startswith(machine_names)
+            and bool(zoneinfo.ZoneInfo(name))
+        )
     return False
 
 

@@ -55,7 +55,7 @@ def read_dictionary(path: Path, *, confidential: Path | None = None) -> Any:
     if not isinstance(columns, list):
         return mapping
     base = path.resolve().parent
-    return {**mapping, "columns": [_with_levels(one, base, confidential) for one in columns]}
+    return {**mapping, "columns": [_with_levels(column, base, confidential) for column in columns]}
 
 
 def is_same_file(path: Path, other: Path) -> bool:
@@ -84,8 +84,8 @@ def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | N
     for name, fields in open_in.items():
         if fields:
             count = "1 field is" if len(fields) == 1 else f"{len(fields)} fields are"
-            lines += [f"{name}: {count} still {OPEN}", *(f"  {one}" for one in fields)]
-    names = {one.rpartition(".")[2]: None for fields in open_in.values() for one in fields}
+            lines += [f"{name}: {count} still {OPEN}", *(f"  {field}" for field in fields)]
+    names = {field.rpartition(".")[2]: None for fields in open_in.values() for field in fields}
     advice = [f"  {name}: {_ADVICE[name]}" for name in names if name in _ADVICE]
     bounds = {"kind", "lower", "upper", "levels"} & names.keys()
     caution = ["  never what the confidential table holds"] if bounds else []
@@ -101,18 +101,18 @@ def _open_fields(value: Any, place: str) -> Iterator[str]:
     if value == OPEN and place:
         yield place
     elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _open_fields(one, f"{place}.{key}" if place else str(key)[:64])
+        for key, entry in value.items():
+            yield from _open_fields(entry, f"{place}.{key}" if place else str(key)[:64])
     elif isinstance(value, list):
-        for one in value:  # a level may be called TODO; a column's field may not
-            if isinstance(one, Mapping):
-                settled = {k: v for k, v in one.items() if k not in _NEVER_OPEN}
+        for entry in value:  # a level may be called TODO; a column's field may not
+            if isinstance(entry, Mapping):
+                settled = {k: v for k, v in entry.items() if k not in _NEVER_OPEN}
                 item = place.removesuffix("s") or "item"
-                yield from _open_fields(settled, f"{item} {str(one.get('name'))[:64]}")
+                yield from _open_fields(settled, f"{item} {str(entry.get('name'))[:64]}")
 
 
 def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
-    fields = [one for one in LEVEL_FILES if isinstance(column, Mapping) and one in column]
+    fields = [key for key in LEVEL_FILES if isinstance(column, Mapping) and key in column]
     if not fields:
         return column
     field, name = fields[0], str(column.get("name"))[:64]
@@ -123,8 +123,8 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
     if confidential is not None and is_same_file(base / named, confidential):
         raise SchemaError(f"column {name}: {field}: this is the confidential source")
     if not (base / named).exists():
-        told = "no such file; a path starts at the data dictionary's folder"
-        raise SchemaError(f"column {name}: {field}: {told}")
+        message = "no such file; a path starts at the data dictionary's folder"
+        raise SchemaError(f"column {name}: {field}: {message}")
     rest = {key: value for key, value in column.items() if key != field}
     return {**rest, **LEVEL_FILES[field](base / named, name, column.get("other"))}
 

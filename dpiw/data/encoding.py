@@ -244,8 +244,8 @@ def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], N
         encoded = texts.filter(pa.array(odd)).dictionary_encode()
         readings = [read(text) for text in encoded.dictionary.to_pylist()]
         indices = encoded.indices.to_numpy()
-        own = np.array([0 if value is None else value for value in readings], values.dtype)
-        values[odd] = own[indices]
+        distinct = np.array([0 if value is None else value for value in readings], values.dtype)
+        values[odd] = distinct[indices]
         missing[odd] = np.array([value is None for value in readings], bool)[indices]
     return values, missing
 

@@ -53,15 +53,15 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
             a row that breaks a constraint of the dictionary.
     """
     check_digest(path, sha256, field=FIELD)
-    told = ""
+    reason = ""
     try:
         raw = read_parquet(path, [column.name for column in schema.released], limits=_LIMITS)
     except SourceError as error:
-        told = str(error)
-    if told:  # raised outside the handler: nothing of the file hangs on it
-        told = told.replace("the source is", "it is").replace("; is source.format csv?", "")
+        reason = str(error)
+    if reason:  # raised outside the handler: nothing of the file hangs on it
+        reason = reason.replace("the source is", "it is").replace("; is source.format csv?", "")
         names = f"released columns ({', '.join(column.name for column in schema.released)})"
-        raise SpecError(f"{FIELD}: expected a Parquet file of the {names}: {told}")
+        raise SpecError(f"{FIELD}: expected a Parquet file of the {names}: {reason}")
     if len(raw.frame) == 0:
         raise SpecError(f"{FIELD}: expected at least one row")
     for column in schema.released:

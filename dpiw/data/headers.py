@@ -65,10 +65,10 @@ def check_names(
     missing = [name for name in names if name not in header]
     if missing:
         others = [name for name in header if name not in names]
-        told = typed and len(names) > 2 * len(missing)  # else the line may be a row
+        quotable = typed and len(names) > 2 * len(missing)  # else the line may be a row
         raise SourceError(
             f"columns missing in the file: {_listed(missing)}{_hint(others, missing)}"
-            + (f"; not declared: {_listed(_once(others))}" if told and others else "")
+            + (f"; not declared: {_listed(_once(others))}" if quotable and others else "")
         )
     doubled = [name for name in names if header.count(name) > 1]
     if doubled:
@@ -84,13 +84,13 @@ def check_names(
 
 def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
     """What is told of a line that holds most declared names, but under another delimiter."""
-    for other in _DELIMITERS:
-        cells = {cell.strip().strip('"') for cell in line.split(other)}
+    for char in _DELIMITERS:
+        cells = {cell.strip().strip('"') for cell in line.split(char)}
         held = len(cells & set(names))
-        if other != delimiter and len(names) > 1 and 2 * held > len(names):
+        if char != delimiter and len(names) > 1 and 2 * held > len(names):
             some = "" if held == len(names) else f"{held} of "
             return (
-                f"the file's first line holds {some}the declared names between {other!r}; the spec"
+                f"the file's first line holds {some}the declared names between {char!r}; the spec"
                 f" says source.delimiter: {delimiter!r}"
             )
     return ""
@@ -102,8 +102,8 @@ def _once(names: Iterable[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest
 
 
 def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
@@ -118,5 +118,5 @@ def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
 
 
 def _nearly(name: str, folded: set[str]) -> bool:
-    short = [other[:_COMPARED] for other in folded]
+    short = [candidate[:_COMPARED] for candidate in folded]
     return bool(difflib.get_close_matches(folded_name(name)[:_COMPARED], short, n=1, cutoff=0.8))

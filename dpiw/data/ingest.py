@@ -157,18 +157,18 @@ def _bounded(
     directory: Path,
 ) -> Iterator[pd.DataFrame]:
     """Canonical cells of the rows within the unit, in batches; all that are read are tallied."""
-    kept = None
+    mask = None
     if person is not None:
         cells = (frame[person.name] for frame in raw.frames([person.name]))
-        ids = (canonical_cells(person, one, formats[person.name]) for one in cells)
-        kept = rows_within_unit(ids, person, unit, directory=directory)
+        ids = (canonical_cells(person, batch, formats[person.name]) for batch in cells)
+        mask = rows_within_unit(ids, person, unit, directory=directory)
     start = 0
     for cells_read in raw.frames():
         frame = canonical_frame(cells_read, schema, formats)
         with contextlib.suppress(Exception):
             tally.add(cells_read, frame)
         stop = start + len(frame)
-        yield frame if kept is None else frame.take(np.flatnonzero(kept[start:stop]))
+        yield frame if mask is None else frame.take(np.flatnonzero(mask[start:stop]))
         start = stop
 
 

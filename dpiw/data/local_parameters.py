@@ -189,8 +189,8 @@ class LocalParameters:
         """
         epsilon = float_below(Decimal(self.epsilon))
         if not self.dimension:
-            told = 0.0 if self.response is None else self.response.epsilon
-            return 0.0 if told <= epsilon else 1.0
+            response_epsilon = 0.0 if self.response is None else self.response.epsilon
+            return 0.0 if response_epsilon <= epsilon else 1.0
         sensitivity = 2 * self.radius * (1 + ROUNDING) + lattice_slack(self.law(1))
         multiplier = self.stddev / sensitivity / (1 + LATTICE_MARGIN)
         if self.response is None:
@@ -237,9 +237,9 @@ class LocalParameters:
         record(value, [*names, "format"], what=NAME, error=ManifestError)
         if value.pop("format") != FORMAT:
             raise ManifestError(f"{NAME} format: this reader knows {FORMAT}")
-        made = cls(**value)
-        made.check()
-        return made
+        parameters = cls(**value)
+        parameters.check()
+        return parameters
 
     @classmethod
     def read(cls, path: str | Path) -> LocalParameters:

@@ -64,8 +64,8 @@ def add_up(
     def add(number: int, totals: Totals) -> None:
         del missing[number]
         if sums:
-            for total, more in zip(sums, totals, strict=True):
-                total += more
+            for total, addend in zip(sums, totals, strict=True):
+                total += addend
         else:
             sums.extend(total.copy() for total in totals)
 
@@ -106,8 +106,8 @@ def arithmetic() -> str:
     """
     numbers = np.linspace(-30.0, 30.0, 1024 * 700).reshape(1024, 700)
     # A product so large that kinds of processor and numbers of threads add it in other orders.
-    found = [np.cos(numbers), np.sin(numbers), np.exp(numbers), numbers @ numbers[:100].T]
+    results = [np.cos(numbers), np.sin(numbers), np.exp(numbers), numbers @ numbers[:100].T]
     digest = hashlib.sha256(f"{__version__} {np.__version__}".encode())
-    for bits in found:
+    for bits in results:
         digest.update(np.ascontiguousarray(bits).tobytes())
     return digest.hexdigest()

@@ -73,13 +73,13 @@ def rows_within_unit(
                 f"column {person.name}: an id is missing and null_is_own_person is not set",
                 place=data_row(alone),
             )
-        kept = np.zeros(rows, dtype=np.bool_)
+        mask = np.zeros(rows, dtype=np.bool_)
         ranges = max(1, -(-rows // RANGE_ROWS))
         for number in range(ranges):
-            _keep(kept, _in_range(file, number, ranges), most=unit.max_rows)
+            _keep(mask, _in_range(file, number, ranges), most=unit.max_rows)
         for start, hashes in _chunks(file):
-            kept[start : start + len(hashes)] |= hashes["one"] == _ALONE
-    return kept
+            mask[start : start + len(hashes)] |= hashes["one"] == _ALONE
+    return mask
 
 
 def _hashed(cells: Iterable[pd.Series[Any]], file: IO[bytes]) -> tuple[int, int | None]:
@@ -133,7 +133,7 @@ def _in_range(file: IO[bytes], number: int, ranges: int) -> Iterator[Records]:
         yield rows
 
 
-def _keep(kept: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> None:
+def _keep(mask: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> None:
     """Mark the rows of one range that stay; a person of very many rows is bounded on the way."""
     waiting: list[Records] = []
     for part in parts:
@@ -141,7 +141,7 @@ def _keep(kept: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> No
         if sum(map(len, waiting)) > 2 * RANGE_ROWS:
             waiting = [_first_of_each(np.concatenate(waiting), most)]
     for rows in waiting[:1]:
-        kept[_first_of_each(np.concatenate([rows, *waiting[1:]]), most)["row"]] = True
+        mask[_first_of_each(np.concatenate([rows, *waiting[1:]]), most)["row"]] = True
 
 
 def _first_of_each(rows: Records, most: int) -> Records:

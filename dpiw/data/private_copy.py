@@ -57,7 +57,7 @@ def attempt(
         failure: the message, the same wherever it fails.
         place: of a library's error, the `SourceError.place`: a number, and no more of its text.
     """
-    found = ""
+    location = ""
     try:
         return action()
     except MemoryError:
@@ -65,8 +65,8 @@ def attempt(
     except _FAILURES as error:
         if getattr(error, "errno", None) in _DISK_FAILURES:
             raise
-        found = place(error)
-    raise SourceError(failure, place=found)
+        location = place(error)
+    raise SourceError(failure, place=location)
 
 
 def copy_source(source: Path, target: Path) -> None:

@@ -32,5 +32,5 @@ def provenance_summary(stated: Iterable[str]) -> str:
     kinds = Counter(text.partition(":")[0] for text in stated)
     if not kinds.keys() - {""}:
         return ""
-    told = [f"{kinds[kind]} from {kind}" for kind in PROVENANCES if kinds[kind]]
-    return ", ".join(told + ([f"{kinds['']} not stated"] if kinds[""] else []))
+    parts = [f"{kinds[kind]} from {kind}" for kind in PROVENANCES if kinds[kind]]
+    return ", ".join(parts + ([f"{kinds['']} not stated"] if kinds[""] else []))

@@ -77,18 +77,18 @@ def read_public_rows(
     """
     copy = directory / f".public-{secrets.token_hex(8)}"
     names = [column.name for column in schema.released]
-    told = ""
+    reason = ""
     try:
         copy_source(path, copy)
         if _digest(copy, FIELD) != sha256:
             raise SpecError(f"{FIELD}: the file has changed since the plan was made")
         raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     except SourceError as error:
-        told = str(error)
+        reason = str(error)
     finally:
         copy.unlink(missing_ok=True)
-    if told:
-        raise SpecError(f"{FIELD}: expected a CSV file of the released columns: {told}")
+    if reason:
+        raise SpecError(f"{FIELD}: expected a CSV file of the released columns: {reason}")
     if len(raw.frame) == 0:
         raise SpecError(f"{FIELD}: expected at least one row")
     return schema.scale(raw.frame)

@@ -82,7 +82,7 @@ def _settled(value: Any, hint: Any, what: str, error: type[ReleaseError]) -> Any
     if origin is not None:
         pairs = typed(value, origin, what=what, error=error).items()
         of = arguments[1]
-        return {str(key): _settled(one, of, f"{what} {key!r}", error) for key, one in pairs}
+        return {str(key): _settled(item, of, f"{what} {key!r}", error) for key, item in pairs}
     if dataclasses.is_dataclass(hint):
         return _settled_record(value, hint, what, error)
     if issubclass(hint, enum.Enum):

@@ -43,7 +43,7 @@ class Condition:
                 raise SchemaError("lower/upper: expected a value")
             return cls(**declared)
         values = declared if isinstance(declared, list | tuple) else (declared,)
-        if not values or any(isinstance(one, list | tuple | Mapping) for one in values):
+        if not values or any(isinstance(value, list | tuple | Mapping) for value in values):
             raise SchemaError("expected a value, a list of values, or {lower: ..., upper: ...}")
         return cls(values=tuple(values))
 
@@ -82,8 +82,10 @@ class Region:
         if None in condition.values and not column.nullable:
             raise SchemaError(f"column {column.name}: null: its cells are never missing")
         if condition.values:
-            wholes = sorted({lattice.whole(one) for one in condition.values if one is not None})
-            pairs = [(one, one) for one in wholes]
+            wholes = sorted(
+                {lattice.whole(value) for value in condition.values if value is not None}
+            )
+            pairs = [(whole, whole) for whole in wholes]
         else:
             if column.is_discrete and column.kind is not ColumnKind.ORDINAL:
                 raise SchemaError(f"column {column.name}: has no order; expected levels")
@@ -127,7 +129,7 @@ class Region:
             place = np.maximum(np.searchsorted(self.lows, whole, side="right") - 1, 0)
             below, above = self.lows[place] - 1, self.highs[place] + 1
         else:  # missing cells alone
-            below, above = (np.full(whole.shape, one, dtype=np.int64) for one in (low, high + 1))
+            below, above = (np.full(whole.shape, edge, dtype=np.int64) for edge in (low, high + 1))
         if missing.any():  # any value that is let through will do; the least one
             ends = np.concatenate([[low], self.highs + 1])
             free = int(ends[~self.holds(ends, np.zeros(ends.shape, dtype=np.bool_))][0])

@@ -108,8 +108,8 @@ class LookupRule:
         begins, ends = [given.low, *(c[1] + 1 for c in cases)], [*(c[0] for c in cases)]
         if begins != [*ends, given.high + 1] or len(of_missing) != int(given.column.nullable):
             also = ", and null," if given.column.nullable else ""
-            told = f"expected every value{also} of column {constraint.of} in exactly one"
-            raise _fault(constraint, "cases", told)
+            message = f"expected every value{also} of column {constraint.of} in exactly one"
+            raise _fault(constraint, "cases", message)
         starts, stops, then, gone = (np.array(part) for part in zip(*cases, strict=True))
         return cls(
             column=constraint.column, of_column=constraint.of, starts=starts, ends=stops,
@@ -130,10 +130,10 @@ class LookupRule:
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """With the cell that follows; in odd turns, where that can be, with one that it follows."""
-        made = cells.changed(self.column, *self._follows(cells))
-        return self._preceded(cells, made) if turn is not None and turn % 2 else made
+        projection = cells.changed(self.column, *self._follows(cells))
+        return self._preceded(cells, projection) if turn is not None and turn % 2 else projection
 
-    def _preceded(self, cells: Cells, made: Cells) -> Cells:
+    def _preceded(self, cells: Cells, projection: Cells) -> Cells:
         """With the nearest value of `of` from which the row's cell follows, if there is one."""
         whole, missing = cells.whole[self.of_column], cells.missing[self.of_column]
         then, gone = cells.whole[self.column], cells.missing[self.column]
@@ -145,7 +145,7 @@ class LookupRule:
             step = np.where(fits, np.abs(near - whole), np.inf)
             best, far = np.where(step < far, near, best), np.minimum(step, far)
         mended = cells.changed(self.of_column, best, np.zeros_like(missing))
-        return made.put(np.isfinite(far), mended.take(np.isfinite(far)))
+        return projection.put(np.isfinite(far), mended.take(np.isfinite(far)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,17 +203,17 @@ class TotalRule:
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """The nearest whole numbers within the bounds; ties: the first columns move least."""
-        left, made = np.ones(next(iter(cells.whole.values())).shape, dtype=np.bool_), cells
+        left, projection = np.ones(next(iter(cells.whole.values())).shape, dtype=np.bool_), cells
         names = [*self.signs]
         alone = [frozenset(names) - {names[turn % len(names)]}] if turn else []  # but one column
         for held in (frozenset[str](),) if turn is None else (*alone, *self.holds):
             whole, within_reach = self._nearest(cells, held)
             now = left & within_reach
             for name, values in whole.items():
-                values = np.where(now, values, made.whole[name])
-                made = made.changed(name, values, cells.missing[name])
+                values = np.where(now, values, projection.whole[name])
+                projection = projection.changed(name, values, cells.missing[name])
             left &= ~now
-        return made
+        return projection
 
     def _nearest(self, cells: Cells, held: frozenset[str]) -> tuple[dict[str, Whole], Mask]:
         """Whole numbers while some columns stay, and whether that can be.

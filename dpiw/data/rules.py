@@ -89,14 +89,16 @@ class Rules:
             names.add(constraint.name)
             for name in constraint.columns:
                 if name not in columns:
-                    told = f"no released column is called {name[:64]}{nearest(name, columns)}"
-                    raise SchemaError(f"constraint {constraint.name}: {told}")
+                    message = f"no released column is called {name[:64]}{nearest(name, columns)}"
+                    raise SchemaError(f"constraint {constraint.name}: {message}")
                 if columns[name].unseen:
-                    told = f"column {name}: unseen: a constraint needs its levels"
-                    raise SchemaError(f"constraint {constraint.name}: {told}")
+                    message = f"column {name}: unseen: a constraint needs its levels"
+                    raise SchemaError(f"constraint {constraint.name}: {message}")
                 lattices[name] = _lattice(constraint, columns[name])
         derived = Derived.of(constraints)
-        rules = tuple(_KINDS[type(one)].of(one, lattices, derived) for one in constraints)
+        rules = tuple(
+            _KINDS[type(constraint)].of(constraint, lattices, derived) for constraint in constraints
+        )
         return cls(
             constraints=tuple(constraints),
             rules=rules,
@@ -135,16 +137,18 @@ class Rules:
         Of `public` the nearest row by the sum of its cells' distances (as of a `Never`), with as
         many of the row's own cells, one after the other, as break no constraint.
         """
-        own = self._read(scaled)
+        original = self._read(scaled)
         places = [
-            self._nearest_public(own.take(np.arange(start, min(start + _AT_ONCE, scaled.rows))))
+            self._nearest_public(
+                original.take(np.arange(start, min(start + _AT_ONCE, scaled.rows)))
+            )
             for start in range(0, scaled.rows, _AT_ONCE)
         ]
         cells = self.public.take(np.concatenate([np.arange(0), *places]))
         for name in self.lattices:
-            kept = cells.changed(name, own.whole[name], own.missing[name])
-            rows = ~_any_broken(self.rules, kept)
-            cells = cells.put(rows, kept.take(rows))
+            candidate = cells.changed(name, original.whole[name], original.missing[name])
+            rows = ~_any_broken(self.rules, candidate)
+            cells = cells.put(rows, candidate.take(rows))
         return self._written(scaled, cells)
 
     def _nearest_public(self, cells: Cells) -> Whole:
@@ -221,7 +225,7 @@ def _mended_together(
 
     Of a generator that the constraints fix. Raises SchemaError if one row still breaks one.
     """
-    text = json.dumps([one.to_mapping() for one in constraints], sort_keys=True)
+    text = json.dumps([constraint.to_mapping() for constraint in constraints], sort_keys=True)
     digest = hashlib.sha256(text.encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
     whole, missing = {}, {}

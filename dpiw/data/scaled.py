@@ -83,7 +83,7 @@ def regrouped(tables: Iterable[ScaledTable], rows: int) -> Iterator[ScaledTable]
     waiting: list[ScaledTable] = []
     for table in tables:
         waiting.append(table)
-        if sum(one.rows for one in waiting) > rows:
+        if sum(part.rows for part in waiting) > rows:
             *full, rest = ScaledTable.concatenate(waiting).batches(rows)
             yield from full
             waiting = [rest]

@@ -106,9 +106,9 @@ class Snapshot:
             Exact: of private rows it is confidential.
         """
         with self.path.open("rb") as stream:
-            told = pq.ParquetFile(stream).metadata
-            first, stop = self.groups or (0, told.num_row_groups)
-            return sum(int(told.row_group(place).num_rows) for place in range(first, stop))
+            metadata = pq.ParquetFile(stream).metadata
+            first, stop = self.groups or (0, metadata.num_row_groups)
+            return sum(int(metadata.row_group(place).num_rows) for place in range(first, stop))
 
     def read(self) -> ScaledTable:
         """All rows at once."""
@@ -165,11 +165,11 @@ def state_of(path: Path) -> str:
     Two snapshots that were written apart differ in it, even of one path.
     """
     with contextlib.suppress(OSError), path.open("rb") as stream:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
         stream.seek(-8, os.SEEK_END)  # the footer, its length in four bytes, and a word
         length = int.from_bytes(stream.read(4), "little")
         stream.seek(-8 - length, os.SEEK_END)
-        said = f"{found.st_size} {found.st_mtime_ns} ".encode() + stream.read(length)
+        said = f"{status.st_size} {status.st_mtime_ns} ".encode() + stream.read(length)
         return hashlib.sha256(said).hexdigest()
     return ""
 

@@ -249,10 +249,10 @@ def _physical_type(field: pa.Field) -> str:
 def _parquet_tables(
     file: pq.ParquetFile, schema: pa.Schema, columns: list[str]
 ) -> Iterator[pa.Table]:
-    own = pa.schema([schema.field(name) for name in columns])
-    yield own.empty_table()
+    projection = pa.schema([schema.field(name) for name in columns])
+    yield projection.empty_table()
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False):
-        yield pa.Table.from_batches([batch.replace_schema_metadata(None)], schema=own)
+        yield pa.Table.from_batches([batch.replace_schema_metadata(None)], schema=projection)
 
 
 def _to_frame(table: pa.Table) -> pd.DataFrame:

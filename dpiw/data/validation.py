@@ -100,11 +100,11 @@ def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> R
 
     stand_ins, checks = {}, []
     for column in schema.released:
-        told, name = counts[column.name], column.name
+        cell_counts, name = counts[column.name], column.name
         number = column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER)
-        missing = bool(told.missing or (number and told.unreadable))
+        missing = bool(cell_counts.missing or (number and cell_counts.unreadable))
         good = column.lower_number if number else 1.0
-        bad = np.inf if told.outside else 0.0 if told.unknown else good
+        bad = np.inf if cell_counts.outside else 0.0 if cell_counts.unknown else good
         stand_ins[name] = [good, bad, np.nan if missing else good]
         if number:
             low, high = column.lower_number, column.upper_number
@@ -176,7 +176,7 @@ class ScaledFacts:
         return ScaledFacts(
             extremes=_widest(self.extremes, scaled_extremes(scaled, schema)),
             broken=_broken(self.broken, scaled, schema),
-            names=tuple(one.name for one in schema.constraints),
+            names=tuple(constraint.name for constraint in schema.constraints),
         )
 
     def constraints(self) -> Results:

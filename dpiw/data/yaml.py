@@ -48,8 +48,8 @@ class _Refusal(yaml.MarkedYAMLError):
     """A refusal of ours, in our own words."""
 
 
-def _refusal(told: str, place: Any) -> _Refusal:
-    return _Refusal(problem=told, problem_mark=place.start_mark)
+def _refusal(problem: str, place: Any) -> _Refusal:
+    return _Refusal(problem=problem, problem_mark=place.start_mark)
 
 
 def _reason(problem: yaml.MarkedYAMLError) -> tuple[str, yaml.Mark | None]:
@@ -59,7 +59,7 @@ def _reason(problem: yaml.MarkedYAMLError) -> tuple[str, yaml.Mark | None]:
         return said, mark
     if problem.context_mark and any(part in (problem.context or "") for part in _BEGINS):
         mark = problem.context_mark
-    known = next((told for part, told in _REASONS.items() if part in said), "")
+    known = next((reason for part, reason in _REASONS.items() if part in said), "")
     return f"not valid YAML: {known}" if known else "not valid YAML", mark
 
 
@@ -93,8 +93,8 @@ class _StrictLoader(yaml.SafeLoader):
                 raise _refusal("a key is not plain text", key)
             if key.value in seen:
                 plain = re.fullmatch(r"\w{1,40}", key.value)  # a slip may make a line a key
-                told = f"duplicate key {key.value!r}" if plain else "duplicate key"
-                raise _refusal(told, key)
+                problem = f"duplicate key {key.value!r}" if plain else "duplicate key"
+                raise _refusal(problem, key)
             seen.add(key.value)
             if re.fullmatch(r"\d{1,20}", key.value) and _is_empty(value):
                 raise _refusal(_COMMA, key)
@@ -161,8 +161,8 @@ def load_text(
     try:
         return yaml.load(text, Loader=_ExactLoader if exact else _StrictLoader)  # noqa: S506 (a SafeLoader subclass)
     except yaml.MarkedYAMLError as problem:
-        told, mark = _reason(problem)
-        failure = f"{_place(mark)}: {told}"
+        reason, mark = _reason(problem)
+        failure = f"{_place(mark)}: {reason}"
     except yaml.reader.ReaderError:
         failure = ": not valid YAML: a character that no text file holds"
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -227,13 +227,13 @@ def _name(path: Path) -> str:
     return path.name or str(path)
 
 
-def _placed(path: Path, told: str) -> str:
-    return f"{_name(path)}{_place(_mark_of(path, told))}: {told}{_second(path, told)}"
+def _placed(path: Path, message: str) -> str:
+    return f"{_name(path)}{_place(_mark_of(path, message))}: {message}{_second(path, message)}"
 
 
-def _second(path: Path, told: str) -> str:
+def _second(path: Path, message: str) -> str:
     """The line of the second of two columns, where a message begins with both names."""
-    pair = re.match(r"columns (.+) and (.+): equal", told)
+    pair = re.match(r"columns (.+) and (.+): equal", message)
     _, columns = _step(_root(path), "columns") if pair else (None, None)
     if pair is None or not isinstance(columns, yaml.SequenceNode):
         return ""
@@ -253,10 +253,10 @@ def _root(path: Path) -> Any:
     return None
 
 
-def _mark_of(path: Path, told: str) -> yaml.Mark | None:
+def _mark_of(path: Path, message: str) -> yaml.Mark | None:
     """Where the field stands that a message begins with, or the nearest thing around it."""
-    item = re.match(r"(column|constraint)s? (.+?)(?: and .+?)?: ([\w/]*)", told)
-    field = re.match(r"[\w.]+", told)
+    item = re.match(r"(column|constraint)s? (.+?)(?: and .+?)?: ([\w/]*)", message)
+    field = re.match(r"[\w.]+", message)
     if item:
         keys = [f"{item[1]}s", item[2], *item[3].split("/")[:1]]
     elif field:
@@ -293,5 +293,5 @@ def _step(node: Any, key: str) -> tuple[Any, Any]:
 def _documents(folder: Path) -> list[str]:
     """Names of YAML files in a folder."""
     with contextlib.suppress(OSError):
-        return [one.name for one in folder.iterdir() if one.suffix in (".yaml", ".yml")]
+        return [path.name for path in folder.iterdir() if path.suffix in (".yaml", ".yml")]
     return []

@@ -198,7 +198,9 @@ def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
     if not merged:
         raise PrivacyError("renyi_vector: expected at least one event")
     with exactly():
-        totals = [sum(one.count * one.renyi_epsilon(order) for one in merged) for order in ORDERS]
+        totals = [
+            sum(event.count * event.renyi_epsilon(order) for event in merged) for order in ORDERS
+        ]
     return tuple(units_up(Decimal(total)) for total in totals)
 
 

@@ -35,8 +35,8 @@ def events_text(events: Iterable[Mapping[str, Any]]) -> str:
             if name not in ("type", "count")
         )
         count = event.get("count")
-        told = f"{event.get('type')} ({scale})" if scale else str(event.get("type"))
-        draws[told] += count if isinstance(count, int) else 1
+        mechanism = f"{event.get('type')} ({scale})" if scale else str(event.get("type"))
+        draws[mechanism] += count if isinstance(count, int) else 1
     return ", ".join(f"{count} × {drawn}" for drawn, count in draws.items())
 
 

@@ -57,9 +57,9 @@ class RandomisedResponse:
         share = 1 / (1 + (levels - 1) * math.exp(-epsilon))
         kept = math.floor(share * DENOMINATOR)
         while True:
-            made = cls(levels=levels, kept=kept)
-            if made.epsilon <= epsilon:
-                return made
+            response = cls(levels=levels, kept=kept)
+            if response.epsilon <= epsilon:
+                return response
             kept -= 2**8  # a double is coarser than the denominator
 
     @property
@@ -130,12 +130,14 @@ def respond(
     others = response.levels - 1
     if not all(0 <= index <= others for index in indices):
         raise PrivacyError("levels: expected whole numbers from 0 to the number of levels - 1")
-    told = []
+    answers = []
     for index in indices:
         draw = draw_below(DENOMINATOR * others, noise=noise)
         exchanged = draw - response.kept * others
         if exchanged < 0:
-            told.append(index)
+            answers.append(index)
         else:  # DENOMINATOR - kept draws for each other level
-            told.append((index + 1 + exchanged // (DENOMINATOR - response.kept)) % response.levels)
-    return told
+            answers.append(
+                (index + 1 + exchanged // (DENOMINATOR - response.kept)) % response.levels
+            )
+    return answers

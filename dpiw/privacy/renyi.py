@@ -95,7 +95,7 @@ class RenyiVector:
     def __post_init__(self) -> None:
         if self.rule != RULE or len(self.units) != len(ORDERS):
             raise SpecError(f"renyi: expected {len(ORDERS)} whole numbers under rule {RULE}")
-        if any(type(one) is not int or one < 0 for one in (*self.units, self.lost_delta)):
+        if any(type(number) is not int or number < 0 for number in (*self.units, self.lost_delta)):
             raise SpecError("renyi: expected whole numbers >= 0")
 
     @classmethod
@@ -166,7 +166,7 @@ def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
 
 def within(spent: RenyiVector, budgets: Sequence[int]) -> bool:
     """The filter: whether at least one order is within its budget."""
-    return any(one <= most for one, most in zip(spent.units, budgets, strict=True))
+    return any(cost <= budget for cost, budget in zip(spent.units, budgets, strict=True))
 
 
 def converted_units(spent: RenyiVector, delta_units: int) -> int:
@@ -179,8 +179,8 @@ def converted_units(spent: RenyiVector, delta_units: int) -> int:
         return 0
     with exactly():
         best = min(
-            one + (shift if one < BEYOND else max(shift, Decimal(0)))
-            for one, shift in zip(spent.units, _shifts(delta_units), strict=True)
+            cost + (shift if cost < BEYOND else max(shift, Decimal(0)))
+            for cost, shift in zip(spent.units, _shifts(delta_units), strict=True)
         )
         return max(0, int((best + _SLACK).to_integral_value(rounding=ROUND_CEILING)))
 
